@@ -1,0 +1,146 @@
+#!/bin/sh
+# Builds every component from its pinned Go module: build.sh [OUT [KUBERNETES]], for example build.sh dist 1.36
+# OUT gets bin/, images/ and components.json. What is built is kept by content in the cache and reused.
+set -eu
+
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+home=${XDG_CACHE_HOME:-$HOME/.cache}/hactl
+out=${1:-$home/dist}
+kubernetes=kubernetes-${2:-1.36}
+cache=$home/components
+go_at_least=1.26.8
+
+die() {
+	printf '%s\n' "$@" >&2
+	exit 1
+}
+
+[ -d "$here/$kubernetes" ] || die "there is no components/$kubernetes; known are:" \
+	"$(cd "$here" && printf '%s ' kubernetes-*)"
+command -v go >/dev/null || die "go is missing: install Go $go_at_least or later"
+
+# One environment for every machine, whatever the caller's own settings are.
+export LC_ALL=C TZ=UTC SOURCE_DATE_EPOCH=1700000000 GOFLAGS='-mod=readonly -buildvcs=false' GOWORK=off GO111MODULE=on
+unset GOEXPERIMENT GODEBUG GOAMD64 CGO_CFLAGS CGO_LDFLAGS
+go_version=$(go env GOVERSION)
+architecture=$(go env GOARCH)
+oldest=$(printf '%s\n' "$go_at_least" "${go_version#go}" | sort -V | head -n 1)
+[ "$oldest" = "$go_at_least" ] || die "$go_version is too old: install Go $go_at_least or later"
+tools=$go_version/$architecture/$(gcc -dumpfullversion 2>/dev/null || echo none)
+
+mkdir -p "$cache" "$out/bin" "$out/images"
+cache=$(cd "$cache" && pwd)
+out=$(cd "$out" && pwd)
+work=$(mktemp -d "$cache/.work-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# What the build needs beside Go, by feature, so that this also works where dpkg does not.
+static_c() {
+	printf 'int main(void){return 0;}\n' >"$work/try.c"
+	gcc -static -o "$work/try" "$work/try.c" 2>/dev/null
+}
+checked=
+check_packages() {
+	[ -z "$checked" ] || return 0
+	checked=yes
+	missing=
+	command -v gcc >/dev/null || missing="$missing gcc"
+	static_c || missing="$missing libc6-dev"
+	command -v pkg-config >/dev/null || missing="$missing pkg-config"
+	pkg-config --exists libseccomp 2>/dev/null || missing="$missing libseccomp-dev"
+	command -v mmdebstrap >/dev/null || missing="$missing mmdebstrap"
+	[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing="$missing debian-archive-keyring"
+	[ -z "$missing" ] || die "these packages are missing:$missing" "  apt-get install -y --no-install-recommends$missing"
+}
+
+# key FOLDER [KEY...]: names what the folder's recipe makes; it changes with any file, tool or input it is made from.
+key() {
+	folder=$1
+	shift
+	{
+		echo "$tools" "$@"
+		cat "$here/lib.sh"
+		find "$here/$folder" -type f | sort | while read -r file; do
+			echo "== ${file#"$here/"}"
+			cat "$file"
+		done
+	} | sha256sum | cut -c1-16
+}
+
+# deliver STORED: links or copies what is not in OUT yet; a stamp says which build OUT holds.
+deliver() {
+	stamp=$out/.from/$1
+	if [ "$(cat "$stamp" 2>/dev/null)" = "$2" ]; then
+		complete=yes
+		while read -r file; do
+			[ -e "$out/$file" ] || complete=
+		done <"$2/files"
+		[ -z "$complete" ] || return 0
+	fi
+	mkdir -p "$out/.from"
+	while read -r file; do
+		mkdir -p "$(dirname "$out/$file")"
+		ln -f "$2/$file" "$out/$file" 2>/dev/null || { rm -f "$out/$file" && cp -p "$2/$file" "$out/$file"; }
+	done <"$2/files"
+	echo "$2" >"$stamp"
+}
+
+# part FOLDER [INPUT...]: builds one folder, or takes it from the cache; $stored is where it is.
+part() {
+	folder=$1
+	shift
+	stored=$cache/$folder-$(key "$folder" "$@")
+	if [ -d "$stored" ]; then
+		printf '%-16s from cache\n' "$folder"
+	else
+		check_packages
+		began=$(date +%s)
+		mkdir "$work/$folder"
+		log=$cache/$folder.log
+		if ! (cd "$here/$folder" && out=$work/$folder nice -n 10 sh ./recipe.sh "$@") >"$log" 2>&1; then
+			tail -n 20 "$log" >&2
+			die "$folder failed; all of its output is in $log"
+		fi
+		mkdir -p "$work/$folder/bin" "$work/$folder/images"
+		(cd "$work/$folder" && touch rows && find bin images -type f | sort >files)
+		[ -d "$stored" ] || mv "$work/$folder" "$stored"
+		printf '%-16s built in %d s\n' "$folder" $(($(date +%s) - began))
+	fi
+	deliver "$folder" "$stored"
+	cat "$stored/rows" >>"$work/rows"
+}
+
+part pause
+pause=$stored
+part base
+base=$stored
+part cni
+part cni-flannel
+cni_flannel=$stored
+part runc
+part etcd
+etcd=$stored
+part containerd
+part flannel
+flannel=$stored
+part coredns
+coredns=$stored
+part "$kubernetes"
+kube=$stored
+part image
+maker=$stored
+part images "$maker" "$base" "$pause" "$etcd" "$coredns" "$flannel" "$cni_flannel" "$kube"
+
+awk -v architecture="$architecture" '
+	BEGIN { printf "{\"schema\":1,\"components\":[" }
+	{
+		printf "%s\n  {\"name\":\"%s\",\"version\":\"%s\",\"kind\":\"%s\",\"path\":\"%s\"", \
+			(NR > 1 ? "," : ""), $2, $3, $1, $5
+		if ($6 != "-") printf ",\"reference\":\"%s\"", $6
+		printf ",\"architecture\":\"%s\",\"use\":\"%s\"}", architecture, $4
+	}
+	END { print "\n]}" }
+' "$work/rows" >"$work/components.json"
+cmp -s "$work/components.json" "$out/components.json" || mv "$work/components.json" "$out/components.json"

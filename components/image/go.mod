@@ -1,0 +1,3 @@
+module hactl.example/components/image
+
+go 1.26.0

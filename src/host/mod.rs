@@ -1,0 +1,2 @@
+//! The vocabulary and its carriers.
+pub mod op;

@@ -1,0 +1,401 @@
+//! The closed vocabulary spoken with `hactl host`: what can be asked, and what comes back.
+//!
+//! Frames on the channel's stdin and stdout: a 4-byte big-endian length, one kind byte, the payload. Kind `J` is JSON
+//! ([`Request`], [`Response`]), kind `B` is a piece of a blob, kind `E` ends a blob. Nothing is interpolated into a shell.
+//! Replies are bounded to [`LARGEST_FRAME`]; anything else on the channel is an error naming the host.
+
+use crate::model::facts::{HostFacts, Stamp};
+use crate::model::names::{PeerUrl, UnitName};
+use crate::model::plan::HowToRun;
+use crate::model::target::{Leaf, LeafId, Part};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// Largest frame either side accepts, bytes. A full observation of a cluster of 100 nodes is below 4 MiB.
+pub const LARGEST_FRAME: usize = 16 << 20;
+/// The host's side ends itself when it has heard nothing for this long, seconds; the client pings every 5.
+pub const DEAF_AFTER_S: u64 = 30;
+/// The client gives a host up when it has heard nothing (not even a heartbeat, sent every 2 s) for this long, seconds.
+pub const DEAD_AFTER_S: u64 = 15;
+
+/// One request. Requests on one channel are answered in order.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// Chosen by the client, repeated in the response.
+    pub id: u64,
+    /// The fencing epoch of the run, from [`Reply::Locked`]; 0 before the lock. Operations that change the host are
+    /// refused when the host has since given the lock to somebody else.
+    pub epoch: u64,
+    /// What is asked; `None` is a ping and is not answered.
+    pub op: Option<Op>,
+}
+
+/// One message from the host.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum Response {
+    /// Still alive, working on `id` (0: idle).
+    Heartbeat {
+        /// The request being worked on.
+        id: u64,
+        /// What it is waiting for, in words; empty when nothing in particular.
+        on: String,
+    },
+    /// The answer to `id`.
+    Answer {
+        /// The request.
+        id: u64,
+        /// Its outcome.
+        outcome: Result<Reply, Fault>,
+    },
+}
+
+/// Why an operation failed on the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// What kind.
+    pub kind: FaultKind,
+    /// What happened, one sentence with the path or unit in it.
+    pub what: String,
+    /// Last lines of the log that explains it (journal of the unit, output of the program), oldest first, at most 20.
+    pub tail: Vec<String>,
+}
+
+/// Kinds of failure that a caller may treat differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultKind {
+    /// The lock belongs to somebody else now.
+    Fenced,
+    /// No space left.
+    DiskFull,
+    /// Content does not have the digest it should have.
+    Corrupt,
+    /// A deadline passed.
+    TimedOut,
+    /// A check of the new content failed; the old content stands.
+    Rejected,
+    /// The request makes no sense here.
+    BadRequest,
+    /// Anything else.
+    Failed,
+}
+
+/// What can be asked of a host.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum Op {
+    /// Takes the run's lock, held while this process lives.
+    Lock {
+        /// Who: user@machine, pid, verb.
+        holder: String,
+    },
+    /// Says all that is asked for. Changes nothing.
+    Observe(Box<ObserveAsk>),
+    /// The etcd hash at a revision, for comparison between members.
+    EtcdHash {
+        /// How to reach the member.
+        etcd: EtcdAsk,
+        /// The revision; 0: the newest.
+        revision: i64,
+    },
+    /// Writes which cluster this host belongs to.
+    Stamp(Stamp),
+    /// Users, directories, modules, kernel settings, swap.
+    Prepare(Preparation),
+    /// Installs packages with the host's own package manager.
+    InstallPackages {
+        /// Package names.
+        packages: Vec<String>,
+    },
+    /// Puts a part in its place: answered with [`Reply::Wanted`] (send from this offset, zstd-compressed, as `B`
+    /// frames closed by `E`) or [`Reply::Done`] when it is there already.
+    Deliver(Part),
+    /// Imports a delivered image and pins it.
+    Import(Part),
+    /// Writes files atomically; each check runs on the new content before anything is replaced.
+    WriteFiles {
+        /// The files.
+        files: Vec<FilePut>,
+        /// Files to remove.
+        remove: Vec<String>,
+    },
+    /// Makes a key for each leaf (or keeps the one that is there and unused), answers with requests.
+    MakeKeys {
+        /// The leaves.
+        leaves: Vec<Leaf>,
+    },
+    /// Puts certificates beside the keys made by [`Op::MakeKeys`].
+    InstallCerts {
+        /// The leaves with their certificates in PEM.
+        certs: Vec<(Leaf, String)>,
+    },
+    /// Starts, restarts or reloads a unit, enables it, and waits until systemd says active.
+    RunUnit {
+        /// Which.
+        unit: UnitName,
+        /// How.
+        how: HowToRun,
+        /// Whether to return at once instead of waiting for `active` (etcd without quorum stays `activating`).
+        no_wait: bool,
+    },
+    /// Stops and disables units.
+    StopUnits {
+        /// Which.
+        units: Vec<UnitName>,
+    },
+    /// Writes the first-boot settings of an etcd member and starts it without waiting for quorum.
+    StartMember(MemberStart),
+    /// Moves `member/` of a data directory aside, with a timestamp.
+    MoveAside {
+        /// The data directory.
+        data_dir: String,
+    },
+    /// Marks the member's disk as born.
+    Seal {
+        /// The data directory.
+        data_dir: String,
+        /// The cluster id, hexadecimal.
+        cluster: String,
+    },
+    /// Changes the member list through this host's member.
+    ChangeMembers {
+        /// How to reach the member.
+        etcd: EtcdAsk,
+        /// The change.
+        change: MemberChange,
+    },
+    /// Waits until a condition holds, or the deadline passes.
+    Await {
+        /// The condition.
+        condition: Condition,
+        /// Milliseconds.
+        within_ms: u64,
+    },
+    /// Stops everything of the cluster and moves its data aside, or deletes it.
+    Wipe(WipeAsk),
+    /// Last lines of the journal of some units, for the person at the other end.
+    Journal {
+        /// Which units.
+        units: Vec<UnitName>,
+        /// How many lines each, at most 200.
+        lines: u32,
+    },
+}
+
+/// What comes back.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum Reply {
+    /// Done, nothing to say.
+    Done,
+    /// The lock is ours.
+    Locked {
+        /// Fencing epoch, larger than all before it on this host.
+        epoch: u64,
+    },
+    /// The lock is somebody else's.
+    Held {
+        /// Who.
+        by: String,
+        /// Since when, RFC 3339.
+        since: String,
+    },
+    /// Everything observed.
+    Facts(Box<HostFacts>),
+    /// The etcd hash.
+    Hash {
+        /// The revision it was computed at.
+        revision: i64,
+        /// The compact revision.
+        compacted: i64,
+        /// The hash.
+        hash: u32,
+    },
+    /// Send the blob from this offset of its compressed form.
+    Wanted {
+        /// Bytes of the compressed form that are already there.
+        from: u64,
+    },
+    /// Certificate requests in PEM.
+    Requests(BTreeMap<LeafId, String>),
+    /// Lines of text.
+    Lines(Vec<String>),
+}
+
+/// What an observation should cover.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ObserveAsk {
+    /// Files, absolute paths.
+    pub files: Vec<String>,
+    /// Parts that should be there.
+    pub parts: Vec<Part>,
+    /// Units.
+    pub units: Vec<UnitName>,
+    /// Leaf certificates.
+    pub leaves: Vec<Leaf>,
+    /// Whether to list containerd's images.
+    pub images: bool,
+    /// Programs, absolute paths.
+    pub programs: Vec<String>,
+    /// Kernel settings.
+    pub sysctls: Vec<String>,
+    /// Ports whose listeners are wanted.
+    pub ports: Vec<u16>,
+    /// etcd, on etcd hosts.
+    pub etcd: Option<EtcdAsk>,
+    /// The API, on control-plane hosts.
+    pub api: Option<ApiAsk>,
+}
+
+/// How the host's side reaches its own etcd member.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EtcdAsk {
+    /// Client URL, `https://127.0.0.1:2379`.
+    pub url: String,
+    /// Data directory.
+    pub data_dir: String,
+    /// CA certificate.
+    pub ca: String,
+    /// Client certificate.
+    pub cert: String,
+    /// Client key.
+    pub key: String,
+}
+
+/// How the host's side reaches its own API server.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ApiAsk {
+    /// The API server's own address and port.
+    pub own: (IpAddr, u16),
+    /// The endpoint, host and port; `None`: do not ask through it.
+    pub endpoint: Option<(String, u16)>,
+    /// CA certificate path.
+    pub ca: String,
+    /// Client certificate path.
+    pub cert: String,
+    /// Client key path.
+    pub key: String,
+    /// Objects wanted, as [`crate::model::target::object_key`] makes them.
+    pub objects: Vec<String>,
+    /// DNS service address to ask from inside a pod.
+    pub dns: Option<IpAddr>,
+}
+
+/// Users, directories, modules, kernel settings, swap.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Preparation {
+    /// System users to create, without a shell.
+    pub users: Vec<String>,
+    /// Directories: path, owner, mode.
+    pub directories: Vec<(String, String, u32)>,
+    /// Kernel modules to load; those that are built in are fine.
+    pub modules: Vec<String>,
+    /// Kernel settings to set now (files make them persistent).
+    pub sysctls: BTreeMap<String, String>,
+    /// Whether to turn swap off now and in fstab.
+    pub swap_off: bool,
+}
+
+/// A file to write.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FilePut {
+    /// Absolute path.
+    pub path: String,
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner's name; the group is the owner's.
+    pub owner: String,
+    /// Content, as text: every file hactl writes is text.
+    pub content: String,
+    /// A program that must accept the new content: arguments with `{}` for the temporary file's path.
+    pub check: Option<Vec<String>>,
+}
+
+impl std::fmt::Debug for FilePut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FilePut({}, {} bytes)", self.path, self.content.len())
+    }
+}
+
+/// How an etcd member starts for the first time.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemberStart {
+    /// The unit.
+    pub unit: UnitName,
+    /// The data directory.
+    pub data_dir: String,
+    /// The first-boot file, read by the unit as an environment file and outside drift detection.
+    pub first_boot: String,
+    /// `new` with a token for a genesis, `existing` for a join; `None`: start from the data that is there.
+    pub first: Option<FirstBoot>,
+}
+
+/// What an etcd member is told at its first start.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FirstBoot {
+    /// The token of a genesis; `None`: join.
+    pub token: Option<String>,
+    /// Name and peer URL of every member.
+    pub members: Vec<(String, PeerUrl)>,
+}
+
+/// A change of the member list.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum MemberChange {
+    /// Takes a member out; done already is done.
+    Remove(PeerUrl),
+    /// Adds a learner; done already is done.
+    AddLearner(PeerUrl),
+    /// Promotes a learner, retrying while it catches up.
+    Promote(PeerUrl),
+}
+
+/// What can be waited for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum Condition {
+    /// A linearizable read through this host's member succeeds.
+    EtcdQuorum(EtcdAsk),
+    /// The API server at this URL's `/readyz` answers 200.
+    ApiReady {
+        /// Host and port.
+        at: (String, u16),
+        /// CA certificate path.
+        ca: String,
+    },
+    /// A Node exists and is Ready, asked of this host's API server.
+    NodeReady {
+        /// How to reach the API.
+        api: Box<ApiAsk>,
+        /// The Node.
+        node: String,
+    },
+}
+
+/// What to stop and clear.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WipeAsk {
+    /// Units to stop and disable, in order.
+    pub units: Vec<UnitName>,
+    /// Files and directories that are hactl's own and are removed.
+    pub remove: Vec<String>,
+    /// Directories with data: moved aside, or deleted when `delete`.
+    pub data: Vec<String>,
+    /// Whether data is deleted.
+    pub delete: bool,
+    /// The VIP to take off whatever interface has it.
+    pub vip: Option<IpAddr>,
+}

@@ -1,0 +1,22 @@
+//! hactl: from bare hosts over SSH to a highly available Kubernetes control plane, and back from catastrophe.
+//!
+//! The library exists for tests and fuzzing; the binary is the product. Data flows one way, a folder a station:
+//! an inventory becomes the desired state, hosts answer with facts, the planner compares the two, the executor
+//! walks the plan, readers print what happened.
+
+pub mod cli;
+pub mod component;
+pub mod etcd;
+pub mod execute;
+pub mod host;
+pub mod inventory;
+pub mod kube;
+pub mod lab;
+pub mod model;
+pub mod observe;
+pub mod pki;
+pub mod plan;
+pub mod render;
+pub mod report;
+pub mod vault;
+pub mod workflow;

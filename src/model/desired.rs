@@ -1,0 +1,319 @@
+//! The desired state: what an inventory asks for, checked, with every default filled in.
+//!
+//! In: built by `inventory/`. Out: read by `render/`, `pki/`, `plan/` and the workflows. Holds no secret.
+
+use super::names::{ClusterName, HostName, PeerUrl};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// Everything the inventory asks for.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Desired {
+    /// The cluster's name.
+    pub cluster: ClusterName,
+    /// Which version of what.
+    pub versions: Versions,
+    /// How clients reach the API.
+    pub endpoint: Endpoint,
+    /// Where each API server listens on its host's own address.
+    pub api_port: u16,
+    /// The hosts, in the order of the inventory.
+    pub hosts: Vec<Host>,
+    /// Pod and service networks.
+    pub network: Network,
+    /// Control-plane settings.
+    pub control_plane: ControlPlane,
+    /// etcd settings.
+    pub etcd: EtcdSettings,
+    /// Extra JWT authenticators, passed through into the AuthenticationConfiguration.
+    pub jwt: Vec<serde_json::Value>,
+    /// Registry mirrors: registry host to mirror URLs.
+    pub mirrors: BTreeMap<String, Vec<String>>,
+    /// Proxy for what the hosts fetch themselves.
+    pub proxy: Proxy,
+    /// User manifests, files or folders, applied last. Absolute.
+    pub manifests: Vec<PathBuf>,
+    /// Settings handed to components as they are.
+    pub extra: Extra,
+}
+
+/// Versions, always without a leading `v`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Versions {
+    /// Kubernetes, such as `1.36.3`.
+    pub kubernetes: String,
+    /// etcd, when the inventory names one; else the bundle's.
+    pub etcd: Option<String>,
+    /// containerd, when the inventory names one; else the bundle's.
+    pub containerd: Option<String>,
+}
+
+/// Where clients find the API.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Endpoint {
+    /// Who answers there.
+    pub kind: EndpointKind,
+    /// The port clients use.
+    pub port: u16,
+    /// More names and addresses for the API servers' certificates.
+    pub sans: Vec<String>,
+}
+
+/// Who answers at the endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub enum EndpointKind {
+    /// keepalived moves this address among the load balancers; haproxy answers on it.
+    Vip {
+        /// The address.
+        address: IpAddr,
+        /// The interface it lives on; `None`: the one that has the host's address.
+        interface: Option<String>,
+        /// The VRRP router id, 1 to 255.
+        vrid: u8,
+    },
+    /// Somebody else's load balancer, by name or address.
+    External(String),
+}
+
+impl Endpoint {
+    /// The host part of the endpoint's URL.
+    pub fn host(&self) -> String {
+        match &self.kind {
+            EndpointKind::Vip { address, .. } => address.to_string(),
+            EndpointKind::External(host) => host.clone(),
+        }
+    }
+    /// The endpoint as a URL, as kubeconfigs name it.
+    pub fn url(&self) -> String {
+        let host = self.host();
+        if host.contains(':') {
+            format!("https://[{host}]:{}", self.port)
+        } else {
+            format!("https://{host}:{}", self.port)
+        }
+    }
+}
+
+/// What a host is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// API server, scheduler, controller manager, kubelet.
+    ControlPlane,
+    /// An etcd member.
+    Etcd,
+    /// haproxy and keepalived for the endpoint.
+    LoadBalancer,
+    /// A kubelet for workloads.
+    Worker,
+    /// Reachable and prepared, but without any part of the cluster yet.
+    Spare,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ControlPlane => "control-plane",
+            Self::Etcd => "etcd",
+            Self::LoadBalancer => "load-balancer",
+            Self::Worker => "worker",
+            Self::Spare => "spare",
+        })
+    }
+}
+
+/// One host of the inventory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Host {
+    /// The Node's and the member's name.
+    pub name: HostName,
+    /// What components bind, advertise and put into certificates.
+    pub address: IpAddr,
+    /// How to reach it.
+    pub ssh: SshTarget,
+    /// What it is for.
+    pub roles: Vec<Role>,
+    /// Failure domain.
+    pub zone: Option<String>,
+    /// Node labels.
+    pub labels: BTreeMap<String, String>,
+    /// Node taints, `key=value:Effect`.
+    pub taints: Vec<String>,
+}
+
+impl Host {
+    /// Whether the host has this role.
+    pub fn is(&self, role: Role) -> bool {
+        self.roles.contains(&role)
+    }
+    /// Whether a kubelet runs here.
+    pub fn is_node(&self) -> bool {
+        self.is(Role::ControlPlane) || self.is(Role::Worker)
+    }
+    /// The peer URL of the member on this host.
+    pub fn peer_url(&self) -> PeerUrl {
+        PeerUrl::of(self.address)
+    }
+}
+
+/// How a host is reached by SSH; global and per-host settings merged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SshTarget {
+    /// Name or address to connect to.
+    pub host: String,
+    /// The port of its sshd.
+    pub port: u16,
+    /// The user to log in as.
+    pub user: String,
+    /// Identity file; `None`: the agent and the usual files under `~/.ssh`.
+    pub identity: Option<PathBuf>,
+    /// known_hosts file; `None`: `~/.ssh/known_hosts`.
+    pub known_hosts: Option<PathBuf>,
+    /// Pinned host key fingerprint, `SHA256:...`.
+    pub fingerprint: Option<String>,
+    /// A jump host, `[user@]host[:port]`.
+    pub jump: Option<String>,
+}
+
+/// Pod and service networks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Network {
+    /// Pod range.
+    pub pods: Cidr,
+    /// Service range.
+    pub services: Cidr,
+    /// Who connects pods.
+    pub cni: Cni,
+    /// Interface MTU for pods; `None`: derived by the plugin.
+    pub mtu: Option<u16>,
+    /// Who implements Services.
+    pub kube_proxy: KubeProxy,
+}
+
+/// Who connects pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Cni {
+    /// flannel with VXLAN, installed by hactl.
+    Flannel,
+    /// Nothing: nodes stay `NotReady` until the user installs a plugin.
+    None,
+}
+
+/// Who implements Services.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum KubeProxy {
+    /// kube-proxy in nftables mode.
+    Nftables,
+    /// Nobody: the network plugin does it.
+    None,
+}
+
+/// An address range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Cidr {
+    /// The network address.
+    pub base: IpAddr,
+    /// Prefix length in bits.
+    pub prefix: u8,
+}
+
+impl Cidr {
+    fn bits(address: IpAddr) -> (u128, u8) {
+        match address {
+            IpAddr::V4(a) => (u128::from(u32::from(a)), 32),
+            IpAddr::V6(a) => (u128::from(a), 128),
+        }
+    }
+    /// Whether `address` lies inside.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let ((base, width), (other, other_width)) = (Self::bits(self.base), Self::bits(address));
+        let shift = u32::from(width.saturating_sub(self.prefix));
+        width == other_width && base.checked_shr(shift).unwrap_or(0) == other.checked_shr(shift).unwrap_or(0)
+    }
+    /// Whether the two ranges share an address.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.contains(other.base) || other.contains(self.base)
+    }
+    /// The `n`-th address after the base, such as the 10th of the service range for DNS.
+    pub fn nth(&self, n: u32) -> IpAddr {
+        match self.base {
+            IpAddr::V4(a) => IpAddr::from(std::net::Ipv4Addr::from(u32::from(a).wrapping_add(n))),
+            IpAddr::V6(a) => IpAddr::from(std::net::Ipv6Addr::from(u128::from(a).wrapping_add(u128::from(n)))),
+        }
+    }
+}
+
+impl fmt::Display for Cidr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.base, self.prefix)
+    }
+}
+
+/// Control-plane settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ControlPlane {
+    /// Whether ordinary pods may run on control-plane nodes.
+    pub schedulable: bool,
+    /// Which set of hardening defaults.
+    pub security: Security,
+}
+
+/// Hardening defaults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Security {
+    /// Everything that works on any cluster.
+    Baseline,
+    /// Also what needs a registry or breaks habits, such as AlwaysPullImages.
+    Cis,
+}
+
+/// etcd settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct EtcdSettings {
+    /// Data directory.
+    pub data_dir: PathBuf,
+    /// Backend quota in GiB.
+    pub quota_gib: u32,
+}
+
+/// Proxy for what the hosts fetch themselves.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Proxy {
+    /// For http URLs; empty: none.
+    pub http: String,
+    /// For https URLs; empty: none.
+    pub https: String,
+    /// Exceptions; hosts, VIP, ranges and `.svc` are added by hactl.
+    pub no_proxy: Vec<String>,
+}
+
+/// Settings handed to components as they are.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Extra {
+    /// Component to further command-line flags (without dashes).
+    pub args: BTreeMap<String, BTreeMap<String, String>>,
+    /// Merged over the KubeletConfiguration.
+    pub kubelet_config: serde_json::Map<String, serde_json::Value>,
+    /// Merged over the KubeProxyConfiguration.
+    pub kube_proxy_config: serde_json::Map<String, serde_json::Value>,
+    /// containerd's `restrict_oom_score_adj`, for hosts without CAP_SYS_RESOURCE.
+    pub restrict_oom_score_adj: bool,
+}
+
+impl Desired {
+    /// The hosts that have a role, in the inventory's order.
+    pub fn with(&self, role: Role) -> impl Iterator<Item = &Host> {
+        self.hosts.iter().filter(move |h| h.is(role))
+    }
+    /// A host by name.
+    pub fn host(&self, name: &HostName) -> Option<&Host> {
+        self.hosts.iter().find(|h| &h.name == name)
+    }
+    /// The cluster's DNS service address: the tenth of the service range.
+    pub fn dns_address(&self) -> IpAddr {
+        self.network.services.nth(10)
+    }
+}

@@ -1,0 +1,352 @@
+//! What is known of the world: one reply per host, and what the replies say together about etcd.
+//!
+//! In: decoded from `hactl host` by `host/`, put together by `observe/`. Out: read by `plan/` and `report/`.
+//! Missing facts stay visible: a host that did not answer is a [`Silence`], never an empty answer.
+
+use super::names::{ClusterName, Digest, HostName, PeerUrl, UnitName};
+use super::target::LeafId;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// Why a host told us nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Silence {
+    /// What happened, one sentence.
+    pub why: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+/// Everything observed in one round.
+#[derive(Debug, Clone, Serialize)]
+pub struct Facts {
+    /// Each host of the inventory: its facts, or why there are none.
+    pub hosts: BTreeMap<HostName, Result<HostFacts, Silence>>,
+    /// What the hosts say together about etcd.
+    pub etcd: Etcd,
+}
+
+impl Facts {
+    /// A host's facts, when it answered.
+    pub fn host(&self, name: &HostName) -> Option<&HostFacts> {
+        self.hosts.get(name).and_then(|r| r.as_ref().ok())
+    }
+}
+
+/// What is known about the etcd cluster. Silence never reads as "no cluster yet".
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub enum Etcd {
+    /// Every etcd host answered, and none has data, a genesis token or a seal.
+    NeverBorn,
+    /// Every etcd host answered; some hold data of a genesis that was never proven, all of the same token.
+    Founding {
+        /// The token of that genesis.
+        token: String,
+    },
+    /// A quorum answered a linearizable read.
+    Speaks(Members),
+    /// A cluster exists or may exist, and no quorum answers.
+    Silent(Vec<Evidence>),
+}
+
+/// One thing that was seen (or not seen) on one host while no quorum answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Evidence {
+    /// Where.
+    pub host: HostName,
+    /// What, in words.
+    pub what: String,
+    /// Whether this host still holds a data directory.
+    pub has_data: bool,
+    /// Whether the host answered at all.
+    pub reachable: bool,
+}
+
+/// The member list as a quorum sees it, keyed by peer URL.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Members(pub BTreeMap<PeerUrl, Member>);
+
+/// One member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Its id, looked up at the edge and never remembered.
+    pub id: u64,
+    /// Its name; empty until it first starts.
+    pub name: String,
+    /// Whether it does not vote yet.
+    pub learner: bool,
+    /// Whether it answered a linearizable read itself.
+    pub healthy: bool,
+}
+
+impl Members {
+    /// How many members vote.
+    pub fn voters(&self) -> usize {
+        self.0.values().filter(|m| !m.learner).count()
+    }
+    /// How many votes make a majority; counted over all voters, never over the healthy ones.
+    pub fn quorum(&self) -> usize {
+        self.voters() / 2 + 1
+    }
+    /// How many voters are healthy.
+    pub fn healthy(&self) -> usize {
+        self.0.values().filter(|m| !m.learner && m.healthy).count()
+    }
+    /// How many further voters may fail before writes stop; `None` when they have stopped already.
+    pub fn spare(&self) -> Option<usize> {
+        self.healthy().checked_sub(self.quorum())
+    }
+}
+
+/// What one host said of itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct HostFacts {
+    /// Its own host name.
+    pub hostname: String,
+    /// `/etc/machine-id`.
+    pub machine_id: String,
+    /// `ID` and `VERSION_ID` of os-release, such as `debian 12`.
+    pub os: String,
+    /// `x86_64`, `aarch64`.
+    pub architecture: String,
+    /// Kernel release.
+    pub kernel: String,
+    /// Logical processors.
+    pub cpus: u32,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// Free space of the file system below `/var/lib`, in MiB.
+    pub disk_free_mib: u64,
+    /// Whether cgroup v2 is the only hierarchy.
+    pub cgroup_v2: bool,
+    /// Whether swap is in use.
+    pub swap: bool,
+    /// The host's clock, milliseconds since 1970.
+    pub now_ms: i64,
+    /// Whether `/run/systemd/resolve/resolv.conf` exists.
+    pub systemd_resolved: bool,
+    /// The host's addresses.
+    pub addresses: Vec<InterfaceAddress>,
+    /// Which cluster this host belongs to, written when it first joined.
+    pub stamp: Option<Stamp>,
+    /// Files that were asked for and exist.
+    pub files: BTreeMap<String, FileFact>,
+    /// Parts that were asked for, exist and are intact.
+    pub blobs: BTreeSet<Digest>,
+    /// Units that were asked for.
+    pub units: BTreeMap<UnitName, UnitFact>,
+    /// Leaf certificates that were asked for and exist.
+    pub leaves: BTreeMap<LeafId, LeafFact>,
+    /// Images in containerd's store: reference to manifest digest text.
+    pub images: BTreeMap<String, String>,
+    /// Programs that were asked for and exist, by absolute path.
+    pub programs: BTreeSet<String>,
+    /// Kernel settings that were asked for, by sysctl name.
+    pub sysctls: BTreeMap<String, String>,
+    /// Ports that were asked for and are taken.
+    pub ports: Vec<PortFact>,
+    /// etcd on this host, when asked for.
+    pub etcd: Option<EtcdFact>,
+    /// The API server on this host, when asked for.
+    pub api: Option<ApiFact>,
+}
+
+/// An address on an interface.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InterfaceAddress {
+    /// Interface name.
+    pub interface: String,
+    /// The address.
+    pub address: IpAddr,
+    /// Prefix length in bits.
+    pub prefix: u8,
+}
+
+/// A host's membership of a cluster, kept in `/var/lib/hactl/cluster.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stamp {
+    /// The cluster's name.
+    pub cluster: ClusterName,
+    /// SHA-256 of the cluster CA certificate in DER: what makes two clusters of one name different.
+    pub ca: Digest,
+}
+
+/// A file as found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileFact {
+    /// SHA-256 of its content.
+    pub digest: Digest,
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner's name, or number where there is no name.
+    pub owner: String,
+    /// Inode change time, milliseconds since 1970: when content, mode or owner last changed.
+    pub changed_ms: i64,
+}
+
+/// A systemd unit as found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnitFact {
+    /// systemd's ActiveState: `active`, `activating`, `failed`, `inactive`.
+    pub active: String,
+    /// Whether it starts at boot.
+    pub enabled: bool,
+    /// When its main process started, milliseconds since 1970; 0 when it is not running.
+    pub started_ms: i64,
+    /// When it was last reloaded by hactl, milliseconds since 1970; 0 when never.
+    pub reloaded_ms: i64,
+}
+
+/// A leaf certificate as found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LeafFact {
+    /// Common name.
+    pub common_name: String,
+    /// Organisations, sorted.
+    pub organizations: Vec<String>,
+    /// Subject alternative names as text, sorted.
+    pub sans: Vec<String>,
+    /// SHA-256 of the issuer's subject public key info is not in a leaf, so: the authority key identifier, in hexadecimal.
+    pub authority: String,
+    /// Start of validity, seconds since 1970.
+    pub not_before_s: i64,
+    /// End of validity, seconds since 1970.
+    pub not_after_s: i64,
+    /// Whether the key beside it is its own.
+    pub key_matches: bool,
+}
+
+/// A taken port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortFact {
+    /// The port.
+    pub port: u16,
+    /// Who listens, such as `nginx (pid 812)`.
+    pub by: String,
+}
+
+/// etcd as one host sees it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct EtcdFact {
+    /// Whether the data directory holds a member.
+    pub data: bool,
+    /// The token of the genesis this host was told to take part in, while unproven.
+    pub token: Option<String>,
+    /// The cluster id written once quorum was proven here ("born").
+    pub born: Option<String>,
+    /// What the running member says; `None` when nothing answers.
+    pub view: Option<EtcdView>,
+    /// Why there is no view, or no linearizable one.
+    pub trouble: Option<String>,
+}
+
+/// What a running member says of itself and of its cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EtcdView {
+    /// Cluster id, hexadecimal.
+    pub cluster: String,
+    /// Its own member id.
+    pub member: u64,
+    /// Who leads; 0: nobody.
+    pub leader: u64,
+    /// Raft term.
+    pub term: u64,
+    /// Raft applied index.
+    pub applied: u64,
+    /// Store revision.
+    pub revision: i64,
+    /// Database size in bytes.
+    pub db_bytes: i64,
+    /// Server version.
+    pub version: String,
+    /// Whether it is a learner.
+    pub learner: bool,
+    /// Whether a linearizable read succeeded: a quorum stands behind this view.
+    pub linearizable: bool,
+    /// Members as listed: id, name, peer URL, learner.
+    pub members: Vec<(u64, String, PeerUrl, bool)>,
+    /// Raised alarms in words, such as `NOSPACE`.
+    pub alarms: Vec<String>,
+}
+
+/// The API as one host sees it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct ApiFact {
+    /// `None`: its own API server says ready. Else why not.
+    pub own_trouble: Option<String>,
+    /// `None`: the endpoint, asked from this host, says ready. Else why not.
+    pub endpoint_trouble: Option<String>,
+    /// Leader election leases of the control plane.
+    pub leases: Vec<LeaseFact>,
+    /// Nodes.
+    pub nodes: Vec<NodeFact>,
+    /// Pods of kube-system and of what hactl installs.
+    pub pods: Vec<PodFact>,
+    /// Live objects that were asked for; absent ones are missing here.
+    pub objects: BTreeMap<String, serde_json::Value>,
+    /// Whether the canary Secret is ciphertext in etcd; `None`: it does not exist or could not be read.
+    pub secret_is_ciphertext: Option<bool>,
+    /// DNS from inside a pod of this host: `None` when no pod to ask from, else trouble or nothing.
+    pub dns: Option<Option<String>>,
+}
+
+/// A leader election lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LeaseFact {
+    /// `kube-scheduler` or `kube-controller-manager`.
+    pub name: String,
+    /// Who holds it.
+    pub holder: String,
+    /// Age of the last renewal by the host's clock, milliseconds.
+    pub age_ms: i64,
+    /// How long a renewal lasts, seconds.
+    pub duration_s: i64,
+}
+
+/// A Node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeFact {
+    /// Its name.
+    pub name: String,
+    /// Whether its Ready condition is True.
+    pub ready: bool,
+    /// The Ready condition's message.
+    pub message: String,
+    /// Kubelet version with the `v`.
+    pub version: String,
+    /// Whether it is cordoned.
+    pub unschedulable: bool,
+}
+
+/// A pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PodFact {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Node it is bound to; empty when none.
+    pub node: String,
+    /// Phase.
+    pub phase: String,
+    /// Whether it is Ready (or has succeeded).
+    pub ready: bool,
+    /// Why it is not, such as `CrashLoopBackOff`.
+    pub reason: String,
+    /// How long past its deletion grace period it still exists, seconds; 0 when it is not being deleted.
+    pub overdue_s: i64,
+}

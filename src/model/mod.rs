@@ -1,0 +1,14 @@
+//! The words every other folder shares: names, desired state, facts, marks, steps, events.
+//!
+//! Pure data. Nothing here performs I/O, reads a clock or draws a random number, so that a plan made of these
+//! words can be printed, compared, stored and tested.
+
+pub mod check;
+pub mod desired;
+pub mod event;
+pub mod facts;
+pub mod names;
+pub mod plan;
+pub mod refusal;
+pub mod secret;
+pub mod target;

@@ -1,0 +1,455 @@
+//! A plan as a value: typed steps, what each needs and gives, and the guard re-checked just before it runs.
+//!
+//! In: built by `plan/`. Out: printed by `report/`, run by `execute/`. A plan holds no content, no secret and no
+//! closure; two plans can be compared.
+
+use super::facts::{Member, Members};
+use super::names::{Digest, HostName, PeerUrl, UnitName};
+use super::target::{FileSet, LeafId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// One predicate about the world: what a step gives, what others need, and why a re-run may drop it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Mark {
+    /// The host carries the stamp of this cluster.
+    Stamped(HostName),
+    /// Users, directories, kernel modules and settings are as they should be.
+    Prepared(HostName),
+    /// The programs of the host's own packages are there.
+    Packaged(HostName),
+    /// A part lies verified on the host.
+    Delivered(HostName, Digest),
+    /// An image is in containerd's store.
+    Imported(HostName, Digest),
+    /// A file set is as it should be.
+    Configured(HostName, FileSet),
+    /// All leaf certificates of the host are valid and its own.
+    Certified(HostName),
+    /// The unit runs by the files that are there now.
+    Running(HostName, UnitName),
+    /// The member on the host has been started.
+    Started(HostName),
+    /// No member runs by a stale data directory on the host.
+    Cleared(HostName),
+    /// Nobody in the member list has this peer URL.
+    Gone(PeerUrl),
+    /// The member list has this peer URL.
+    Listed(PeerUrl),
+    /// This member votes.
+    Voter(PeerUrl),
+    /// A quorum answers a linearizable read.
+    Quorum,
+    /// The host knows that its cluster was born: no start of it can found another.
+    Sealed(HostName),
+    /// The API server of the host says ready by its own address.
+    Serving(HostName),
+    /// The endpoint says ready.
+    Endpoint,
+    /// The objects of an add-on are as they should be.
+    Applied(String),
+    /// The Node exists and is Ready.
+    NodeReady(HostName),
+    /// The host runs nothing of the cluster any more.
+    Wiped(HostName),
+}
+
+/// How a member is started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub enum Birth {
+    /// As one of the founders, all of which get the same list and token.
+    Genesis {
+        /// Random, spent once quorum is proven.
+        token: String,
+        /// Name and peer URL of every founder.
+        founders: Vec<(HostName, PeerUrl)>,
+    },
+    /// Into a living cluster, by the member list as it will be then.
+    Join {
+        /// Name and peer URL of every member.
+        members: Vec<(String, PeerUrl)>,
+    },
+    /// From the data that is there.
+    Again,
+}
+
+/// What a step does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub enum Action {
+    /// Writes which cluster the host belongs to.
+    Stamp {
+        /// Where.
+        host: HostName,
+    },
+    /// Creates users and directories, loads modules, sets kernel settings, turns swap off.
+    Prepare {
+        /// Where.
+        host: HostName,
+        /// What is missing, in words.
+        gaps: Vec<String>,
+    },
+    /// Installs packages with the host's own package manager.
+    InstallPackages {
+        /// Where.
+        host: HostName,
+        /// Package names.
+        packages: Vec<String>,
+    },
+    /// Sends a part, verifies it on the host and puts it in its place.
+    Deliver {
+        /// Where.
+        host: HostName,
+        /// Component name.
+        part: String,
+        /// Its digest.
+        digest: Digest,
+    },
+    /// Imports a delivered image into containerd.
+    Import {
+        /// Where.
+        host: HostName,
+        /// Full reference.
+        reference: String,
+        /// Digest of the delivered archive.
+        digest: Digest,
+    },
+    /// Writes a set of files; checked before they replace good ones.
+    Configure {
+        /// Where.
+        host: HostName,
+        /// Which set.
+        set: FileSet,
+        /// Paths that differ.
+        paths: Vec<String>,
+    },
+    /// Makes keys on the host, signs their requests here, installs the certificates.
+    Certify {
+        /// Where.
+        host: HostName,
+        /// Which.
+        leaves: Vec<LeafId>,
+    },
+    /// Starts, restarts or reloads a unit and enables it.
+    RunUnit {
+        /// Where.
+        host: HostName,
+        /// Which.
+        unit: UnitName,
+        /// How.
+        how: HowToRun,
+    },
+    /// Starts an etcd member.
+    StartMember {
+        /// Where.
+        host: HostName,
+        /// As what.
+        birth: Birth,
+    },
+    /// Moves a stale data directory aside.
+    MoveAside {
+        /// Where.
+        host: HostName,
+    },
+    /// Waits until a quorum answers.
+    ProveQuorum,
+    /// Marks the member's disk as born, so that a later start can only join.
+    Seal {
+        /// Where.
+        host: HostName,
+    },
+    /// Takes a member out of the list.
+    RemoveMember {
+        /// Its peer URL.
+        peer: PeerUrl,
+    },
+    /// Adds a learner.
+    AddLearner {
+        /// Its peer URL.
+        peer: PeerUrl,
+    },
+    /// Makes a caught-up learner vote.
+    Promote {
+        /// Its peer URL.
+        peer: PeerUrl,
+    },
+    /// Waits for the host's API server.
+    AwaitServing {
+        /// Where.
+        host: HostName,
+    },
+    /// Waits for the endpoint.
+    AwaitEndpoint,
+    /// Applies the objects of an add-on (server-side apply).
+    Apply {
+        /// Its name.
+        addon: String,
+        /// Objects that differ, as keys.
+        objects: Vec<String>,
+    },
+    /// Waits for a Node to be Ready.
+    AwaitNode {
+        /// Which.
+        host: HostName,
+    },
+    /// Stops and removes everything of the cluster on the host.
+    Wipe {
+        /// Where.
+        host: HostName,
+        /// Whether data is deleted rather than moved aside.
+        delete: bool,
+    },
+}
+
+/// How a unit is brought to run by its files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HowToRun {
+    /// It does not run.
+    Start,
+    /// It runs by older files.
+    Restart,
+    /// It runs by older files and can re-read them.
+    Reload,
+}
+
+/// What the world must still be like just before a step runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub enum Guard {
+    /// Nothing to check.
+    None,
+    /// The member list is exactly as forecast, and a quorum of it is healthy without counting on `without`.
+    Members {
+        /// Peer URLs with their right to vote.
+        list: BTreeMap<PeerUrl, bool>,
+    },
+    /// The cluster tolerates losing the member or API server of this host right now.
+    Tolerates {
+        /// The host about to be disturbed.
+        down: HostName,
+    },
+}
+
+/// How much a step disturbs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Impact {
+    /// Nothing that serves is touched.
+    None,
+    /// One replica of something redundant restarts.
+    Restart,
+    /// Membership of etcd changes.
+    Membership,
+    /// Something is lost or moved aside.
+    Destructive,
+}
+
+/// One step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// What it does.
+    pub action: Action,
+    /// Why, for people.
+    pub why: String,
+    /// What must hold first.
+    pub needs: Vec<Mark>,
+    /// What holds afterwards.
+    pub gives: Mark,
+    /// What is re-checked live just before.
+    pub guard: Guard,
+}
+
+/// Steps in an order that respects their needs, with the graph made explicit.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Plan {
+    /// The steps.
+    pub steps: Vec<Step>,
+    /// For each step, the indices of the steps it waits for.
+    pub after: Vec<Vec<usize>>,
+    /// For each step, the etcd membership once it is done; `None` while there is no cluster.
+    pub forecast: Vec<Option<Members>>,
+    /// Why the plan ends before everything converged, if it does.
+    pub horizon: Option<String>,
+    /// What a person should know although nothing is done about it.
+    pub warnings: Vec<String>,
+}
+
+impl Plan {
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+    /// The most disturbing impact of all steps.
+    pub fn impact(&self) -> Impact {
+        self.steps.iter().map(|s| s.action.profile().impact).max().unwrap_or(Impact::None)
+    }
+}
+
+/// What an action means for whoever waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Profile {
+    /// How long it may take before it counts as failed.
+    pub patience: Duration,
+    /// How much it disturbs.
+    pub impact: Impact,
+    /// Which stage its time is counted under.
+    pub stage: Stage,
+}
+
+/// Stages for the summary of times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum Stage {
+    /// Preparing hosts and packages.
+    Prepare,
+    /// Sending and importing parts.
+    Deliver,
+    /// Files and certificates.
+    Configure,
+    /// etcd.
+    Etcd,
+    /// kubelet, API servers, balancers.
+    ControlPlane,
+    /// Objects and Nodes.
+    Cluster,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Prepare => "prepare",
+            Self::Deliver => "deliver",
+            Self::Configure => "configure",
+            Self::Etcd => "etcd",
+            Self::ControlPlane => "control plane",
+            Self::Cluster => "cluster",
+        })
+    }
+}
+
+impl Action {
+    /// The host it happens on, when it happens on one.
+    pub fn host(&self) -> Option<&HostName> {
+        match self {
+            Self::Stamp { host }
+            | Self::Prepare { host, .. }
+            | Self::InstallPackages { host, .. }
+            | Self::Deliver { host, .. }
+            | Self::Import { host, .. }
+            | Self::Configure { host, .. }
+            | Self::Certify { host, .. }
+            | Self::RunUnit { host, .. }
+            | Self::StartMember { host, .. }
+            | Self::MoveAside { host }
+            | Self::Seal { host }
+            | Self::AwaitServing { host }
+            | Self::AwaitNode { host }
+            | Self::Wipe { host, .. } => Some(host),
+            Self::ProveQuorum
+            | Self::RemoveMember { .. }
+            | Self::AddLearner { .. }
+            | Self::Promote { .. }
+            | Self::AwaitEndpoint
+            | Self::Apply { .. } => None,
+        }
+    }
+
+    /// Patience, impact and stage; one exhaustive match.
+    pub fn profile(&self) -> Profile {
+        let p = |seconds, impact, stage| Profile { patience: Duration::from_secs(seconds), impact, stage };
+        match self {
+            Self::Stamp { .. } => p(20, Impact::None, Stage::Prepare),
+            Self::Prepare { .. } => p(60, Impact::None, Stage::Prepare),
+            Self::InstallPackages { .. } => p(600, Impact::None, Stage::Prepare),
+            Self::Deliver { .. } => p(1800, Impact::None, Stage::Deliver),
+            Self::Import { .. } => p(300, Impact::None, Stage::Deliver),
+            Self::Configure { .. } | Self::Certify { .. } => p(60, Impact::None, Stage::Configure),
+            Self::RunUnit { how: HowToRun::Restart, .. } => p(120, Impact::Restart, Stage::ControlPlane),
+            Self::RunUnit { .. } => p(120, Impact::None, Stage::ControlPlane),
+            Self::StartMember { .. } => p(120, Impact::None, Stage::Etcd),
+            Self::MoveAside { .. } => p(60, Impact::Destructive, Stage::Etcd),
+            Self::ProveQuorum => p(120, Impact::None, Stage::Etcd),
+            Self::Seal { .. } => p(30, Impact::None, Stage::Etcd),
+            Self::RemoveMember { .. } | Self::AddLearner { .. } => p(60, Impact::Membership, Stage::Etcd),
+            Self::Promote { .. } => p(600, Impact::Membership, Stage::Etcd),
+            Self::AwaitServing { .. } | Self::AwaitEndpoint => p(300, Impact::None, Stage::ControlPlane),
+            Self::Apply { .. } => p(120, Impact::None, Stage::Cluster),
+            Self::AwaitNode { .. } => p(300, Impact::None, Stage::Cluster),
+            Self::Wipe { .. } => p(180, Impact::Destructive, Stage::Cluster),
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stamp { .. } => f.write_str("mark as a host of this cluster"),
+            Self::Prepare { gaps, .. } => write!(f, "prepare: {}", gaps.join(", ")),
+            Self::InstallPackages { packages, .. } => write!(f, "install {}", packages.join(", ")),
+            Self::Deliver { part, digest, .. } => write!(f, "deliver {part} ({})", digest.short()),
+            Self::Import { reference, .. } => write!(f, "import {reference}"),
+            Self::Configure { set, paths, .. } => {
+                write!(f, "write {set} ({} file{})", paths.len(), if paths.len() == 1 { "" } else { "s" })
+            }
+            Self::Certify { leaves, .. } => {
+                write!(f, "issue {} certificate{}", leaves.len(), if leaves.len() == 1 { "" } else { "s" })
+            }
+            Self::RunUnit { unit, how, .. } => {
+                let verb = match how {
+                    HowToRun::Start => "start",
+                    HowToRun::Restart => "restart",
+                    HowToRun::Reload => "reload",
+                };
+                write!(f, "{verb} {unit}")
+            }
+            Self::StartMember { birth, .. } => match birth {
+                Birth::Genesis { founders, .. } => write!(f, "start etcd as one of {} founders", founders.len()),
+                Birth::Join { .. } => f.write_str("start etcd as a learner"),
+                Birth::Again => f.write_str("start etcd from its data"),
+            },
+            Self::MoveAside { .. } => f.write_str("move the stale etcd data aside"),
+            Self::ProveQuorum => f.write_str("prove that a quorum answers"),
+            Self::Seal { .. } => f.write_str("seal etcd: from now on it can only join"),
+            Self::RemoveMember { peer } => write!(f, "remove member {peer}"),
+            Self::AddLearner { peer } => write!(f, "add learner {peer}"),
+            Self::Promote { peer } => write!(f, "promote {peer} once it has caught up"),
+            Self::AwaitServing { .. } => f.write_str("wait for the API server"),
+            Self::AwaitEndpoint => f.write_str("wait for the endpoint"),
+            Self::Apply { addon, objects } => {
+                write!(f, "apply {addon} ({} object{})", objects.len(), if objects.len() == 1 { "" } else { "s" })
+            }
+            Self::AwaitNode { .. } => f.write_str("wait for the Node to be Ready"),
+            Self::Wipe { delete: true, .. } => f.write_str("stop everything and delete its data"),
+            Self::Wipe { delete: false, .. } => f.write_str("stop everything and move its data aside"),
+        }
+    }
+}
+
+impl Members {
+    /// The list as a guard compares it: peer URL and right to vote.
+    pub fn shape(&self) -> BTreeMap<PeerUrl, bool> {
+        self.0.iter().map(|(url, m)| (url.clone(), !m.learner)).collect()
+    }
+    /// The list with one more learner.
+    #[must_use]
+    pub fn with_learner(&self, peer: &PeerUrl) -> Self {
+        let mut next = self.clone();
+        next.0.insert(peer.clone(), Member { id: 0, name: String::new(), learner: true, healthy: false });
+        next
+    }
+    /// The list without a member.
+    #[must_use]
+    pub fn without(&self, peer: &PeerUrl) -> Self {
+        let mut next = self.clone();
+        next.0.remove(peer);
+        next
+    }
+    /// The list with a learner made a healthy voter.
+    #[must_use]
+    pub fn with_voter(&self, peer: &PeerUrl) -> Self {
+        let mut next = self.clone();
+        if let Some(member) = next.0.get_mut(peer) {
+            member.learner = false;
+            member.healthy = true;
+        }
+        next
+    }
+}

@@ -1,0 +1,99 @@
+//! Refusals: what hactl will not do because it would not be safe, with the numbers behind it and the way on.
+
+use super::facts::Evidence;
+use super::names::{ClusterName, HostName, PeerUrl};
+use serde::Serialize;
+
+/// A typed refusal. Exit code 3, except [`Refusal::Locked`], which is 6.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+pub enum Refusal {
+    /// No quorum answers and a cluster exists or may exist.
+    #[error("etcd has no quorum: {} of {} members' hosts answered, none can read or write", .evidence.iter().filter(|e| e.reachable).count(), .evidence.len())]
+    NoQuorum {
+        /// What each host said.
+        evidence: Vec<Evidence>,
+    },
+    /// Etcd hosts did not answer, so nobody can tell whether a cluster exists.
+    #[error("cannot tell whether a cluster exists: {} did not answer", names(.silent))]
+    CannotTell {
+        /// Hosts that did not answer.
+        silent: Vec<HostName>,
+    },
+    /// A membership change would leave too few healthy voters.
+    #[error("{what} would leave {healthy} healthy of {voters} voters, fewer than the quorum of {quorum}")]
+    WouldLoseQuorum {
+        /// The change.
+        what: String,
+        /// Healthy voters afterwards.
+        healthy: usize,
+        /// Voters afterwards.
+        voters: usize,
+        /// Quorum afterwards.
+        quorum: usize,
+    },
+    /// The world is not what the plan assumed.
+    #[error("the member list changed while we worked: {peer} is not as planned")]
+    MembersChanged {
+        /// The first difference.
+        peer: PeerUrl,
+    },
+    /// The host belongs to another cluster.
+    #[error("{host} belongs to cluster {theirs}, not to {ours}{}", if *.same_name { " (same name, another certificate authority)" } else { "" })]
+    OtherCluster {
+        /// Which host.
+        host: HostName,
+        /// The cluster it belongs to.
+        theirs: ClusterName,
+        /// The cluster of the inventory.
+        ours: ClusterName,
+        /// Whether the names are equal and only the authority differs.
+        same_name: bool,
+    },
+    /// The cluster lives, but the administrator's state is gone.
+    #[error("{host} belongs to cluster {cluster}, but there is no state for it at {state}")]
+    StateLost {
+        /// A host that carries the stamp.
+        host: HostName,
+        /// The cluster.
+        cluster: ClusterName,
+        /// Where the state should be.
+        state: String,
+    },
+    /// Planning again gave the same plan: no progress.
+    #[error("{steps} step(s) were run and planning again asks for the same: {first}")]
+    NoProgress {
+        /// How many.
+        steps: usize,
+        /// The first of them.
+        first: String,
+    },
+    /// Another run holds the lock.
+    #[error("another run holds the lock on {host}: {holder}, since {since}")]
+    Locked {
+        /// Where.
+        host: HostName,
+        /// Who.
+        holder: String,
+        /// Since when, RFC 3339.
+        since: String,
+    },
+    /// Something disruptive was asked for and nobody is there to agree.
+    #[error("this changes {what} and there is no terminal to ask on")]
+    NeedsConsent {
+        /// What would be disturbed.
+        what: String,
+    },
+    /// The person said no.
+    #[error("not agreed: nothing was changed")]
+    Declined,
+    /// A preflight check failed.
+    #[error("{}", .problems.join("\n"))]
+    Preflight {
+        /// Each: where, what.
+        problems: Vec<String>,
+    },
+}
+
+fn names(hosts: &[HostName]) -> String {
+    hosts.iter().map(HostName::as_str).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,258 @@
+//! The target: what each host should hold once converged, as digests and predicates, without contents or secrets.
+//!
+//! In: made by `render/`, `pki/` and `component/` from the desired state. Out: compared with facts by `plan/`.
+
+use super::names::{Digest, HostName, UnitName};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What all hosts should hold.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Target {
+    /// Each host of the inventory.
+    pub hosts: BTreeMap<HostName, HostTarget>,
+    /// Kubernetes objects, in the order they are applied.
+    pub addons: Vec<Addon>,
+}
+
+/// What one host should hold.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct HostTarget {
+    /// Programs and images.
+    pub parts: Vec<Part>,
+    /// Files, by set.
+    pub sets: BTreeMap<FileSet, SetTarget>,
+    /// Leaf certificates.
+    pub leaves: Vec<Leaf>,
+    /// Kernel settings: sysctl name to value.
+    pub sysctls: BTreeMap<String, String>,
+    /// Programs that come from the host's own packages: path to package name.
+    pub packages: BTreeMap<String, String>,
+}
+
+/// A program or an image of a bundle, as delivered to a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Part {
+    /// Component name, such as `kubelet`.
+    pub name: String,
+    /// Version without the `v`.
+    pub version: String,
+    /// Digest of the content, uncompressed.
+    pub digest: Digest,
+    /// Size uncompressed, bytes.
+    pub size: u64,
+    /// Size as sent, bytes.
+    pub sent_size: u64,
+    /// What becomes of it.
+    pub place: Place,
+}
+
+/// What becomes of a part on a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "lowercase")]
+pub enum Place {
+    /// An executable at `/var/lib/hactl/parts/<digest>/<name>`, with a symbolic link at `link` when given.
+    Program {
+        /// Absolute path of the link, such as `/usr/local/bin/kubectl` or `/opt/cni/bin/bridge`.
+        link: Option<String>,
+    },
+    /// An OCI archive imported into containerd under this reference, pinned against garbage collection.
+    Image {
+        /// Full reference with tag.
+        reference: String,
+    },
+}
+
+impl Part {
+    /// Where the part's content lies on a host.
+    pub fn path(&self) -> String {
+        part_path(&self.digest, &self.name)
+    }
+}
+
+/// Where a part's content lies on a host: content-addressed, so that versions live side by side.
+pub fn part_path(digest: &Digest, name: &str) -> String {
+    format!("/var/lib/hactl/parts/{}/{name}", digest.hex())
+}
+
+/// Files that are written together and read by one unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileSet {
+    /// Kernel modules, sysctls, NetworkManager drop-in, /etc/crictl.yaml.
+    Os,
+    /// CA certificates and the like that several units read; changing them restarts nothing by itself.
+    Trust,
+    /// etcd's unit and settings.
+    Etcd,
+    /// The loopback haproxy in front of etcd.
+    EtcdBalancer,
+    /// containerd's unit and configuration, CNI.
+    Runtime,
+    /// kubelet's unit, configuration and kubeconfig.
+    Kubelet,
+    /// Encryption, audit, admission and authentication configuration; kubeconfigs of the control plane.
+    ControlPlaneConfig,
+    /// The static pods.
+    ControlPlane,
+    /// haproxy for the endpoint.
+    LoadBalancer,
+    /// keepalived.
+    Keepalived,
+    /// The approver of kubelet serving certificates.
+    Approver,
+}
+
+impl fmt::Display for FileSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Os => "host settings",
+            Self::Trust => "certificate authorities",
+            Self::Etcd => "etcd",
+            Self::EtcdBalancer => "etcd balancer",
+            Self::Runtime => "container runtime",
+            Self::Kubelet => "kubelet",
+            Self::ControlPlaneConfig => "control-plane configuration",
+            Self::ControlPlane => "static pods",
+            Self::LoadBalancer => "load balancer",
+            Self::Keepalived => "keepalived",
+            Self::Approver => "certificate approver",
+        })
+    }
+}
+
+/// The files of a set and the unit that reads them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct SetTarget {
+    /// The files.
+    pub files: Vec<FileTarget>,
+    /// The unit that runs by these files.
+    pub unit: Option<UnitName>,
+    /// Whether the unit can take new files by a reload; else it is restarted.
+    pub reload: bool,
+}
+
+/// A file by digest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FileTarget {
+    /// Absolute path.
+    pub path: String,
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner's name; the group is the owner's.
+    pub owner: String,
+    /// SHA-256 of the content.
+    pub digest: Digest,
+}
+
+/// A leaf certificate's place in the certificate table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LeafId {
+    /// etcd to its clients.
+    EtcdServer,
+    /// etcd among its peers.
+    EtcdPeer,
+    /// `hactl host` to the etcd on its own host.
+    EtcdObserver,
+    /// The API server to etcd.
+    ApiserverEtcdClient,
+    /// The API server to everyone.
+    Apiserver,
+    /// The API server to kubelets.
+    ApiserverKubeletClient,
+    /// The API server to aggregated API servers.
+    FrontProxyClient,
+    /// The controller manager to the API.
+    ControllerManager,
+    /// The scheduler to the API.
+    Scheduler,
+    /// The kubelet's first client certificate; it rotates its own from then on.
+    Kubelet,
+    /// `hactl host` to the API, read-only.
+    Observer,
+    /// The approver of kubelet serving certificates to the API.
+    Approver,
+}
+
+impl fmt::Display for LeafId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::EtcdServer => "etcd-server",
+            Self::EtcdPeer => "etcd-peer",
+            Self::EtcdObserver => "etcd-observer",
+            Self::ApiserverEtcdClient => "apiserver-etcd-client",
+            Self::Apiserver => "apiserver",
+            Self::ApiserverKubeletClient => "apiserver-kubelet-client",
+            Self::FrontProxyClient => "front-proxy-client",
+            Self::ControllerManager => "controller-manager",
+            Self::Scheduler => "scheduler",
+            Self::Kubelet => "kubelet",
+            Self::Observer => "observer",
+            Self::Approver => "approver",
+        })
+    }
+}
+
+/// Which authority signs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CaId {
+    /// Kubernetes' own.
+    Cluster,
+    /// etcd's clients, servers and peers.
+    Etcd,
+    /// Aggregated API servers.
+    FrontProxy,
+}
+
+/// A leaf certificate as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Leaf {
+    /// Which one.
+    pub id: LeafId,
+    /// Who signs it.
+    pub ca: CaId,
+    /// The authority's key identifier, hexadecimal: a leaf of another authority is replaced.
+    pub authority: String,
+    /// Common name.
+    pub common_name: String,
+    /// Organisations, sorted.
+    pub organizations: Vec<String>,
+    /// Subject alternative names as text (`DNS:x`, `IP:x`), sorted.
+    pub sans: Vec<String>,
+    /// Extended key usage serverAuth.
+    pub server: bool,
+    /// Extended key usage clientAuth.
+    pub client: bool,
+    /// Lifetime in days.
+    pub days: u32,
+    /// Where the certificate goes, mode 0644.
+    pub cert_path: String,
+    /// Where the key goes, mode 0600. The same path: one file with both, mode 0600.
+    pub key_path: String,
+    /// Owner of both.
+    pub owner: String,
+    /// Whether the component renews it itself after the first issue, so that only absence or expiry matters.
+    pub self_renewing: bool,
+}
+
+/// A group of Kubernetes objects applied together.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Addon {
+    /// Its name, such as `coredns`.
+    pub name: String,
+    /// The objects as they should be.
+    pub objects: Vec<serde_json::Value>,
+    /// Whether control-plane Nodes need it to become Ready.
+    pub needed_for_ready: bool,
+}
+
+/// How one object is asked for: `apiVersion/kind/namespace/name`, namespace empty for cluster-wide ones.
+pub fn object_key(object: &serde_json::Value) -> String {
+    let text = |path: &str| object.pointer(path).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
+    format!("{}|{}|{}|{}", text("/apiVersion"), text("/kind"), text("/metadata/namespace"), text("/metadata/name"))
+}
