@@ -3,7 +3,7 @@
 set -eu
 root=$1
 cd "$root"
-rm -rf etc/apt etc/dpkg etc/hostname etc/resolv.conf etc/init.d lib/systemd \
+rm -rf etc/init.d lib/systemd \
 	usr/share/bash-completion usr/share/bug usr/share/info usr/share/initramfs-tools usr/share/lintian \
 	usr/share/locale usr/share/man usr/lib/x86_64-linux-gnu/gconv usr/lib/aarch64-linux-gnu/gconv
 find usr/share/doc -type f ! -name copyright -delete

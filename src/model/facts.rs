@@ -25,6 +25,9 @@ pub struct Facts {
     pub hosts: BTreeMap<HostName, Result<HostFacts, Silence>>,
     /// What the hosts say together about etcd.
     pub etcd: Etcd,
+    /// Per add-on, the objects that are missing or differ: object key and what differs. An add-on that is not named here
+    /// could not be looked at.
+    pub drift: BTreeMap<String, Vec<(String, String)>>,
 }
 
 impl Facts {
@@ -139,8 +142,11 @@ pub struct HostFacts {
     pub units: BTreeMap<UnitName, UnitFact>,
     /// Leaf certificates that were asked for and exist.
     pub leaves: BTreeMap<LeafId, LeafFact>,
-    /// Images in containerd's store: reference to manifest digest text.
+    /// Images in containerd's store: reference to the digest of the part it was imported from, or something else for
+    /// an image that hactl did not import.
     pub images: BTreeMap<String, String>,
+    /// When the static pods' main processes started, by program name, milliseconds since 1970.
+    pub processes: BTreeMap<String, i64>,
     /// Programs that were asked for and exist, by absolute path.
     pub programs: BTreeSet<String>,
     /// Kernel settings that were asked for, by sysctl name.

@@ -27,6 +27,8 @@ pub struct HostTarget {
     pub leaves: Vec<Leaf>,
     /// Kernel settings: sysctl name to value.
     pub sysctls: BTreeMap<String, String>,
+    /// Directories and other paths that preparation creates.
+    pub paths: Vec<String>,
     /// Programs that come from the host's own packages: path to package name.
     pub packages: BTreeMap<String, String>,
 }

@@ -1,1 +1,59 @@
-//! (being written)
+//! The planner: compares what should be with what is, and answers with a plan or a refusal.
+//!
+//! Pure: imports `model/` only. No I/O, no clock, no randomness; what needs them (a genesis token, the time) comes in
+//! with the [`Intent`] or the facts. The same question always gets the same answer.
+
+mod cluster;
+mod configure;
+mod down;
+mod draft;
+mod etcd;
+mod holds;
+mod prepare;
+
+use crate::model::desired::Desired;
+use crate::model::facts::Facts;
+use crate::model::facts::Stamp;
+use crate::model::names::HostName;
+use crate::model::plan::Plan;
+use crate::model::refusal::Refusal;
+use crate::model::target::Target;
+
+pub use down::down;
+pub use holds::etcd_unit;
+
+/// What cannot be observed: choices and random values made outside.
+#[derive(Debug, Clone)]
+pub struct Intent {
+    /// This cluster's stamp.
+    pub stamp: Stamp,
+    /// The token for a genesis, should one be needed; written to the journal before any host hears of it.
+    pub genesis_token: String,
+    /// Hosts that may leave the cluster.
+    pub prune: Vec<HostName>,
+}
+
+/// What `hactl up` has to do.
+///
+/// # Errors
+/// A [`Refusal`] when going on would not be safe.
+pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -> Result<Plan, Refusal> {
+    let mut draft = draft::Draft::new(desired, target, facts, intent)?;
+    for host in draft.reachable() {
+        prepare::stamp(&mut draft, &host);
+        prepare::prepare(&mut draft, &host);
+        prepare::deliver(&mut draft, &host);
+        configure::trust(&mut draft, &host);
+        configure::runtime(&mut draft, &host);
+        configure::balancers(&mut draft, &host);
+    }
+    etcd::converge(&mut draft)?;
+    for host in draft.reachable() {
+        configure::kubelet(&mut draft, &host);
+        configure::control_plane(&mut draft, &host);
+    }
+    cluster::endpoint(&mut draft);
+    cluster::objects(&mut draft);
+    cluster::nodes(&mut draft);
+    draft.finish()
+}

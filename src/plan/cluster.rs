@@ -1,0 +1,74 @@
+//! What belongs to the cluster rather than to a host: the endpoint, the objects, the Nodes.
+
+use super::draft::Draft;
+use crate::model::desired::{Cni, EndpointKind, Role};
+use crate::model::plan::{Action, Mark};
+use crate::model::target::{FileSet, Place};
+
+/// The endpoint answers.
+pub(super) fn endpoint(d: &mut Draft) {
+    let mut needs = Vec::new();
+    for host in d.reachable_with(Role::ControlPlane) {
+        needs.push(Mark::Configured(host.name, FileSet::ControlPlane));
+    }
+    if matches!(d.desired.endpoint.kind, EndpointKind::Vip { .. }) {
+        for host in d.reachable_with(Role::LoadBalancer) {
+            for set in [FileSet::LoadBalancer, FileSet::Keepalived] {
+                if let Some(unit) = d.host_target(&host.name).sets.get(&set).and_then(|s| s.unit.clone()) {
+                    needs.push(Mark::Running(host.name.clone(), unit));
+                }
+            }
+        }
+    }
+    let why = format!("{} does not say ready", d.desired.endpoint.url());
+    d.ensure(Action::AwaitEndpoint, why, needs, Mark::Endpoint);
+}
+
+/// The objects hactl owns. RBAC first: what observes and approves depends on it.
+pub(super) fn objects(d: &mut Draft) {
+    let mut images = Vec::new();
+    for host in d.reachable().into_iter().filter(crate::model::desired::Host::is_node) {
+        for part in &d.host_target(&host.name).parts {
+            if matches!(part.place, Place::Image { .. }) {
+                images.push(Mark::Imported(host.name.clone(), part.digest));
+            }
+        }
+    }
+    for addon in &d.target.addons {
+        let mut needs = vec![Mark::Endpoint];
+        if addon.name != "rbac" {
+            needs.push(Mark::Applied("rbac".to_owned()));
+            needs.extend(images.iter().cloned());
+        }
+        let (objects, why) = match d.facts.drift.get(&addon.name) {
+            Some(drift) => {
+                let first = drift.first().map(|(key, what)| format!("{}: {what}", key.replace('|', " ")));
+                (drift.iter().map(|(key, _)| key.clone()).collect(), first.unwrap_or_default())
+            }
+            None => (
+                addon.objects.iter().map(crate::model::target::object_key).collect(),
+                "no API server could be asked yet".to_owned(),
+            ),
+        };
+        let action = Action::Apply { addon: addon.name.clone(), objects };
+        d.ensure(action, why, needs, Mark::Applied(addon.name.clone()));
+    }
+}
+
+/// Every Node is there and Ready, unless nobody was asked to connect pods.
+pub(super) fn nodes(d: &mut Draft) {
+    if d.desired.network.cni == Cni::None {
+        return;
+    }
+    let addons: Vec<Mark> =
+        d.target.addons.iter().filter(|a| a.needed_for_ready).map(|a| Mark::Applied(a.name.clone())).collect();
+    for host in d.reachable().into_iter().filter(crate::model::desired::Host::is_node) {
+        let mut needs = vec![Mark::Endpoint];
+        if let Some(unit) = d.host_target(&host.name).sets.get(&FileSet::Kubelet).and_then(|s| s.unit.clone()) {
+            needs.push(Mark::Running(host.name.clone(), unit));
+        }
+        needs.extend(addons.iter().cloned());
+        let action = Action::AwaitNode { host: host.name.clone() };
+        d.ensure(action, "its Node is not Ready", needs, Mark::NodeReady(host.name));
+    }
+}

@@ -1,0 +1,189 @@
+//! Files, certificates and units of a host.
+
+use super::draft::Draft;
+use crate::model::desired::{Host, Role};
+use crate::model::names::{HostName, UnitName};
+use crate::model::plan::{Action, Guard, HowToRun, Mark};
+use crate::model::target::{FileSet, Place};
+
+fn unit(name: &'static str) -> UnitName {
+    name.parse().expect("a constant that is a valid unit name")
+}
+
+/// containerd's unit.
+pub(super) fn containerd_unit() -> UnitName {
+    unit("containerd.service")
+}
+
+fn wants(d: &Draft, host: &HostName, set: FileSet) -> bool {
+    d.host_target(host).sets.contains_key(&set)
+}
+
+/// Writes a set if any of its files differ.
+pub(super) fn write(d: &mut Draft, host: &HostName, set: FileSet, mut needs: Vec<Mark>) {
+    let paths = d.look().differing(host, set);
+    needs.push(Mark::Prepared(host.clone()));
+    let why = match paths.as_slice() {
+        [] => String::new(),
+        [one] => format!("{one} is missing or differs"),
+        [one, ..] => format!("{one} and {} more are missing or differ", paths.len() - 1),
+    };
+    d.ensure(Action::Configure { host: host.clone(), set, paths }, why, needs, Mark::Configured(host.clone(), set));
+}
+
+/// Brings the unit of a set to run by its files. `needs` come on top of the files themselves.
+pub(super) fn run(d: &mut Draft, host: &HostName, set: FileSet, mut needs: Vec<Mark>) {
+    let target = d.host_target(host);
+    let Some(wanted) = target.sets.get(&set) else { return };
+    let Some(unit) = wanted.unit.clone() else { return };
+    let configured = Mark::Configured(host.clone(), set);
+    let rewritten = d.plans(&configured);
+    if d.look().runs(host, wanted) && !rewritten {
+        return;
+    }
+    let active = d.look().is_active(host, &unit);
+    let how = match (active, wanted.reload) {
+        (false, _) => HowToRun::Start,
+        (true, true) => HowToRun::Reload,
+        (true, false) => HowToRun::Restart,
+    };
+    let why = match how {
+        HowToRun::Start => "it does not run",
+        HowToRun::Restart | HowToRun::Reload => "it runs by older files",
+    };
+    needs.push(configured);
+    let running = Mark::Running(host.clone(), unit.clone());
+    if how == HowToRun::Restart {
+        d.take_turn(&mut needs, running.clone());
+    }
+    d.must(Action::RunUnit { host: host.clone(), unit, how }, why, needs, running, Guard::None);
+}
+
+/// Host settings, authorities and leaf certificates.
+pub(super) fn trust(d: &mut Draft, host: &Host) {
+    let name = &host.name;
+    for set in [FileSet::Os, FileSet::Trust] {
+        write(d, name, set, vec![]);
+    }
+    let due = d.look().due(name);
+    let why = due.first().map(|(id, why)| format!("{id}: {why}")).unwrap_or_default();
+    let leaves = due.into_iter().map(|(id, _)| id).collect();
+    let needs = vec![Mark::Prepared(name.clone())];
+    d.ensure(Action::Certify { host: name.clone(), leaves }, why, needs, Mark::Certified(name.clone()));
+}
+
+/// containerd.
+pub(super) fn runtime(d: &mut Draft, host: &Host) {
+    let name = &host.name;
+    if !wants(d, name, FileSet::Runtime) {
+        return;
+    }
+    write(d, name, FileSet::Runtime, vec![]);
+    let needed = ["containerd", "containerd-shim-runc-v2", "runc", "ctr"];
+    let parts = d.host_target(name).parts.iter().filter(|p| needed.contains(&p.name.as_str()));
+    let needs = parts.map(|p| Mark::Delivered(name.clone(), p.digest)).collect();
+    run(d, name, FileSet::Runtime, needs);
+}
+
+/// The balancer in front of etcd on loopback, and the one in front of the API with its address.
+pub(super) fn balancers(d: &mut Draft, host: &Host) {
+    let name = &host.name;
+    for set in [FileSet::EtcdBalancer, FileSet::LoadBalancer, FileSet::Keepalived] {
+        if !wants(d, name, set) {
+            continue;
+        }
+        let mut needs = vec![Mark::Packaged(name.clone())];
+        if set != FileSet::Keepalived {
+            needs.push(Mark::Configured(name.clone(), FileSet::Trust));
+        }
+        write(d, name, set, needs);
+        // The address must not come to a host whose haproxy does not listen yet.
+        let first = match set {
+            FileSet::Keepalived => vec![Mark::Running(name.clone(), unit("haproxy.service"))],
+            _ => vec![],
+        };
+        run(d, name, set, first);
+    }
+}
+
+/// The kubelet.
+pub(super) fn kubelet(d: &mut Draft, host: &Host) {
+    let name = &host.name;
+    if !wants(d, name, FileSet::Kubelet) {
+        return;
+    }
+    write(d, name, FileSet::Kubelet, vec![]);
+    let mut needs = vec![
+        Mark::Configured(name.clone(), FileSet::Trust),
+        Mark::Configured(name.clone(), FileSet::Os),
+        Mark::Certified(name.clone()),
+        Mark::Running(name.clone(), containerd_unit()),
+    ];
+    for part in &d.host_target(name).parts {
+        match (&part.place, part.name.as_str()) {
+            (_, "kubelet") => needs.push(Mark::Delivered(name.clone(), part.digest)),
+            (Place::Image { .. }, "pause") => needs.push(Mark::Imported(name.clone(), part.digest)),
+            _ => {}
+        }
+    }
+    run(d, name, FileSet::Kubelet, needs);
+}
+
+/// The static pods, and the approver beside them.
+pub(super) fn control_plane(d: &mut Draft, host: &Host) {
+    let name = &host.name;
+    if !host.is(Role::ControlPlane) {
+        return;
+    }
+    write(d, name, FileSet::ControlPlaneConfig, vec![]);
+    let mut needs = vec![
+        Mark::Quorum,
+        Mark::Configured(name.clone(), FileSet::Trust),
+        Mark::Configured(name.clone(), FileSet::ControlPlaneConfig),
+        Mark::Certified(name.clone()),
+        Mark::Running(name.clone(), unit("hactl-etcd-balancer.service")),
+    ];
+    // No API server writes before every reachable member can only join: see failure mode 1 of the recovery experiments.
+    needs.extend(d.reachable_with(Role::Etcd).into_iter().map(|h| Mark::Sealed(h.name)));
+    for part in &d.host_target(name).parts {
+        if matches!(part.name.as_str(), "kube-apiserver" | "kube-controller-manager" | "kube-scheduler") {
+            needs.push(Mark::Imported(name.clone(), part.digest));
+        }
+    }
+    let serving = Mark::Serving(name.clone());
+    let serves_now = d.host_facts(name).and_then(|f| f.api.as_ref()).is_some_and(|a| a.own_trouble.is_none());
+    let paths = d.look().differing(name, FileSet::ControlPlane);
+    let configured = Mark::Configured(name.clone(), FileSet::ControlPlane);
+    if !paths.is_empty() {
+        let guard = if serves_now {
+            d.take_turn(&mut needs, serving.clone());
+            Guard::Tolerates { down: name.clone() }
+        } else {
+            Guard::None
+        };
+        let why = format!(
+            "{} {} missing or differ{}",
+            paths.len(),
+            if paths.len() == 1 { "manifest is" } else { "manifests are" },
+            if paths.len() == 1 { "s" } else { "" }
+        );
+        d.must(
+            Action::Configure { host: name.clone(), set: FileSet::ControlPlane, paths },
+            why,
+            needs,
+            configured.clone(),
+            guard,
+        );
+    }
+    let kubelet = Mark::Running(name.clone(), unit("kubelet.service"));
+    let await_needs = vec![configured.clone(), kubelet];
+    let action = Action::AwaitServing { host: name.clone() };
+    if d.plans(&configured) {
+        d.must(action, "its manifests are new", await_needs, serving, Guard::None);
+    } else {
+        d.ensure(action, "it is not ready", await_needs, serving);
+    }
+    write(d, name, FileSet::Approver, vec![]);
+    let needs = vec![Mark::Certified(name.clone()), Mark::Applied("rbac".to_owned())];
+    run(d, name, FileSet::Approver, needs);
+}

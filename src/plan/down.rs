@@ -1,0 +1,28 @@
+//! Taking a cluster down: every reachable host is wiped; nothing depends on anything.
+
+use super::draft::Draft;
+use crate::model::plan::{Action, Guard, Mark, Plan};
+use crate::model::refusal::Refusal;
+
+/// What `hactl down` has to do. With `delete` the data is deleted, else moved aside.
+///
+/// # Errors
+/// A host that belongs to another cluster.
+pub fn down(
+    desired: &crate::model::desired::Desired,
+    target: &crate::model::target::Target,
+    facts: &crate::model::facts::Facts,
+    intent: &super::Intent,
+    delete: bool,
+) -> Result<Plan, Refusal> {
+    let mut draft = Draft::new(desired, target, facts, intent)?;
+    for host in draft.reachable() {
+        let stamped = draft.host_facts(&host.name).is_some_and(|f| f.stamp.is_some());
+        if !stamped {
+            continue;
+        }
+        let action = Action::Wipe { host: host.name.clone(), delete };
+        draft.must(action, "you asked for it", vec![], Mark::Wiped(host.name), Guard::None);
+    }
+    draft.finish()
+}

@@ -1,0 +1,151 @@
+//! Whether a mark holds, told from facts alone.
+
+use super::Intent;
+use crate::model::desired::Desired;
+use crate::model::facts::{Etcd, Facts, HostFacts, Members};
+use crate::model::leaf::needs_renewal;
+use crate::model::names::{HostName, PeerUrl, UnitName};
+use crate::model::plan::Mark;
+use crate::model::target::{FileSet, HostTarget, LeafId, Place, SetTarget, Target};
+
+/// The unit that runs etcd.
+pub fn etcd_unit() -> UnitName {
+    "etcd.service".parse().expect("a constant that is a valid unit name")
+}
+
+/// Everything a mark is judged by.
+#[derive(Clone, Copy)]
+pub(super) struct Look<'a> {
+    pub desired: &'a Desired,
+    pub target: &'a Target,
+    pub facts: &'a Facts,
+    pub intent: &'a Intent,
+}
+
+impl<'a> Look<'a> {
+    fn pair(&self, host: &HostName) -> Option<(&'a HostFacts, &'a HostTarget)> {
+        Some((self.facts.host(host)?, self.target.hosts.get(host)?))
+    }
+    fn members(&self) -> Option<&'a Members> {
+        match &self.facts.etcd {
+            Etcd::Speaks(members) => Some(members),
+            _ => None,
+        }
+    }
+    fn listed(&self, peer: &PeerUrl) -> bool {
+        self.members().is_some_and(|m| m.0.contains_key(peer))
+    }
+
+    /// What keeps a host from being prepared, in words.
+    pub fn gaps(&self, host: &HostName) -> Vec<String> {
+        let Some((facts, target)) = self.pair(host) else { return Vec::new() };
+        let mut gaps = Vec::new();
+        let missing = target.paths.iter().filter(|p| !facts.programs.contains(*p)).count();
+        if missing > 0 {
+            gaps.push(format!("create {missing} director{}", if missing == 1 { "y" } else { "ies" }));
+        }
+        if facts.swap && target.parts.iter().any(|p| p.name == "kubelet") {
+            gaps.push("turn swap off".to_owned());
+        }
+        for (name, value) in &target.sysctls {
+            if facts.sysctls.get(name).is_some_and(|now| now != value) {
+                gaps.push(format!("set {name} to {value}"));
+            }
+        }
+        gaps
+    }
+
+    /// The files of a set that differ, by path.
+    pub fn differing(&self, host: &HostName, set: FileSet) -> Vec<String> {
+        let Some((facts, target)) = self.pair(host) else { return Vec::new() };
+        let Some(wanted) = target.sets.get(&set) else { return Vec::new() };
+        let differs = |file: &&crate::model::target::FileTarget| {
+            facts
+                .files
+                .get(&file.path)
+                .is_none_or(|found| found.digest != file.digest || found.mode != file.mode || found.owner != file.owner)
+        };
+        wanted.files.iter().filter(differs).map(|f| f.path.clone()).collect()
+    }
+
+    /// Leaves that are due, with the reason.
+    pub fn due(&self, host: &HostName) -> Vec<(LeafId, String)> {
+        let Some((facts, target)) = self.pair(host) else { return Vec::new() };
+        let due = |leaf: &crate::model::target::Leaf| {
+            needs_renewal(leaf, facts.leaves.get(&leaf.id), facts.now_ms).map(|why| (leaf.id, why))
+        };
+        target.leaves.iter().filter_map(due).collect()
+    }
+
+    /// Whether a unit runs by the files that are there.
+    pub fn runs(&self, host: &HostName, set: &SetTarget) -> bool {
+        let (Some(facts), Some(unit)) = (self.facts.host(host), set.unit.as_ref()) else { return false };
+        let Some(found) = facts.units.get(unit) else { return false };
+        let newest = set.files.iter().filter_map(|f| facts.files.get(&f.path)).map(|f| f.changed_ms).max().unwrap_or(0);
+        let since = if set.reload { found.started_ms.max(found.reloaded_ms) } else { found.started_ms };
+        found.active == "active" && found.enabled && since >= newest
+    }
+
+    /// Whether a unit is running at all, by whatever files.
+    pub fn is_active(&self, host: &HostName, unit: &UnitName) -> bool {
+        self.facts.host(host).and_then(|f| f.units.get(unit)).is_some_and(|u| u.active == "active")
+    }
+
+    /// Whether the static pods run by the manifests that are there.
+    fn serving(&self, host: &HostName) -> bool {
+        let Some((facts, target)) = self.pair(host) else { return false };
+        let Some(api) = &facts.api else { return false };
+        let manifests = target.sets.get(&FileSet::ControlPlane).map(|s| s.files.as_slice()).unwrap_or_default();
+        let current = |path: &str| {
+            let program = path.rsplit('/').next().and_then(|f| f.strip_suffix(".yaml")).unwrap_or(path);
+            match (facts.files.get(path), facts.processes.get(program)) {
+                (Some(file), Some(started)) => *started >= file.changed_ms,
+                _ => false,
+            }
+        };
+        api.own_trouble.is_none() && manifests.iter().all(|f| current(&f.path))
+    }
+
+    pub fn holds(&self, mark: &Mark) -> bool {
+        match mark {
+            Mark::Stamped(h) => self.facts.host(h).is_some_and(|f| f.stamp.as_ref() == Some(&self.intent.stamp)),
+            Mark::Prepared(h) => self.facts.host(h).is_some() && self.gaps(h).is_empty(),
+            Mark::Packaged(h) => {
+                self.pair(h).is_some_and(|(f, t)| t.packages.keys().all(|program| f.programs.contains(program)))
+            }
+            Mark::Delivered(h, digest) => self.facts.host(h).is_some_and(|f| f.blobs.contains(digest)),
+            Mark::Imported(h, digest) => self.pair(h).is_some_and(|(f, t)| {
+                t.parts.iter().filter(|p| &p.digest == digest).all(|p| match &p.place {
+                    Place::Image { reference } => f.images.get(reference) == Some(&digest.hex()),
+                    Place::Program { .. } => true,
+                })
+            }),
+            Mark::Configured(h, set) => self.facts.host(h).is_some() && self.differing(h, *set).is_empty(),
+            Mark::Certified(h) => self.facts.host(h).is_some() && self.due(h).is_empty(),
+            Mark::Running(h, unit) => self
+                .target
+                .hosts
+                .get(h)
+                .and_then(|t| t.sets.values().find(|s| s.unit.as_ref() == Some(unit)))
+                .is_some_and(|set| self.runs(h, set)),
+            Mark::Started(h) => self.is_active(h, &etcd_unit()),
+            Mark::Cleared(h) => self.facts.host(h).and_then(|f| f.etcd.as_ref()).is_some_and(|e| !e.data),
+            Mark::Gone(peer) => self.members().is_some() && !self.listed(peer),
+            Mark::Listed(peer) => self.listed(peer),
+            Mark::Voter(peer) => self.members().and_then(|m| m.0.get(peer)).is_some_and(|m| !m.learner),
+            Mark::Quorum => self.members().is_some(),
+            Mark::Sealed(h) => self.facts.host(h).and_then(|f| f.etcd.as_ref()).is_some_and(|e| e.born.is_some()),
+            Mark::Serving(h) => self.serving(h),
+            Mark::Endpoint => self.apis().any(|a| a.endpoint_trouble.is_none()),
+            Mark::Applied(addon) => self.facts.drift.get(addon).is_some_and(Vec::is_empty),
+            Mark::NodeReady(h) => self.apis().any(|a| a.nodes.iter().any(|n| n.name == h.as_str() && n.ready)),
+            Mark::Wiped(_) => false,
+        }
+    }
+
+    /// API facts of hosts whose own API server answers.
+    fn apis(&self) -> impl Iterator<Item = &'a crate::model::facts::ApiFact> + use<'a> {
+        let hosts = self.facts.hosts.values();
+        hosts.filter_map(|f| f.as_ref().ok()).filter_map(|f| f.api.as_ref())
+    }
+}
