@@ -1,1 +1,11 @@
-//! (being written)
+//! The executor: runs each step as soon as its needs hold, checks its guard, acts, and says so.
+//!
+//! In: a plan. Out: events and an [`Outcome`]. It makes no choices: what to do is in the plan, how a step is done is in
+//! `act`, whether it is still safe is in `guard`.
+
+mod act;
+mod guard;
+pub mod walk;
+
+pub use act::{Hands, Signing, member_start};
+pub use walk::{Outcome, Perform, StepError, walk};

@@ -1,0 +1,296 @@
+//! How each action is done: one exhaustive match from the plan's words to the host's vocabulary and the API.
+
+use super::guard;
+use super::walk::{Perform, StepError};
+use crate::host::op::{Condition, FilePut, FirstBoot, MemberChange, MemberStart, ObserveAsk, Op, Reply};
+use crate::host::{Feed, HostError, Machine, Progress};
+use crate::kube;
+use crate::model::desired::{Desired, Role};
+use crate::model::event::{Event, Sink};
+use crate::model::names::{Digest, HostName};
+use crate::model::plan::{Action, Birth, Guard, Step};
+use crate::model::target::{FileSet, Leaf, LeafId, Part, Target};
+use crate::observe::Asks;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OnceCell, Semaphore};
+
+/// Signs a request made on a host; the authority's key never leaves the administrator's side.
+pub type Signing = Box<dyn Fn(&Leaf, &str) -> Result<String, String> + Send + Sync>;
+/// Finds the compressed, verified file of a blob.
+pub type Blobs = Box<dyn Fn(&Digest) -> Result<PathBuf, String> + Send + Sync>;
+
+/// Deliveries under way at once to one host: one decompresses while the other arrives.
+const DELIVERIES_PER_HOST: usize = 2;
+
+/// Everything the actions need.
+pub struct Hands {
+    /// What is wanted.
+    pub desired: Arc<Desired>,
+    /// What each host should hold.
+    pub target: Arc<Target>,
+    /// The hosts that answered.
+    pub machines: BTreeMap<HostName, Arc<Machine>>,
+    /// File contents by host and set.
+    pub files: BTreeMap<HostName, BTreeMap<FileSet, Vec<FilePut>>>,
+    /// What is asked of each host.
+    pub asks: Asks,
+    /// Signs leaf certificates.
+    pub sign: Signing,
+    /// Finds blobs.
+    pub blob: Blobs,
+    /// Writes to the journal that etcd was born, with its cluster id.
+    pub record_birth: Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>,
+    /// Makes API clients with a short-lived identity.
+    pub api: kube::Access,
+    /// Where events go.
+    pub sink: Arc<dyn Sink>,
+    /// Delivery slots per host.
+    pub slots: BTreeMap<HostName, Arc<Semaphore>>,
+    /// The API client, made when the first API server serves.
+    pub client: OnceCell<kube::Client>,
+}
+
+impl Hands {
+    /// Fresh delivery slots for these hosts.
+    pub fn slots_for<'a>(hosts: impl Iterator<Item = &'a HostName>) -> BTreeMap<HostName, Arc<Semaphore>> {
+        hosts.map(|h| (h.clone(), Arc::new(Semaphore::new(DELIVERIES_PER_HOST)))).collect()
+    }
+
+    pub(super) fn machine(&self, host: &HostName) -> Result<&Arc<Machine>, StepError> {
+        self.machines.get(host).ok_or_else(|| failed(format!("{host} is not connected")))
+    }
+
+    async fn call(&self, index: usize, host: &HostName, op: Op, patience: Duration) -> Result<Reply, StepError> {
+        self.feed(index, host, op, Feed::None, patience).await
+    }
+
+    async fn feed(&self, index: usize, host: &HostName, op: Op, feed: Feed, patience: Duration) -> Result<Reply, StepError> {
+        let machine = self.machine(host)?;
+        let watch = |progress: Progress| {
+            self.sink.emit(match progress {
+                Progress::Waiting(on) => Event::Waiting { step: index, on },
+                Progress::Sent { done, total } => Event::Moved { step: index, done, total },
+            });
+        };
+        machine.call(op, feed, patience, &watch).await.map_err(step_error)
+    }
+
+    fn part(&self, host: &HostName, digest: &Digest) -> Result<Part, StepError> {
+        let parts = self.target.hosts.get(host).map(|t| t.parts.as_slice()).unwrap_or_default();
+        let found = parts.iter().find(|p| &p.digest == digest).cloned();
+        found.ok_or_else(|| failed(format!("the bundle has no part {}", digest.short())))
+    }
+
+    fn leaves(&self, host: &HostName, ids: &[LeafId]) -> Vec<Leaf> {
+        let all = self.target.hosts.get(host).map(|t| t.leaves.as_slice()).unwrap_or_default();
+        all.iter().filter(|l| ids.contains(&l.id)).cloned().collect()
+    }
+
+    async fn certify(&self, index: usize, host: &HostName, ids: &[LeafId], patience: Duration) -> Result<(), StepError> {
+        let leaves = self.leaves(host, ids);
+        let reply = self.call(index, host, Op::MakeKeys { leaves: leaves.clone() }, patience).await?;
+        let Reply::Requests(requests) = reply else { return Err(unexpected(&reply)) };
+        let mut certs = Vec::with_capacity(leaves.len());
+        for leaf in leaves {
+            let request = requests.get(&leaf.id);
+            let request = request.ok_or_else(|| failed(format!("{host} made no request for {}", leaf.id)))?;
+            let pem = (self.sign)(&leaf, request).map_err(failed)?;
+            certs.push((leaf, pem));
+        }
+        self.call(index, host, Op::InstallCerts { certs }, patience).await.map(drop)
+    }
+
+    /// A host whose member can carry out a change of the list.
+    fn speaker(&self) -> Result<HostName, StepError> {
+        let mut etcd = self.desired.with(Role::Etcd).map(|h| h.name.clone());
+        etcd.find(|h| self.machines.contains_key(h)).ok_or_else(|| failed("no etcd host is connected".to_owned()))
+    }
+
+    async fn change_members(&self, index: usize, change: MemberChange, patience: Duration) -> Result<(), StepError> {
+        let mut last = None;
+        for host in self.desired.with(Role::Etcd).map(|h| &h.name) {
+            let Some(etcd) = self.asks.etcd(host) else { continue };
+            if !self.machines.contains_key(host) || !guard::speaks(self, host).await {
+                continue;
+            }
+            match self.call(index, host, Op::ChangeMembers { etcd, change: change.clone() }, patience).await {
+                Ok(_) => return Ok(()),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| failed("no member with a quorum behind it could be asked".to_owned())))
+    }
+
+    /// The id of the cluster that the member on this host is of.
+    async fn cluster_id(&self, index: usize, host: &HostName, patience: Duration) -> Result<String, StepError> {
+        let etcd = self.asks.etcd(host).ok_or_else(|| failed(format!("{host} is no etcd host")))?;
+        let ask = ObserveAsk { etcd: Some(etcd), ..ObserveAsk::default() };
+        let reply = self.call(index, host, Op::Observe(Box::new(ask)), patience).await?;
+        let Reply::Facts(facts) = reply else { return Err(unexpected(&reply)) };
+        let view = facts.etcd.and_then(|e| e.view);
+        let view = view.ok_or_else(|| failed(format!("the member on {host} does not say which cluster it is of")))?;
+        Ok(view.cluster)
+    }
+
+    async fn prove_quorum(&self, index: usize, patience: Duration, within_ms: u64) -> Result<(), StepError> {
+        let host = self.speaker()?;
+        let etcd = self.asks.etcd(&host).ok_or_else(|| failed(format!("{host} is no etcd host")))?;
+        let op = Op::Await { condition: Condition::EtcdQuorum(etcd), within_ms };
+        self.call(index, &host, op, patience).await?;
+        let cluster = self.cluster_id(index, &host, patience).await?;
+        (self.record_birth)(&cluster).map_err(failed)
+    }
+
+    /// An API client through the first control-plane host whose API server answers.
+    ///
+    /// # Errors
+    /// When none does.
+    pub async fn client(&self) -> Result<&kube::Client, StepError> {
+        let connect = async {
+            let mut last = failed("no control-plane host is connected".to_owned());
+            for host in self.desired.with(Role::ControlPlane) {
+                let Some(machine) = self.machines.get(&host.name) else { continue };
+                match self.api.through(machine, host.address, self.desired.api_port).await {
+                    Ok(client) => return Ok(client),
+                    Err(error) => last = failed(format!("{}: {error}", host.name)),
+                }
+            }
+            Err(last)
+        };
+        self.client.get_or_try_init(|| connect).await
+    }
+
+    async fn apply(&self, addon: &str, keys: &[String]) -> Result<(), StepError> {
+        let client = self.client().await?;
+        let addon = self.target.addons.iter().find(|a| a.name == addon);
+        let objects = addon.map(|a| a.objects.as_slice()).unwrap_or_default();
+        for object in objects {
+            let key = crate::model::target::object_key(object);
+            if keys.contains(&key) {
+                client.apply(object).await.map_err(|e| failed(format!("{}: {e}", key.replace('|', " "))))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A failed step without a log.
+pub(super) fn failed(what: String) -> StepError {
+    StepError::Failed { what, tail: Vec::new() }
+}
+
+fn unexpected(reply: &Reply) -> StepError {
+    let text = format!("{reply:?}");
+    failed(format!("the host answered something else than was asked: {}", text.chars().take(80).collect::<String>()))
+}
+
+fn step_error(error: HostError) -> StepError {
+    let tail = error.tail().to_vec();
+    StepError::Failed { what: error.to_string(), tail }
+}
+
+/// How an etcd member is started, from how it is born.
+pub fn member_start(data_dir: &str, birth: &Birth) -> MemberStart {
+    let first = match birth {
+        Birth::Genesis { token, founders } => Some(FirstBoot {
+            token: Some(token.clone()),
+            members: founders.iter().map(|(name, url)| (name.to_string(), url.clone())).collect(),
+        }),
+        Birth::Join { members } => Some(FirstBoot { token: None, members: members.clone() }),
+        Birth::Again => None,
+    };
+    MemberStart {
+        unit: crate::plan::etcd_unit(),
+        data_dir: data_dir.to_owned(),
+        first_boot: "/etc/etcd/first-boot.env".to_owned(),
+        first,
+    }
+}
+
+impl Perform for Hands {
+    async fn perform(&self, index: usize, step: &Step) -> Result<(), StepError> {
+        match &step.guard {
+            Guard::None => {}
+            Guard::Members { list } => guard::members_are(self, list).await?,
+            Guard::Tolerates { down } => guard::tolerates(self, down, step.action.profile().patience).await?,
+        }
+        let patience = step.action.profile().patience;
+        let data_dir = self.desired.etcd.data_dir.display().to_string();
+        let ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).saturating_sub(1000);
+        match &step.action {
+            Action::Stamp { host } => self.call(index, host, Op::Stamp(self.asks.stamp.clone()), patience).await.map(drop),
+            Action::Prepare { host, .. } => {
+                let preparation = crate::render::preparation(&self.desired, self.asks.host(host).map_err(failed)?);
+                self.call(index, host, Op::Prepare(preparation), patience).await.map(drop)
+            }
+            Action::InstallPackages { host, packages } => {
+                let op = Op::InstallPackages { packages: packages.clone() };
+                self.call(index, host, op, patience).await.map(drop)
+            }
+            Action::Deliver { host, digest, .. } => {
+                let part = self.part(host, digest)?;
+                let slot = self.slots.get(host).map(Arc::clone);
+                let _permit = match slot {
+                    Some(slot) => slot.acquire_owned().await.ok(),
+                    None => None,
+                };
+                let path = (self.blob)(digest).map_err(failed)?;
+                self.feed(index, host, Op::Deliver(part), Feed::Blob(path), patience).await.map(drop)
+            }
+            Action::Import { host, digest, .. } => {
+                let part = self.part(host, digest)?;
+                self.call(index, host, Op::Import(part), patience).await.map(drop)
+            }
+            Action::Configure { host, set, paths } => {
+                let all = self.files.get(host).and_then(|sets| sets.get(set)).map(Vec::as_slice).unwrap_or_default();
+                let files = all.iter().filter(|f| paths.contains(&f.path)).cloned().collect();
+                self.call(index, host, Op::WriteFiles { files, remove: vec![] }, patience).await.map(drop)
+            }
+            Action::Certify { host, leaves } => self.certify(index, host, leaves, patience).await,
+            Action::RunUnit { host, unit, how } => {
+                let op = Op::RunUnit { unit: unit.clone(), how: *how, no_wait: false };
+                self.call(index, host, op, patience).await.map(drop)
+            }
+            Action::StartMember { host, birth } => {
+                let op = Op::StartMember(member_start(&data_dir, birth));
+                self.call(index, host, op, patience).await.map(drop)
+            }
+            Action::MoveAside { host } => {
+                self.call(index, host, Op::StopUnits { units: vec![crate::plan::etcd_unit()] }, patience).await?;
+                self.call(index, host, Op::MoveAside { data_dir }, patience).await.map(drop)
+            }
+            Action::ProveQuorum => self.prove_quorum(index, patience, ms).await,
+            Action::Seal { host } => {
+                let op = Op::Seal { data_dir, cluster: self.cluster_id(index, host, patience).await? };
+                self.call(index, host, op, patience).await.map(drop)
+            }
+            Action::RemoveMember { peer } => self.change_members(index, MemberChange::Remove(peer.clone()), patience).await,
+            Action::AddLearner { peer } => self.change_members(index, MemberChange::AddLearner(peer.clone()), patience).await,
+            Action::Promote { peer } => self.change_members(index, MemberChange::Promote(peer.clone()), patience).await,
+            Action::AwaitServing { host } => {
+                let op = Op::Await { condition: self.asks.serving(host, &self.target).map_err(failed)?, within_ms: ms };
+                self.call(index, host, op, patience).await.map(drop)
+            }
+            Action::AwaitEndpoint => {
+                let mut hosts = self.desired.with(Role::ControlPlane).map(|h| &h.name);
+                let host = hosts.find(|h| self.machines.contains_key(*h));
+                let host = host.ok_or_else(|| failed("no control-plane host is connected".to_owned()))?;
+                let op = Op::Await { condition: self.asks.endpoint(), within_ms: ms };
+                self.call(index, host, op, patience).await.map(drop)
+            }
+            Action::Apply { addon, objects } => self.apply(addon, objects).await,
+            Action::AwaitNode { host } => {
+                let client = self.client().await?;
+                let waiting = |on: String| self.sink.emit(Event::Waiting { step: index, on });
+                client.node_ready(host.as_str(), patience, &waiting).await.map_err(|e| failed(e.to_string()))
+            }
+            Action::Wipe { host, delete } => {
+                let ask = crate::render::wipe(&self.desired, self.asks.host(host).map_err(failed)?, *delete);
+                self.call(index, host, Op::Wipe(ask), patience).await.map(drop)
+            }
+        }
+    }
+}

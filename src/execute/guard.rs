@@ -1,0 +1,108 @@
+//! Guards: what the planner assumed, checked against the living cluster just before a step disturbs it.
+
+use super::act::{Hands, failed};
+use super::walk::StepError;
+use crate::host::Feed;
+use crate::host::op::{ObserveAsk, Op, Reply};
+use crate::model::desired::Role;
+use crate::model::facts::{Etcd, HostFacts, Members, Silence};
+use crate::model::names::{HostName, PeerUrl};
+use crate::model::refusal::Refusal;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How long one look at a member may take.
+const LOOK: Duration = Duration::from_secs(8);
+/// How long between two looks while waiting for the cluster to be able to bear a disturbance.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+
+async fn look(hands: &Hands, host: &HostName, api: bool) -> Result<HostFacts, Silence> {
+    let silence = |why: String| Silence { why, hint: None };
+    let machine = hands.machines.get(host).ok_or_else(|| silence("not connected".to_owned()))?;
+    let ask = ObserveAsk {
+        etcd: hands.asks.etcd(host),
+        api: if api { hands.asks.api(host) } else { None },
+        ..ObserveAsk::default()
+    };
+    match machine.call(Op::Observe(Box::new(ask)), Feed::None, LOOK, &|_| {}).await {
+        Ok(Reply::Facts(facts)) => Ok(*facts),
+        Ok(_) => Err(silence("answered something else than was asked".to_owned())),
+        Err(error) => Err(silence(error.to_string())),
+    }
+}
+
+async fn members_now(hands: &Hands) -> Result<Members, Refusal> {
+    let names: Vec<HostName> = hands.desired.with(Role::Etcd).map(|h| h.name.clone()).collect();
+    let looks = futures::future::join_all(names.iter().map(|h| look(hands, h, false))).await;
+    let answers: BTreeMap<HostName, Result<HostFacts, Silence>> = names.into_iter().zip(looks).collect();
+    match crate::observe::classify(&hands.desired, &answers) {
+        Etcd::Speaks(members) => Ok(members),
+        Etcd::Silent(evidence) => Err(Refusal::NoQuorum { evidence }),
+        Etcd::NeverBorn | Etcd::Founding { .. } => Err(Refusal::NoQuorum { evidence: vec![] }),
+    }
+}
+
+/// Whether the member on this host has a quorum behind it right now.
+pub(super) async fn speaks(hands: &Hands, host: &HostName) -> bool {
+    let facts = look(hands, host, false).await;
+    facts.is_ok_and(|f| f.etcd.and_then(|e| e.view).is_some_and(|v| v.linearizable))
+}
+
+/// The member list is exactly as forecast and a quorum of it is healthy.
+pub(super) async fn members_are(hands: &Hands, list: &BTreeMap<PeerUrl, bool>) -> Result<(), StepError> {
+    let now = members_now(hands).await?;
+    let shape = now.shape();
+    let peers = list.keys().chain(shape.keys());
+    if let Some(peer) = peers.into_iter().find(|p| list.get(*p) != shape.get(*p)) {
+        return Err(Refusal::MembersChanged { peer: peer.clone() }.into());
+    }
+    if now.healthy() < now.quorum() {
+        return Err(Refusal::WouldLoseQuorum {
+            what: "this change".to_owned(),
+            healthy: now.healthy(),
+            voters: now.voters(),
+            quorum: now.quorum(),
+        }
+        .into());
+    }
+    Ok(())
+}
+
+/// The cluster can bear losing the member and the API server of `down` right now. What is only just coming back is
+/// waited for, within `patience`.
+pub(super) async fn tolerates(hands: &Hands, down: &HostName, patience: Duration) -> Result<(), StepError> {
+    let deadline = Instant::now() + patience / 2;
+    loop {
+        let verdict = bearable(hands, down).await;
+        match verdict {
+            Ok(()) => return Ok(()),
+            Err(error) if Instant::now() >= deadline => return Err(error),
+            Err(_) => tokio::time::sleep(BETWEEN_LOOKS).await,
+        }
+    }
+}
+
+async fn bearable(hands: &Hands, down: &HostName) -> Result<(), StepError> {
+    let now = members_now(hands).await?;
+    let peer = hands.desired.host(down).map(crate::model::desired::Host::peer_url);
+    let mine = peer.and_then(|p| now.0.get(&p)).is_some_and(|m| !m.learner && m.healthy);
+    let left = now.healthy() - usize::from(mine);
+    // A single member has nobody to stand in for it: restarting it is an interruption the person agreed to.
+    if mine && now.voters() > 1 && left < now.quorum() {
+        return Err(Refusal::WouldLoseQuorum {
+            what: format!("restarting {down}"),
+            healthy: left,
+            voters: now.voters(),
+            quorum: now.quorum(),
+        }
+        .into());
+    }
+    let others: Vec<HostName> =
+        hands.desired.with(Role::ControlPlane).map(|h| h.name.clone()).filter(|h| h != down).collect();
+    if others.is_empty() || !hands.desired.host(down).is_some_and(|h| h.is(Role::ControlPlane)) {
+        return Ok(());
+    }
+    let looks = futures::future::join_all(others.iter().map(|h| look(hands, h, true))).await;
+    let serving = looks.into_iter().flatten().filter_map(|f| f.api).any(|a| a.own_trouble.is_none());
+    if serving { Ok(()) } else { Err(failed(format!("no API server but the one on {down} is ready"))) }
+}

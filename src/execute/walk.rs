@@ -1,0 +1,129 @@
+//! Walking the graph: a step starts when all it waits for is done; a failure stops only what depends on it.
+
+use crate::model::event::{Event, Sink};
+use crate::model::names::HostName;
+use crate::model::plan::{Plan, Stage, Step};
+use crate::model::refusal::Refusal;
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Why a step did not do what it should.
+#[derive(Debug, thiserror::Error)]
+pub enum StepError {
+    /// Its guard does not hold any more.
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    /// It took longer than it may.
+    #[error("not done after {0:?}")]
+    Overdue(Duration),
+    /// The host or the API failed it.
+    #[error("{what}")]
+    Failed {
+        /// What happened.
+        what: String,
+        /// Last lines of the log that explains it, oldest first.
+        tail: Vec<String>,
+    },
+}
+
+/// Something that can do a step. One for the real world, one for the simulated.
+pub trait Perform: Send + Sync + 'static {
+    /// Checks the guard, does the step and waits until what it gives holds.
+    fn perform(&self, index: usize, step: &Step) -> impl Future<Output = Result<(), StepError>> + Send;
+}
+
+/// How a walk ended.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Steps that are done.
+    pub done: usize,
+    /// Steps that failed: index, host, what it tried, why.
+    pub failed: Vec<(usize, Option<HostName>, String, StepError)>,
+    /// Steps never started, because of a failure before them or an interrupt.
+    pub left: usize,
+    /// Whether the person interrupted.
+    pub interrupted: bool,
+    /// First start and last end of each stage, relative to the start of the walk.
+    pub stages: BTreeMap<Stage, (Duration, Duration)>,
+}
+
+/// Runs a plan. After `stop` is cancelled nothing new starts; what runs is waited for.
+pub async fn walk<P: Perform>(plan: &Plan, hands: &Arc<P>, sink: &Arc<dyn Sink>, stop: &CancellationToken) -> Outcome {
+    let begun = Instant::now();
+    let count = plan.steps.len();
+    let mut waiting: Vec<BTreeSet<usize>> = plan.after.iter().map(|w| w.iter().copied().collect()).collect();
+    let mut started = vec![false; count];
+    let mut outcome = Outcome::default();
+    let mut running: JoinSet<(usize, Duration, Result<(), StepError>)> = JoinSet::new();
+    loop {
+        if !stop.is_cancelled() {
+            for index in 0..count {
+                if started[index] || !waiting[index].is_empty() {
+                    continue;
+                }
+                started[index] = true;
+                let step = plan.steps[index].clone();
+                sink.emit(Event::Started { step: index, what: step.action.to_string(), host: step.action.host().cloned() });
+                let hands = Arc::clone(hands);
+                running.spawn(async move {
+                    let start = begun.elapsed();
+                    let patience = step.action.profile().patience;
+                    let result = match tokio::time::timeout(patience, hands.perform(index, &step)).await {
+                        Ok(result) => result,
+                        Err(_) => Err(StepError::Overdue(patience)),
+                    };
+                    (index, start, result)
+                });
+            }
+        }
+        let ended = tokio::select! {
+            ended = running.join_next() => ended,
+            () = stop.cancelled(), if !outcome.interrupted => {
+                outcome.interrupted = true;
+                continue;
+            }
+        };
+        let Some(ended) = ended else { break };
+        let (index, start, result) = match ended {
+            Ok(triple) => triple,
+            Err(crash) => {
+                outcome.failed.push((
+                    count,
+                    None,
+                    "run a step".to_owned(),
+                    StepError::Failed { what: format!("a step ended abnormally: {crash}"), tail: vec![] },
+                ));
+                continue;
+            }
+        };
+        let (step, end) = (&plan.steps[index], begun.elapsed());
+        let (host, what) = (step.action.host().cloned(), step.action.to_string());
+        let span = outcome.stages.entry(step.action.profile().stage).or_insert((start, end));
+        *span = (span.0.min(start), span.1.max(end));
+        match result {
+            Ok(()) => {
+                outcome.done += 1;
+                let ms = u64::try_from((end - start).as_millis()).unwrap_or(u64::MAX);
+                sink.emit(Event::Done { step: index, ms, host, what });
+                for waits in &mut waiting {
+                    waits.remove(&index);
+                }
+            }
+            Err(error) => {
+                let tail = match &error {
+                    StepError::Failed { tail, .. } => tail.clone(),
+                    _ => Vec::new(),
+                };
+                let why = error.to_string();
+                sink.emit(Event::Failed { step: index, host: host.clone(), what: what.clone(), why, tail });
+                outcome.failed.push((index, host, what, error));
+            }
+        }
+    }
+    outcome.left = started.iter().filter(|s| !**s).count();
+    outcome
+}

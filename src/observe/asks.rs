@@ -1,0 +1,75 @@
+//! What is asked of each host, and the conditions waited for there; derived once from the desired state.
+
+use crate::host::op::{ApiAsk, Condition, EtcdAsk, ObserveAsk};
+use crate::model::desired::{Desired, EndpointKind, Host};
+use crate::model::facts::Stamp;
+use crate::model::names::HostName;
+use crate::model::target::{FileSet, Target};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Where every host finds the cluster's certificate authority.
+const CLUSTER_CA: &str = "/etc/kubernetes/pki/ca.crt";
+
+/// What is asked of each host.
+#[derive(Clone)]
+pub struct Asks {
+    /// The stamp of this cluster.
+    pub stamp: Stamp,
+    desired: Arc<Desired>,
+    hosts: BTreeMap<HostName, ObserveAsk>,
+}
+
+impl Asks {
+    /// From the full question for each host.
+    pub fn new(desired: Arc<Desired>, stamp: Stamp, hosts: BTreeMap<HostName, ObserveAsk>) -> Self {
+        Self { stamp, desired, hosts }
+    }
+    /// The full question for a host.
+    pub fn of(&self, host: &HostName) -> ObserveAsk {
+        self.hosts.get(host).cloned().unwrap_or_default()
+    }
+    /// How a host reaches its member.
+    pub fn etcd(&self, host: &HostName) -> Option<EtcdAsk> {
+        self.hosts.get(host).and_then(|a| a.etcd.clone())
+    }
+    /// How a host reaches its API server, without asking for objects.
+    pub fn api(&self, host: &HostName) -> Option<ApiAsk> {
+        let api = self.hosts.get(host).and_then(|a| a.api.clone())?;
+        Some(ApiAsk { objects: vec![], dns: None, endpoint: None, ..api })
+    }
+    /// The inventory's host of this name.
+    ///
+    /// # Errors
+    /// In words, when there is none.
+    pub fn host(&self, host: &HostName) -> Result<&Host, String> {
+        self.desired.host(host).ok_or_else(|| format!("{host} is not in the inventory"))
+    }
+    /// The API server of this host is ready and runs by its manifest.
+    ///
+    /// # Errors
+    /// In words, when the host is not in the inventory.
+    pub fn serving(&self, host: &HostName, target: &Target) -> Result<Condition, String> {
+        let address = self.host(host)?.address;
+        let sets = target.hosts.get(host).map(|t| &t.sets);
+        let manifests = sets.and_then(|s| s.get(&FileSet::ControlPlane)).map(|s| s.files.as_slice()).unwrap_or_default();
+        let newer = manifests.iter().filter_map(|f| {
+            let program = f.path.rsplit('/').next()?.strip_suffix(".yaml")?;
+            Some((program.to_owned(), f.path.clone()))
+        });
+        Ok(Condition::ApiReady {
+            at: (address.to_string(), self.desired.api_port),
+            ca: CLUSTER_CA.to_owned(),
+            newer: newer.collect(),
+        })
+    }
+    /// The endpoint is ready.
+    pub fn endpoint(&self) -> Condition {
+        let endpoint = &self.desired.endpoint;
+        let host = match &endpoint.kind {
+            EndpointKind::Vip { address, .. } => address.to_string(),
+            EndpointKind::External(name) => name.clone(),
+        };
+        Condition::ApiReady { at: (host, endpoint.port), ca: CLUSTER_CA.to_owned(), newer: vec![] }
+    }
+}
