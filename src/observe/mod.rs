@@ -3,11 +3,13 @@
 //! In: connected machines and what to ask of each. Out: facts, in which silence stays silence.
 
 mod asks;
+mod checks;
 mod classify;
 mod drift;
 mod hash;
 
 pub use asks::Asks;
+pub use checks::checks;
 pub use classify::classify;
 pub use hash::{HashCheck, hashes};
 

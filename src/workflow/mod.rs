@@ -1,1 +1,20 @@
-//! (being written)
+//! Each verb as one page: lock, observe, plan, consent, execute, verify.
+//!
+//! In: a loaded inventory and the person's choices. Out: events on the way and a result or a [`Failure`] at the end.
+
+mod converge;
+mod down;
+mod failure;
+mod kubeconfig;
+mod look;
+mod session;
+mod status;
+mod up;
+
+pub use converge::{Ask, Choices};
+pub use down::down;
+pub use failure::Failure;
+pub use kubeconfig::{Credential, Kind as KubeconfigKind, kubeconfig, kubectl};
+pub use session::{Places, Session};
+pub use status::{Status, status};
+pub use up::{Summary, pending, up};

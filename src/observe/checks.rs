@@ -1,0 +1,247 @@
+//! The named checks: what ends every `up` and what `status` shows. Pure: facts in, a list out.
+
+use super::HashCheck;
+use crate::model::check::{Check, Outcome};
+use crate::model::desired::{Cni, Desired, Role};
+use crate::model::facts::{ApiFact, Etcd, Facts};
+use crate::model::names::HostName;
+use std::collections::BTreeSet;
+
+/// A leader that has not renewed for this many lease durations is no leader.
+const STALE_LEASES: i64 = 1;
+/// A pod this long past its grace period is stuck, seconds.
+const STUCK_AFTER_S: i64 = 30;
+
+/// Every check, in the order a person asks them: hosts, etcd, API, cluster.
+pub fn checks(desired: &Desired, facts: &Facts, hash: &HashCheck) -> Vec<Check> {
+    let mut list = Vec::new();
+    hosts(desired, facts, &mut list);
+    etcd(desired, facts, hash, &mut list);
+    api(desired, facts, &mut list);
+    match best_api(facts) {
+        Some(api) => cluster(desired, api, facts, &mut list),
+        None => list.push(check("API", None, Outcome::Down, "no API server answers".to_owned(), None)),
+    }
+    list
+}
+
+fn check(name: &'static str, host: Option<&HostName>, outcome: Outcome, detail: String, hint: Option<&str>) -> Check {
+    Check { name, host: host.cloned(), outcome, detail, hint: hint.map(str::to_owned) }
+}
+
+fn apis(facts: &Facts) -> impl Iterator<Item = (&HostName, &ApiFact)> {
+    facts.hosts.iter().filter_map(|(h, f)| Some((h, f.as_ref().ok()?.api.as_ref()?)))
+}
+
+fn best_api(facts: &Facts) -> Option<&ApiFact> {
+    apis(facts).map(|(_, a)| a).find(|a| a.own_trouble.is_none())
+}
+
+fn hosts(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
+    for host in &desired.hosts {
+        if let Some(Err(silence)) = facts.hosts.get(&host.name) {
+            let hint = silence.hint.as_deref();
+            list.push(check("host answers", Some(&host.name), Outcome::Fail, silence.why.clone(), hint));
+        }
+    }
+    let answered = facts.hosts.values().filter(|f| f.is_ok()).count();
+    if answered == desired.hosts.len() {
+        list.push(check("hosts answer", None, Outcome::Pass, format!("all {answered}"), None));
+    }
+}
+
+fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check>) {
+    let name = "etcd members healthy";
+    let members = match &facts.etcd {
+        Etcd::Speaks(members) => members,
+        Etcd::NeverBorn => {
+            list.push(check(name, None, Outcome::Down, "no etcd cluster exists yet".to_owned(), Some("hactl up")));
+            return;
+        }
+        Etcd::Founding { .. } => {
+            list.push(check(name, None, Outcome::Down, "its founding was interrupted".to_owned(), Some("hactl up")));
+            return;
+        }
+        Etcd::Silent(evidence) => {
+            let said: Vec<String> = evidence.iter().map(|e| format!("{} {}", e.host, e.what)).collect();
+            list.push(check(name, None, Outcome::Down, format!("no quorum: {}", said.join("; ")), Some("hactl recover")));
+            return;
+        }
+    };
+    for host in desired.with(Role::Etcd) {
+        let outcome = match members.0.get(&host.peer_url()) {
+            Some(m) if m.healthy && !m.learner => continue,
+            Some(m) if m.learner => (Outcome::Warn, "is a learner: it does not vote yet"),
+            Some(_) => (Outcome::Fail, "is a member and does not answer"),
+            None => (Outcome::Fail, "is no member"),
+        };
+        list.push(check("etcd member healthy", Some(&host.name), outcome.0, outcome.1.to_owned(), Some("hactl up")));
+    }
+    for peer in members.0.keys().filter(|p| !desired.with(Role::Etcd).any(|h| &&h.peer_url() == p)) {
+        let detail = format!("{peer} is a member and not in the inventory");
+        list.push(check("etcd members known", None, Outcome::Warn, detail, Some("hactl up --prune NAME")));
+    }
+    let detail = format!(
+        "{} of {} voters, quorum {}, tolerates {} more failure{}",
+        members.healthy(),
+        members.voters(),
+        members.quorum(),
+        members.spare().unwrap_or(0),
+        if members.spare() == Some(1) { "" } else { "s" }
+    );
+    let all = members.healthy() == members.voters();
+    list.push(check(name, None, if all { Outcome::Pass } else { Outcome::Fail }, detail, None));
+    let alarms: BTreeSet<String> = facts
+        .hosts
+        .values()
+        .filter_map(|f| f.as_ref().ok()?.etcd.as_ref()?.view.as_ref())
+        .flat_map(|v| v.alarms.iter().cloned())
+        .collect();
+    if !alarms.is_empty() {
+        let detail = alarms.into_iter().collect::<Vec<_>>().join(", ");
+        list.push(check("etcd without alarms", None, Outcome::Fail, detail, None));
+    }
+    let name = "etcd members agree";
+    list.push(match hash {
+        HashCheck::Same { revision, members } => {
+            check(name, None, Outcome::Pass, format!("{members} with one hash at revision {revision}"), None)
+        }
+        HashCheck::Differs(all) => {
+            let said: Vec<String> = all.iter().map(|(h, v)| format!("{h} {v:08x}")).collect();
+            let hint = Some("take a snapshot of each member before anything else");
+            check(name, None, Outcome::Fail, format!("their data differs: {}", said.join(", ")), hint)
+        }
+        HashCheck::Unknown(why) => check(name, None, Outcome::Warn, why.clone(), None),
+    });
+}
+
+fn api(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
+    let control_plane: Vec<&HostName> = desired.with(Role::ControlPlane).map(|h| &h.name).collect();
+    let mut ready = 0;
+    let mut through = 0;
+    for host in &control_plane {
+        let Some(api) = facts.host(host).and_then(|f| f.api.as_ref()) else { continue };
+        match &api.own_trouble {
+            None => ready += 1,
+            Some(why) => list.push(check("API server ready", Some(host), Outcome::Fail, why.clone(), None)),
+        }
+        match &api.endpoint_trouble {
+            None => through += 1,
+            Some(why) => list.push(check("endpoint ready", Some(host), Outcome::Fail, why.clone(), None)),
+        }
+    }
+    let count = |n: usize| match n {
+        0 => Outcome::Down,
+        n if n == control_plane.len() => Outcome::Pass,
+        _ => Outcome::Fail,
+    };
+    let of = control_plane.len();
+    list.push(check("API servers ready", None, count(ready), format!("{ready} of {of}, each by its own address"), None));
+    let detail = format!("{} from {through} of {of} hosts", desired.endpoint.url());
+    list.push(check("endpoint ready", None, count(through), detail, None));
+}
+
+fn cluster(desired: &Desired, api: &ApiFact, facts: &Facts, list: &mut Vec<Check>) {
+    for (check_name, name) in [("one leading scheduler", "kube-scheduler"), ("one leading controller manager", "kube-controller-manager")] {
+        let lease = api.leases.iter().find(|l| l.name == name);
+        let (outcome, detail) = match lease {
+            Some(l) if l.age_ms <= l.duration_s * 1000 * STALE_LEASES && !l.holder.is_empty() => {
+                (Outcome::Pass, l.holder.split('_').next().unwrap_or(&l.holder).to_owned())
+            }
+            Some(l) if l.holder.is_empty() => (Outcome::Fail, "nobody leads".to_owned()),
+            Some(l) => (Outcome::Fail, format!("{} has not renewed for {} s", l.holder, l.age_ms / 1000)),
+            None => (Outcome::Fail, "nobody ever led".to_owned()),
+        };
+        list.push(check(check_name, None, outcome, detail, None));
+    }
+    nodes(desired, api, list);
+    pods(desired, api, list);
+    dns(desired, facts, list);
+    let secret = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.api.as_ref()?.secret_is_ciphertext).reduce(|a, b| a && b);
+    let (outcome, detail) = match secret {
+        Some(true) => (Outcome::Pass, "the canary Secret, read from etcd"),
+        Some(false) => (Outcome::Fail, "the canary Secret is readable in etcd"),
+        None => (Outcome::Fail, "the canary Secret could not be read from etcd"),
+    };
+    list.push(check("Secrets are ciphertext in etcd", None, outcome, detail.to_owned(), None));
+}
+
+fn nodes(desired: &Desired, api: &ApiFact, list: &mut Vec<Check>) {
+    let wanted: Vec<&str> = desired.hosts.iter().filter(|h| h.is_node()).map(|h| h.name.as_str()).collect();
+    let mut ready = 0;
+    for name in &wanted {
+        match api.nodes.iter().find(|n| n.name == *name) {
+            Some(node) if node.ready => ready += 1,
+            Some(_) if desired.network.cni == Cni::None => {}
+            Some(node) => {
+                let host = name.parse().ok();
+                list.push(check("Node Ready", host.as_ref(), Outcome::Fail, node.message.clone(), None));
+            }
+            None => {
+                let host = name.parse().ok();
+                list.push(check("Node Ready", host.as_ref(), Outcome::Fail, "is not registered".to_owned(), Some("hactl up")));
+            }
+        }
+    }
+    let detail = format!("{ready} of {}", wanted.len());
+    let (outcome, detail) = match desired.network.cni {
+        _ if ready == wanted.len() => (Outcome::Pass, detail),
+        Cni::None => (Outcome::Skip, format!("{detail}: NotReady until your network plugin is installed")),
+        Cni::Flannel => (Outcome::Fail, detail),
+    };
+    list.push(check("nodes Ready", None, outcome, detail, None));
+    for node in &api.nodes {
+        if !wanted.contains(&node.name.as_str()) {
+            let detail = format!("{} is a Node and not in the inventory", node.name);
+            list.push(check("nodes known", None, Outcome::Warn, detail, None));
+        }
+    }
+}
+
+fn pods(desired: &Desired, api: &ApiFact, list: &mut Vec<Check>) {
+    let system = || api.pods.iter().filter(|p| p.overdue_s == 0);
+    let unready: Vec<String> = system()
+        .filter(|p| !p.ready)
+        .map(|p| format!("{} ({})", p.name, if p.reason.is_empty() { &p.phase } else { &p.reason }))
+        .collect();
+    let total = system().count();
+    let outcome = match (&desired.network.cni, unready.as_slice()) {
+        (_, []) if total > 0 => Outcome::Pass,
+        (Cni::None, [_, ..]) => Outcome::Skip,
+        _ => Outcome::Fail,
+    };
+    let detail = if unready.is_empty() { format!("all {total}") } else { unready.join(", ") };
+    list.push(check("system pods Ready", None, outcome, detail, None));
+    let stuck: Vec<String> =
+        api.pods.iter().filter(|p| p.overdue_s > STUCK_AFTER_S).map(|p| format!("{} on {}", p.name, p.node)).collect();
+    let (outcome, detail) = match stuck.as_slice() {
+        [] => (Outcome::Pass, "none is stuck in deletion".to_owned()),
+        _ => (Outcome::Fail, format!("stuck: {}", stuck.join(", "))),
+    };
+    list.push(check("pods can be deleted", None, outcome, detail, None));
+}
+
+fn dns(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
+    let name = "DNS answers inside pods";
+    if desired.network.cni == Cni::None {
+        list.push(check(name, None, Outcome::Skip, "needs your network plugin".to_owned(), None));
+        return;
+    }
+    let mut asked = 0;
+    let mut fine = true;
+    for (host, api) in apis(facts) {
+        match &api.dns {
+            None => {}
+            Some(None) => asked += 1,
+            Some(Some(why)) => {
+                fine = false;
+                let hint = Some("VXLAN checksum offload? try: ethtool -K flannel.1 tx-checksum-ip-generic off");
+                list.push(check(name, Some(host), Outcome::Fail, why.clone(), hint));
+            }
+        }
+    }
+    if fine {
+        let outcome = if asked > 0 { Outcome::Pass } else { Outcome::Fail };
+        list.push(check(name, None, outcome, format!("asked from pods on {asked} hosts"), None));
+    }
+}

@@ -1,0 +1,155 @@
+//! Running plans: the hands, the walk, the probe, and the times told at the end.
+
+use super::look::Look;
+use super::{Failure, Session};
+use crate::execute::{Hands, walk};
+use crate::model::check::Check;
+use crate::model::event::Event;
+use crate::model::names::HostName;
+use crate::model::plan::{Impact, Plan, Stage};
+use crate::model::refusal::Refusal;
+use crate::vault::Vault;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::OnceCell;
+
+/// What the person chose on the command line.
+#[derive(Debug, Clone, Default)]
+pub struct Choices {
+    /// Agreed in advance.
+    pub yes: bool,
+    /// Hosts that may leave the cluster.
+    pub prune: Vec<HostName>,
+}
+
+/// Asks the person. Kept apart so that a workflow runs without a terminal.
+pub trait Ask: Send + Sync {
+    /// Whether to go on with something disruptive.
+    ///
+    /// # Errors
+    /// [`Refusal::NeedsConsent`] when nobody can be asked.
+    fn yes(&self, question: &str) -> Result<bool, Refusal>;
+    /// Whether the person can type this name.
+    ///
+    /// # Errors
+    /// [`Refusal::NeedsConsent`] when nobody can be asked.
+    fn name(&self, question: &str, name: &str) -> Result<bool, Refusal>;
+}
+
+impl dyn Ask + '_ {
+    /// Consent to a plan, asked only when it disturbs something.
+    pub(super) fn consent(&self, plan: &Plan, choices: &Choices) -> Result<(), Refusal> {
+        if choices.yes || plan.impact() == Impact::None {
+            return Ok(());
+        }
+        let disturbing = plan.steps.iter().filter(|s| s.action.profile().impact > Impact::None);
+        let what: Vec<String> = disturbing
+            .map(|s| match s.action.host() {
+                Some(host) => format!("{} on {host}", s.action),
+                None => s.action.to_string(),
+            })
+            .collect();
+        let what = what.join(", ");
+        if self.yes(&format!("This will {what}. Go on?"))? { Ok(()) } else { Err(Refusal::Declined) }
+    }
+}
+
+/// Runs plans and keeps the times.
+pub(super) struct Converge<'a> {
+    session: &'a Session,
+    vault: &'a Vault,
+    stages: BTreeMap<Stage, Duration>,
+}
+
+impl<'a> Converge<'a> {
+    pub fn new(session: &'a Session, vault: &'a Vault) -> Self {
+        Self { session, vault, stages: BTreeMap::new() }
+    }
+
+    fn hands(&self, look: Look) -> Result<Hands, Failure> {
+        let session = self.session;
+        let bundle = session.bundle()?;
+        let signer = self.vault.signer()?;
+        let journal = self.vault.journal();
+        Ok(Hands {
+            desired: Arc::clone(&session.desired),
+            target: Arc::clone(&look.target),
+            machines: session.machines.clone(),
+            files: look.files,
+            asks: look.asks,
+            sign: Box::new(move |leaf, request| signer.sign(request, leaf).map_err(|e| e.to_string())),
+            blob: Box::new(move |digest| bundle.blob(digest).map_err(|e| e.to_string())),
+            record_birth: Box::new(move |cluster| journal.spend_genesis(cluster).map_err(|e| e.to_string())),
+            api: super::kubeconfig::access(&session.desired, self.vault)?,
+            sink: Arc::clone(&session.sink),
+            slots: Hands::slots_for(session.machines.keys()),
+            client: OnceCell::new(),
+        })
+    }
+
+    /// Runs a plan to its end, or to the first interrupt.
+    pub async fn run(&mut self, look: Look, plan: &Plan) -> Result<(), Failure> {
+        let hands = Arc::new(self.hands(look)?);
+        let outcome = walk(plan, &hands, &self.session.sink, &self.session.stop).await;
+        for (stage, (start, end)) in &outcome.stages {
+            *self.stages.entry(*stage).or_default() += *end - *start;
+        }
+        if outcome.interrupted {
+            return Err(Failure::Interrupted { done: outcome.done, left: outcome.left });
+        }
+        let steps = plan.steps.len();
+        match outcome.failed.into_iter().next() {
+            None => Ok(()),
+            Some((_, _, _, crate::execute::StepError::Refused(refusal))) => Err(refusal.into()),
+            Some((_, host, what, error)) => {
+                let place = host.map(|h| format!(" on {h}")).unwrap_or_default();
+                Err(Failure::Steps {
+                    failed: steps - outcome.done - outcome.left,
+                    done: outcome.done,
+                    steps,
+                    first: format!("{what}{place}: {error}"),
+                })
+            }
+        }
+    }
+
+    /// A pod on a node asks DNS, and is deleted again.
+    pub async fn probe(&self, look: &Look) -> Result<Vec<Check>, Failure> {
+        if self.session.desired.network.cni == crate::model::desired::Cni::None {
+            return Ok(Vec::new());
+        }
+        self.session.sink.emit(Event::Phase { doing: "verifying from inside a pod".to_owned() });
+        let access = super::kubeconfig::access(&self.session.desired, self.vault)?;
+        let client = super::kubeconfig::client(self.session, &access).await?;
+        let nodes = self.session.desired.hosts.iter().filter(|h| h.is_node());
+        let last = nodes.filter(|h| look.facts.host(&h.name).is_some()).last();
+        let Some(node) = last else { return Ok(Vec::new()) };
+        let hactl = self.session.machines.get(&node.name).map(|m| m.hactl_path()).unwrap_or_default();
+        let pause = look.target.hosts.get(&node.name).and_then(|t| {
+            t.parts.iter().find_map(|p| match (&p.place, p.name.as_str()) {
+                (crate::model::target::Place::Image { reference }, "pause") => Some(reference.clone()),
+                _ => None,
+            })
+        });
+        let dns = self.session.desired.dns_address();
+        Ok(crate::kube::probe(&client, &node.name, &pause.unwrap_or_default(), &hactl, dns).await)
+    }
+
+    /// Adds a span to a stage.
+    pub fn count(&mut self, stage: Stage, since: Instant) {
+        *self.stages.entry(stage).or_default() += since.elapsed();
+    }
+
+    /// Says how long each stage took and what was sent.
+    pub fn tell_times(&self, begun: Instant) {
+        let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+        let counters: Vec<_> = self.session.machines.values().map(|m| m.counters()).collect();
+        self.session.sink.emit(Event::Times {
+            stages: self.stages.iter().map(|(stage, span)| (*stage, ms(*span))).collect(),
+            total_ms: ms(begun.elapsed()),
+            bytes_sent: counters.iter().map(|c| c.sent).sum(),
+            execs: counters.iter().map(|c| c.execs).sum(),
+        });
+    }
+}

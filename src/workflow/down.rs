@@ -1,0 +1,38 @@
+//! `hactl down`: stops the cluster on every host that answers; data is moved aside, or deleted with `--wipe`.
+
+use super::converge::{Ask, Choices, Converge};
+use super::look::Look;
+use super::{Failure, Session};
+use crate::model::event::Event;
+use crate::model::plan::Plan;
+use crate::model::refusal::Refusal;
+
+/// Takes the cluster down. Returns what was done; an empty plan when there was nothing.
+///
+/// # Errors
+/// See [`Failure`].
+pub async fn down(session: &Session, choices: &Choices, ask: &dyn Ask, delete: bool) -> Result<Plan, Failure> {
+    session.lock("down").await?;
+    let vault = session.vault(false).await?;
+    let look = Look::take(session, &vault).await?;
+    let intent = crate::plan::Intent {
+        stamp: look.asks.stamp.clone(),
+        genesis_token: String::new(),
+        born: false,
+        prune: vec![],
+    };
+    let plan = crate::plan::down(&session.desired, &look.target, &look.facts, &intent, delete)?;
+    if plan.is_empty() {
+        return Ok(plan);
+    }
+    session.sink.emit(Event::Planned { plan: Box::new(plan.clone()) });
+    let cluster = session.desired.cluster.as_str();
+    let loss = if delete { "deletes all its data, etcd included" } else { "stops it and moves its data aside" };
+    if !choices.yes && !ask.name(&format!("This takes cluster {cluster} down and {loss}."), cluster)? {
+        return Err(Refusal::Declined.into());
+    }
+    Converge::new(session, &vault).run(look, &plan).await?;
+    // From here on empty disks are what the person asked for, not a loss.
+    vault.journal().record_down(delete).map_err(Failure::Vault)?;
+    Ok(plan)
+}

@@ -1,0 +1,77 @@
+//! How a workflow can end badly. Words, hints and exit codes are decided in `report/`.
+
+use crate::component::BundleError;
+use crate::host::HostError;
+use crate::model::check::Check;
+use crate::model::names::HostName;
+use crate::model::refusal::Refusal;
+use crate::vault::VaultError;
+
+/// How a workflow can end badly.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// Not safe.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The administrator's state cannot be used.
+    #[error(transparent)]
+    Vault(#[from] VaultError),
+    /// The bundle cannot be used.
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+    /// A host cannot be used and nothing can be done without it.
+    #[error("{host}: {error}")]
+    Host {
+        /// Which.
+        host: HostName,
+        /// Why.
+        error: Box<HostError>,
+    },
+    /// No host could be reached.
+    #[error("no host answered")]
+    NoHost {
+        /// Each with its reason.
+        hosts: Vec<(HostName, Box<HostError>)>,
+    },
+    /// Files could not be made from the inventory.
+    #[error(transparent)]
+    Render(#[from] crate::render::RenderError),
+    /// Steps failed.
+    #[error("{failed} of {steps} steps failed; {done} are done")]
+    Steps {
+        /// How many failed.
+        failed: usize,
+        /// How many are done.
+        done: usize,
+        /// How many there were.
+        steps: usize,
+        /// The first failure in words.
+        first: String,
+    },
+    /// The person interrupted.
+    #[error("interrupted: {done} steps are done, {left} were not started")]
+    Interrupted {
+        /// How many are done.
+        done: usize,
+        /// How many were not started.
+        left: usize,
+    },
+    /// Everything was done and still a check fails.
+    #[error("{} check(s) do not pass", .checks.len())]
+    Unverified {
+        /// The checks that do not pass.
+        checks: Vec<Check>,
+    },
+    /// The API could not be used.
+    #[error(transparent)]
+    Api(#[from] crate::kube::ApiError),
+    /// A local file or program could not be used.
+    #[error("{what}")]
+    Local {
+        /// What was tried, with the path.
+        what: String,
+        /// Why it failed.
+        #[source]
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,255 @@
+//! One look at the world: what should be, as digests; what is, as facts; and the contents to close the gap with.
+
+use super::{Failure, Session};
+use crate::component::Bundle;
+use crate::host::op::{FilePut, ObserveAsk};
+use crate::model::check::Check;
+use crate::model::desired::{Desired, EndpointKind, Host, Role};
+use crate::model::facts::{Etcd, Facts, Stamp};
+use crate::model::names::{Digest, HostName};
+use crate::model::plan::Plan;
+use crate::model::refusal::Refusal;
+use crate::model::target::{FileSet, FileTarget, HostTarget, Part, SetTarget, Target};
+use crate::observe::{Asks, HashCheck};
+use crate::vault::Vault;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// After a cold start members elect a leader within seconds; until then silence is not yet a loss of quorum.
+const ELECTION_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Contents of files by host and set.
+pub type Files = BTreeMap<HostName, BTreeMap<FileSet, Vec<FilePut>>>;
+
+/// One look at the world.
+pub struct Look {
+    /// What was asked.
+    pub asks: Asks,
+    /// What should be.
+    pub target: Arc<Target>,
+    /// File contents behind the target.
+    pub files: Files,
+    /// What is.
+    pub facts: Facts,
+}
+
+impl Look {
+    /// Observes all hosts and renders what they should hold.
+    ///
+    /// # Errors
+    /// A bundle or template that cannot be used; silence of hosts is a fact, not an error.
+    pub async fn take(session: &Session, vault: &Vault) -> Result<Self, Failure> {
+        let desired = &session.desired;
+        let bundle = session.bundle()?;
+        let stamp = Stamp { cluster: desired.cluster.clone(), ca: vault.publics().cluster_fingerprint };
+        let addons = crate::render::addons(desired, &bundle.lock().versions())?;
+        let mut hosts = BTreeMap::new();
+        for host in &desired.hosts {
+            hosts.insert(host.name.clone(), question(desired, host, vault, &bundle, &addons)?);
+        }
+        let asks = Asks::new(Arc::clone(desired), stamp, hosts);
+        let begun = Instant::now();
+        let answers = loop {
+            let answers = crate::observe::round(desired, &session.machines, &session.silent, &asks).await;
+            let electing = match crate::observe::classify(desired, &answers) {
+                Etcd::Silent(_) => running_members(desired, &answers) > desired.with(Role::Etcd).count() / 2,
+                _ => false,
+            };
+            if !electing || begun.elapsed() > ELECTION_PATIENCE || session.stop.is_cancelled() {
+                break answers;
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        };
+        let mut target = Target { addons, ..Target::default() };
+        let mut files = Files::new();
+        for host in &desired.hosts {
+            let Some(Ok(facts)) = answers.get(&host.name) else { continue };
+            let parts = bundle.parts_for(desired, host, &facts.architecture)?;
+            let hactl = session.machines.get(&host.name).map(|m| m.hactl_path()).unwrap_or_default();
+            let rendered =
+                crate::render::host_sets(desired, host, facts, &parts, &vault.trust(), &vault.keys(), &hactl)?;
+            let (host_target, contents) = split(desired, host, vault, parts, rendered);
+            target.hosts.insert(host.name.clone(), host_target);
+            files.insert(host.name.clone(), contents);
+        }
+        let facts = crate::observe::assemble(desired, answers, &target.addons);
+        Ok(Self { asks, target: Arc::new(target), files, facts })
+    }
+
+    /// What is to be done.
+    ///
+    /// # Errors
+    /// What would not be safe.
+    pub fn plan(&self, vault: &Vault, prune: &[HostName], desired: &Desired) -> Result<Plan, Failure> {
+        let needs_token = matches!(self.facts.etcd, Etcd::NeverBorn);
+        let intent = crate::plan::Intent {
+            stamp: self.asks.stamp.clone(),
+            genesis_token: if needs_token { vault.genesis_token()? } else { String::new() },
+            born: vault.born()?.is_some(),
+            prune: prune.to_vec(),
+        };
+        Ok(crate::plan::up(desired, &self.target, &self.facts, &intent)?)
+    }
+
+    /// The named checks.
+    pub async fn checks(&self, session: &Session) -> Vec<Check> {
+        let hash = match &self.facts.etcd {
+            Etcd::Speaks(_) => crate::observe::hashes(&self.facts, &session.machines, &self.asks).await,
+            _ => HashCheck::Unknown("no quorum answers".to_owned()),
+        };
+        crate::observe::checks(&session.desired, &self.facts, &hash)
+    }
+}
+
+fn running_members(
+    desired: &Desired,
+    answers: &BTreeMap<HostName, Result<crate::model::facts::HostFacts, crate::model::facts::Silence>>,
+) -> usize {
+    let unit = crate::plan::etcd_unit();
+    let runs = |h: &&Host| {
+        let facts = answers.get(&h.name).and_then(|f| f.as_ref().ok());
+        facts.and_then(|f| f.units.get(&unit)).is_some_and(|u| matches!(u.active.as_str(), "active" | "activating"))
+    };
+    desired.with(Role::Etcd).filter(runs).count()
+}
+
+/// Everything asked of one host.
+fn question(
+    desired: &Desired,
+    host: &Host,
+    vault: &Vault,
+    bundle: &Bundle,
+    addons: &[crate::model::target::Addon],
+) -> Result<ObserveAsk, Failure> {
+    let preparation = crate::render::preparation(desired, host);
+    let directories = preparation.directories.iter().map(|(path, _, _)| path.clone());
+    let mut api = crate::render::api_ask(desired, host);
+    if let Some(api) = &mut api {
+        api.objects = addons.iter().flat_map(|a| &a.objects).map(crate::model::target::object_key).collect();
+    }
+    Ok(ObserveAsk {
+        files: crate::render::paths(desired, host),
+        parts: bundle.parts_of_any(desired, host)?,
+        units: crate::render::units(desired, host),
+        leaves: crate::pki::leaves(desired, host, &vault.publics()),
+        images: host.is_node(),
+        programs: crate::render::packages(desired, host).into_keys().chain(directories).collect(),
+        sysctls: preparation.sysctls.keys().cloned().collect(),
+        ports: crate::render::ports(desired, host),
+        etcd: crate::render::etcd_ask(desired, host),
+        api,
+    })
+}
+
+/// Splits rendered files into digests for the plan and contents for the executor.
+fn split(
+    desired: &Desired,
+    host: &Host,
+    vault: &Vault,
+    parts: Vec<Part>,
+    rendered: Vec<crate::render::RenderedSet>,
+) -> (HostTarget, BTreeMap<FileSet, Vec<FilePut>>) {
+    let preparation = crate::render::preparation(desired, host);
+    let mut target = HostTarget {
+        parts,
+        leaves: crate::pki::leaves(desired, host, &vault.publics()),
+        sysctls: preparation.sysctls,
+        packages: crate::render::packages(desired, host),
+        paths: preparation.directories.into_iter().map(|(path, _, _)| path).collect(),
+        ..HostTarget::default()
+    };
+    let mut contents: BTreeMap<FileSet, Vec<FilePut>> = BTreeMap::new();
+    for set in rendered {
+        let mut digests = Vec::new();
+        let mut puts = Vec::new();
+        for file in set.files {
+            let digest = digest_of(file.content.as_bytes());
+            digests.push(FileTarget { path: file.path.clone(), mode: file.mode, owner: file.owner.clone(), digest });
+            puts.push(FilePut {
+                path: file.path,
+                mode: file.mode,
+                owner: file.owner,
+                content: file.content,
+                check: file.check,
+            });
+        }
+        target.sets.insert(set.set, SetTarget { files: digests, unit: set.unit, reload: set.reload });
+        contents.insert(set.set, puts);
+    }
+    (target, contents)
+}
+
+fn digest_of(content: &[u8]) -> Digest {
+    let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, content);
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(hash.as_ref());
+    Digest::new(bytes)
+}
+
+/// What would make the run fail half-way, found before anything is changed.
+///
+/// # Errors
+/// [`Refusal::Preflight`] with every problem found.
+pub fn preflight(session: &Session, look: &Look) -> Result<(), Refusal> {
+    let desired = &session.desired;
+    let mut problems = Vec::new();
+    for host in &desired.hosts {
+        let Some(facts) = look.facts.host(&host.name) else { continue };
+        let name = &host.name;
+        if !facts.addresses.iter().any(|a| a.address == host.address) {
+            let has: Vec<String> = facts.addresses.iter().map(|a| a.address.to_string()).collect();
+            problems.push(format!("{name}: has no address {}; it has {}", host.address, has.join(", ")));
+        }
+        let bare = facts.stamp.is_none();
+        if bare {
+            for port in &facts.ports {
+                let by = &port.by;
+                problems.push(format!("{name}: port {} is taken by {by}; stop it, or use another host", port.port));
+            }
+        }
+        if let Some(target) = look.target.hosts.get(name) {
+            let missing = target.parts.iter().filter(|p| !facts.blobs.contains(&p.digest));
+            let needed = missing.map(|p| p.size * 2 + p.sent_size).sum::<u64>() >> 20;
+            if needed > 0 && facts.disk_free_mib < needed + 512 {
+                problems.push(format!(
+                    "{name}: {} MiB free below /var/lib, {} needed; free some space, or use another disk",
+                    facts.disk_free_mib,
+                    needed + 512
+                ));
+            }
+        }
+    }
+    if let EndpointKind::Vip { address, .. } = &desired.endpoint.kind {
+        let balancers: Vec<&Host> = desired.with(Role::LoadBalancer).collect();
+        for host in &balancers {
+            let Some(facts) = look.facts.host(&host.name) else { continue };
+            let fits = facts.addresses.iter().any(|a| {
+                crate::model::desired::Cidr { base: a.address, prefix: a.prefix }.contains(*address)
+            });
+            if !fits && !facts.addresses.is_empty() {
+                problems.push(format!(
+                    "{}: endpoint.vip {address} lies in none of its networks; choose an address of the hosts' own network",
+                    host.name
+                ));
+            }
+        }
+    }
+    duplicates(look, &mut problems);
+    if problems.is_empty() { Ok(()) } else { Err(Refusal::Preflight { problems }) }
+}
+
+fn duplicates(look: &Look, problems: &mut Vec<String>) {
+    let mut seen: BTreeMap<&str, &HostName> = BTreeMap::new();
+    for (host, facts) in &look.facts.hosts {
+        let Ok(facts) = facts else { continue };
+        if facts.machine_id.is_empty() {
+            continue;
+        }
+        if let Some(other) = seen.insert(&facts.machine_id, host) {
+            problems.push(format!(
+                "{other} and {host} are one machine, or clones with one /etc/machine-id; give each its own (systemd-machine-id-setup)"
+            ));
+        }
+    }
+}

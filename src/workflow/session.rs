@@ -1,0 +1,170 @@
+//! Connections to all hosts of an inventory, and the administrator's state: what every workflow starts with.
+
+use super::Failure;
+use crate::component::Bundle;
+use crate::host::op::{ObserveAsk, Op, Reply};
+use crate::host::{Access, Feed, HostError, Machine};
+use crate::model::desired::{Desired, Role};
+use crate::model::event::{Event, Sink};
+use crate::model::facts::{Silence, Stamp};
+use crate::model::names::HostName;
+use crate::model::refusal::Refusal;
+use crate::vault::Vault;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How long taking the lock on one host may take.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where things are on the administrator's machine.
+#[derive(Debug, Clone)]
+pub struct Places {
+    /// The administrator's state for this cluster.
+    pub state: PathBuf,
+    /// The store of bundles.
+    pub bundles: PathBuf,
+}
+
+/// Connections and state.
+pub struct Session {
+    /// What is wanted.
+    pub desired: Arc<Desired>,
+    /// Where things are.
+    pub places: Places,
+    /// Hosts that are connected.
+    pub machines: BTreeMap<HostName, Arc<Machine>>,
+    /// Hosts that are not, with the reason.
+    pub silent: BTreeMap<HostName, Silence>,
+    /// Where events go.
+    pub sink: Arc<dyn Sink>,
+    /// Cancelled by the first interrupt.
+    pub stop: CancellationToken,
+}
+
+impl Session {
+    /// Connects to every host at once. Hosts that cannot be reached are kept as silent; that none can is a failure, and
+    /// so is a host key that is not the one on record, for that may be somebody else's machine.
+    ///
+    /// # Errors
+    /// No host at all, or a changed host key.
+    pub async fn open(
+        desired: Arc<Desired>,
+        places: Places,
+        access: &Access,
+        sink: Arc<dyn Sink>,
+        stop: CancellationToken,
+    ) -> Result<Self, Failure> {
+        let count = desired.hosts.len();
+        sink.emit(Event::Phase { doing: format!("connecting to {count} host{}", if count == 1 { "" } else { "s" }) });
+        let connect = async |host: &crate::model::desired::Host| {
+            let result = tokio::select! {
+                result = Machine::connect(&host.name, &host.ssh, access) => result,
+                () = stop.cancelled() => return None,
+            };
+            Some((host.name.clone(), result))
+        };
+        let results = futures::future::join_all(desired.hosts.iter().map(connect)).await;
+        let mut machines = BTreeMap::new();
+        let mut failed: Vec<(HostName, Box<HostError>)> = Vec::new();
+        for result in results {
+            let Some((host, result)) = result else { return Err(Failure::Interrupted { done: 0, left: 0 }) };
+            match result {
+                Ok(machine) => drop(machines.insert(host, Arc::new(machine))),
+                Err(error) if error.is_hard_stop() => return Err(Failure::Host { host, error: Box::new(error) }),
+                Err(error) => failed.push((host, Box::new(error))),
+            }
+        }
+        if machines.is_empty() {
+            return Err(Failure::NoHost { hosts: failed });
+        }
+        let mut silent = BTreeMap::new();
+        for (host, error) in failed {
+            sink.emit(Event::Warning { text: format!("{host}: {error}") });
+            silent.insert(host, Silence { why: error.to_string(), hint: error.hint() });
+        }
+        Ok(Self { desired, places, machines, silent, sink, stop })
+    }
+
+    /// Takes the run's lock on every control-plane and etcd host that is connected; one that is held refuses the run.
+    ///
+    /// # Errors
+    /// Who holds it.
+    pub async fn lock(&self, verb: &str) -> Result<(), Failure> {
+        let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "somebody".to_owned());
+        let here = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let holder = format!("{user}@{here}, process {}, hactl {verb}", std::process::id());
+        let keeps = |host: &&crate::model::desired::Host| host.is(Role::ControlPlane) || host.is(Role::Etcd);
+        // One host after the other and always in the same order: two runs cannot hold half of the locks each.
+        for host in self.desired.hosts.iter().filter(keeps) {
+            let Some(machine) = self.machines.get(&host.name) else { continue };
+            let op = Op::Lock { holder: holder.clone() };
+            match machine.call(op, Feed::None, LOCK_PATIENCE, &|_| {}).await {
+                Ok(Reply::Held { by, since }) => {
+                    return Err(Refusal::Locked { host: host.name.clone(), holder: by, since }.into());
+                }
+                Ok(_) => {}
+                Err(error) => return Err(Failure::Host { host: host.name.clone(), error: Box::new(error) }),
+            }
+        }
+        Ok(())
+    }
+
+    /// The administrator's state; made when there is none, unless a host says that the cluster lives.
+    ///
+    /// # Errors
+    /// State that is lost or unusable.
+    pub async fn vault(&self, make: bool) -> Result<Vault, Failure> {
+        if let Some(vault) = Vault::open(&self.places.state)? {
+            return Ok(vault);
+        }
+        if let Some((host, stamp)) = self.stamp().await? {
+            return Err(Refusal::StateLost {
+                host,
+                cluster: stamp.cluster,
+                state: self.places.state.display().to_string(),
+            }
+            .into());
+        }
+        if make {
+            self.sink.emit(Event::Note {
+                text: format!("making certificate authorities and keys in {}", self.places.state.display()),
+            });
+            Ok(Vault::create(&self.places.state, &self.desired.cluster)?)
+        } else {
+            Ok(Vault::ephemeral(&self.desired.cluster)?)
+        }
+    }
+
+    /// The first stamp any host carries.
+    async fn stamp(&self) -> Result<Option<(HostName, Stamp)>, Failure> {
+        for (host, machine) in &self.machines {
+            let op = Op::Observe(Box::new(ObserveAsk::default()));
+            match machine.call(op, Feed::None, LOCK_PATIENCE, &|_| {}).await {
+                Ok(Reply::Facts(facts)) => {
+                    if let Some(stamp) = facts.stamp {
+                        return Ok(Some((host.clone(), stamp)));
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => return Err(Failure::Host { host: host.clone(), error: Box::new(error) }),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The bundle of the wanted Kubernetes version.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn bundle(&self) -> Result<Bundle, Failure> {
+        Ok(Bundle::open(&self.places.bundles, &self.desired.versions.kubernetes)?)
+    }
+
+    /// Closes all connections in an orderly way, which also gives the locks back.
+    pub async fn close(&self) {
+        futures::future::join_all(self.machines.values().map(|m| m.close())).await;
+    }
+}

@@ -1,0 +1,111 @@
+//! `hactl up` and `hactl plan`.
+
+use super::converge::{Ask, Choices, Converge};
+use super::look::Look;
+use super::{Failure, Session};
+use crate::model::check::{Check, Outcome};
+use crate::model::event::Event;
+use crate::model::plan::{Plan, Stage};
+use crate::model::refusal::Refusal;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// After the last step, how long the checks may take to pass: pods are pulled up, leases are taken.
+const VERIFY_WITHIN: Duration = Duration::from_secs(180);
+/// Plans that follow one another before the run gives up; a healthy run needs two, a woken one three.
+const MOST_ROUNDS: usize = 8;
+
+/// How `up` ended well.
+#[derive(Debug)]
+pub struct Summary {
+    /// Whether anything had to be done.
+    pub changed: bool,
+    /// The checks, all passing.
+    pub checks: Vec<Check>,
+    /// Where the kubeconfig is.
+    pub kubeconfig: PathBuf,
+}
+
+/// What `up` would do now. Changes nothing.
+///
+/// # Errors
+/// See [`Failure`].
+pub async fn pending(session: &Session) -> Result<Plan, Failure> {
+    let vault = session.vault(false).await?;
+    let look = Look::take(session, &vault).await?;
+    look.plan(&vault, &[], &session.desired)
+}
+
+/// Lock, then rounds of observe, plan, consent and execute until there is nothing to do, then verify.
+///
+/// # Errors
+/// See [`Failure`].
+pub async fn up(session: &Session, choices: &Choices, ask: &dyn Ask) -> Result<Summary, Failure> {
+    let begun = Instant::now();
+    session.lock("up").await?;
+    let vault = session.vault(true).await?;
+    let mut converge = Converge::new(session, &vault);
+    let mut last: Option<Plan> = None;
+    for _ in 0..MOST_ROUNDS {
+        let look = Look::take(session, &vault).await?;
+        let plan = look.plan(&vault, &choices.prune, &session.desired)?;
+        if plan.is_empty() {
+            let kubeconfig = super::kubeconfig::keep(session, &vault)?;
+            let changed = last.is_some();
+            let checks = verify(session, &vault, look, &mut converge, changed).await?;
+            for warning in &plan.warnings {
+                session.sink.emit(Event::Warning { text: warning.clone() });
+            }
+            converge.tell_times(begun);
+            return Ok(Summary { changed, checks, kubeconfig });
+        }
+        if last.as_ref().is_some_and(|l| l.steps == plan.steps) {
+            let first = plan.steps.first().map(|s| s.action.to_string()).unwrap_or_default();
+            return Err(Refusal::NoProgress { steps: plan.steps.len(), first }.into());
+        }
+        super::look::preflight(session, &look)?;
+        session.sink.emit(Event::Planned { plan: Box::new(plan.clone()) });
+        ask.consent(&plan, choices)?;
+        converge.run(look, &plan).await?;
+        last = Some(plan);
+    }
+    Err(Refusal::NoProgress { steps: MOST_ROUNDS, first: "the same kind of work, round after round".to_owned() }.into())
+}
+
+/// Repeats the checks until all pass, then (when something was changed) probes with a pod and deletes it.
+async fn verify(
+    session: &Session,
+    vault: &crate::vault::Vault,
+    mut look: Look,
+    converge: &mut Converge<'_>,
+    changed: bool,
+) -> Result<Vec<Check>, Failure> {
+    let begun = Instant::now();
+    loop {
+        let mut checks = look.checks(session).await;
+        let failing: Vec<Check> = checks.iter().filter(|c| c.outcome >= Outcome::Fail).cloned().collect();
+        if failing.is_empty() {
+            if changed {
+                checks.extend(converge.probe(&look).await?);
+            }
+            for check in &checks {
+                session.sink.emit(Event::Checked { check: check.clone() });
+            }
+            let failing: Vec<Check> = checks.iter().filter(|c| c.outcome >= Outcome::Fail).cloned().collect();
+            converge.count(Stage::Cluster, begun);
+            return if failing.is_empty() { Ok(checks) } else { Err(Failure::Unverified { checks: failing }) };
+        }
+        let hopeless = failing.iter().all(|c| c.name == "host answers" || c.name == "etcd member healthy") || !changed;
+        let patience = if hopeless { Duration::from_secs(10) } else { VERIFY_WITHIN };
+        if begun.elapsed() > patience || session.stop.is_cancelled() {
+            for check in &checks {
+                session.sink.emit(Event::Checked { check: check.clone() });
+            }
+            return Err(Failure::Unverified { checks: failing });
+        }
+        let waiting: Vec<String> = failing.iter().take(2).map(|c| format!("{}: {}", c.name, c.detail)).collect();
+        session.sink.emit(Event::Phase { doing: format!("verifying; waiting for {}", waiting.join("; ")) });
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        look = Look::take(session, vault).await?;
+    }
+}
