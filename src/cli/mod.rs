@@ -1,1 +1,123 @@
-//! (being written)
+//! The command line: flags become one workflow, its events go to a reader, its end becomes an exit code.
+
+mod bundle;
+mod common;
+mod host;
+mod inventory;
+mod lab;
+mod verbs;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use common::Common;
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+/// From bare hosts over SSH to a highly available Kubernetes control plane, and back from catastrophe.
+#[derive(Debug, Parser)]
+#[command(name = "hactl", version, about, max_term_width = 110, after_help = "\
+Examples:
+  hactl inventory init                     write a starter inventory, hactl.yaml
+  hactl plan                               show what would be done, and change nothing
+  hactl up                                 do it; again, and there is nothing to do
+  hactl status --watch                     is everything well?
+  hactl kubectl -- get nodes               through SSH, without a route to the API
+  hactl lab up                             three bare hosts on this machine, to try it on
+
+Exit codes: 0 done, 1 failed, 2 usage or bad inventory, 3 refused for safety, 4 degraded but serving,
+5 changes pending (plan --exit-code), 6 another run holds the lock, 7 API or quorum down.")]
+struct Cli {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Bring the hosts to what the inventory asks for: found, heal, change, renew
+    #[command(after_help = "Examples:\n  hactl up -i lab.yaml\n  hactl up --yes              do not ask, for scripts\n  hactl up --prune cp4        let a host that left the inventory leave the cluster")]
+    Up(verbs::UpArgs),
+    /// Show what `up` would do, and change nothing
+    #[command(after_help = "Examples:\n  hactl plan\n  hactl plan --exit-code      5 when something is to be done\n  hactl plan -v               every single step")]
+    Plan(verbs::PlanArgs),
+    /// Ask every host how the cluster is; needs neither quorum nor the API
+    #[command(after_help = "Examples:\n  hactl status\n  hactl status --watch        until interrupted\n  hactl status -o json        4: degraded, 7: API or quorum down")]
+    Status(verbs::StatusArgs),
+    /// Print a kubeconfig
+    #[command(after_help = "Examples:\n  hactl kubeconfig > ~/.kube/config\n  hactl kubeconfig --break-glass    beyond RBAC, for 8 hours")]
+    Kubeconfig(verbs::KubeconfigArgs),
+    /// Run kubectl through SSH; no route to the API is needed
+    #[command(after_help = "Examples:\n  hactl kubectl -- get nodes -o wide\n  hactl kubectl -i lab.yaml -- logs -n kube-system -l k8s-app=kube-dns")]
+    Kubectl(verbs::KubectlArgs),
+    /// Stop the cluster on all hosts; asks for its name
+    #[command(after_help = "Examples:\n  hactl down                  data is moved aside\n  hactl down --wipe           data is deleted")]
+    Down(verbs::DownArgs),
+    /// Write and check inventories
+    Inventory(inventory::InventoryArgs),
+    /// Build, list and verify bundles of components
+    Bundle(bundle::BundleArgs),
+    /// Bare hosts on this machine
+    Lab(lab::LabArgs),
+    /// Print a completion script for a shell
+    #[command(after_help = "Examples:\n  hactl completions bash > /etc/bash_completion.d/hactl")]
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page
+    #[command(after_help = "Examples:\n  hactl man | man -l -")]
+    Man,
+    /// The host's own side; started by hactl over SSH
+    #[command(hide = true)]
+    Host,
+    /// Ask a DNS server for a name; run inside pods by hactl
+    #[command(hide = true)]
+    HostDns(host::DnsArgs),
+    /// Approve kubelet serving certificates; run as a unit on control-plane hosts
+    #[command(hide = true)]
+    HostApprove(host::ApproveArgs),
+}
+
+/// Runs one verb and tells how it went.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // clap knows which stream and colour; its own failure to print has nowhere to be told.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let common = cli.common;
+    let code = match cli.verb {
+        Verb::Host => host::serve(),
+        Verb::HostDns(args) => host::dns(&args),
+        Verb::HostApprove(args) => host::approve(&args),
+        Verb::Up(args) => verbs::up(&common, args),
+        Verb::Plan(args) => verbs::plan(&common, &args),
+        Verb::Status(args) => verbs::status(&common, &args),
+        Verb::Kubeconfig(args) => verbs::kubeconfig(&common, &args),
+        Verb::Kubectl(args) => verbs::kubectl(&common, &args),
+        Verb::Down(args) => verbs::down(&common, &args),
+        Verb::Inventory(args) => inventory::run(&common, args),
+        Verb::Bundle(args) => bundle::run(&common, args),
+        Verb::Lab(args) => lab::run(&common, args),
+        Verb::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "hactl", &mut std::io::stdout());
+            0
+        }
+        Verb::Man => manual(),
+    };
+    ExitCode::from(code)
+}
+
+fn manual() -> u8 {
+    let mut page = Vec::new();
+    let written = clap_mangen::Man::new(Cli::command()).render(&mut page);
+    match written.and_then(|()| std::io::stdout().write_all(&page)) {
+        Ok(()) => 0,
+        Err(_) => 1,
+    }
+}

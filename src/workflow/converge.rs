@@ -1,14 +1,13 @@
 //! Running plans: the hands, the walk, the probe, and the times told at the end.
 
 use super::look::Look;
-use super::{Failure, Session};
+use super::{Failure, Session, State};
 use crate::execute::{Hands, walk};
 use crate::model::check::Check;
 use crate::model::event::Event;
 use crate::model::names::HostName;
 use crate::model::plan::{Impact, Plan, Stage};
 use crate::model::refusal::Refusal;
-use crate::vault::Vault;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -58,30 +57,29 @@ impl dyn Ask + '_ {
 /// Runs plans and keeps the times.
 pub(super) struct Converge<'a> {
     session: &'a Session,
-    vault: &'a Vault,
+    state: &'a Arc<State>,
     stages: BTreeMap<Stage, Duration>,
 }
 
 impl<'a> Converge<'a> {
-    pub fn new(session: &'a Session, vault: &'a Vault) -> Self {
-        Self { session, vault, stages: BTreeMap::new() }
+    pub fn new(session: &'a Session, state: &'a Arc<State>) -> Self {
+        Self { session, state, stages: BTreeMap::new() }
     }
 
     fn hands(&self, look: Look) -> Result<Hands, Failure> {
         let session = self.session;
         let bundle = session.bundle()?;
-        let signer = self.vault.signer()?;
-        let journal = self.vault.journal();
+        let (signer, journal) = (Arc::clone(self.state), Arc::clone(self.state));
         Ok(Hands {
             desired: Arc::clone(&session.desired),
             target: Arc::clone(&look.target),
             machines: session.machines.clone(),
             files: look.files,
             asks: look.asks,
-            sign: Box::new(move |leaf, request| signer.sign(request, leaf).map_err(|e| e.to_string())),
+            sign: Box::new(move |leaf, request| signer.sign(leaf, request).map_err(|e| e.to_string())),
             blob: Box::new(move |digest| bundle.blob(digest).map_err(|e| e.to_string())),
             record_birth: Box::new(move |cluster| journal.spend_genesis(cluster).map_err(|e| e.to_string())),
-            api: super::kubeconfig::access(&session.desired, self.vault)?,
+            api: self.state.access(&session.desired)?,
             sink: Arc::clone(&session.sink),
             slots: Hands::slots_for(session.machines.keys()),
             client: OnceCell::new(),
@@ -120,7 +118,7 @@ impl<'a> Converge<'a> {
             return Ok(Vec::new());
         }
         self.session.sink.emit(Event::Phase { doing: "verifying from inside a pod".to_owned() });
-        let access = super::kubeconfig::access(&self.session.desired, self.vault)?;
+        let access = self.state.access(&self.session.desired)?;
         let client = super::kubeconfig::client(self.session, &access).await?;
         let nodes = self.session.desired.hosts.iter().filter(|h| h.is_node());
         let last = nodes.filter(|h| look.facts.host(&h.name).is_some()).last();

@@ -13,8 +13,8 @@ use crate::model::refusal::Refusal;
 /// See [`Failure`].
 pub async fn down(session: &Session, choices: &Choices, ask: &dyn Ask, delete: bool) -> Result<Plan, Failure> {
     session.lock("down").await?;
-    let vault = session.vault(false).await?;
-    let look = Look::take(session, &vault).await?;
+    let state = std::sync::Arc::new(session.state(false).await?);
+    let look = Look::take(session, &state).await?;
     let intent = crate::plan::Intent {
         stamp: look.asks.stamp.clone(),
         genesis_token: String::new(),
@@ -31,8 +31,8 @@ pub async fn down(session: &Session, choices: &Choices, ask: &dyn Ask, delete: b
     if !choices.yes && !ask.name(&format!("This takes cluster {cluster} down and {loss}."), cluster)? {
         return Err(Refusal::Declined.into());
     }
-    Converge::new(session, &vault).run(look, &plan).await?;
+    Converge::new(session, &state).run(look, &plan).await?;
     // From here on empty disks are what the person asked for, not a loss.
-    vault.journal().record_down(delete).map_err(Failure::Vault)?;
+    state.record(crate::vault::Entry::TakenDown { deleted: delete })?;
     Ok(plan)
 }

@@ -33,6 +33,15 @@ pub enum Failure {
         /// Each with its reason.
         hosts: Vec<(HostName, Box<HostError>)>,
     },
+    /// There is no state for this cluster.
+    #[error("there is no state at {}", .state.display())]
+    NoState {
+        /// Where it should be.
+        state: std::path::PathBuf,
+    },
+    /// A key or certificate could not be made.
+    #[error(transparent)]
+    Pki(#[from] crate::pki::PkiError),
     /// Files could not be made from the inventory.
     #[error(transparent)]
     Render(#[from] crate::render::RenderError),

@@ -1,6 +1,6 @@
 //! One look at the world: what should be, as digests; what is, as facts; and the contents to close the gap with.
 
-use super::{Failure, Session};
+use super::{Failure, Session, State};
 use crate::component::Bundle;
 use crate::host::op::{FilePut, ObserveAsk};
 use crate::model::check::Check;
@@ -11,7 +11,6 @@ use crate::model::plan::Plan;
 use crate::model::refusal::Refusal;
 use crate::model::target::{FileSet, FileTarget, HostTarget, Part, SetTarget, Target};
 use crate::observe::{Asks, HashCheck};
-use crate::vault::Vault;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,14 +38,14 @@ impl Look {
     ///
     /// # Errors
     /// A bundle or template that cannot be used; silence of hosts is a fact, not an error.
-    pub async fn take(session: &Session, vault: &Vault) -> Result<Self, Failure> {
+    pub async fn take(session: &Session, state: &State) -> Result<Self, Failure> {
         let desired = &session.desired;
         let bundle = session.bundle()?;
-        let stamp = Stamp { cluster: desired.cluster.clone(), ca: vault.publics().cluster_fingerprint };
+        let stamp = Stamp { cluster: desired.cluster.clone(), ca: state.publics().cluster.fingerprint };
         let addons = crate::render::addons(desired, &bundle.lock().versions())?;
         let mut hosts = BTreeMap::new();
         for host in &desired.hosts {
-            hosts.insert(host.name.clone(), question(desired, host, vault, &bundle, &addons)?);
+            hosts.insert(host.name.clone(), question(desired, host, state, &bundle, &addons)?);
         }
         let asks = Asks::new(Arc::clone(desired), stamp, hosts);
         let begun = Instant::now();
@@ -68,8 +67,8 @@ impl Look {
             let parts = bundle.parts_for(desired, host, &facts.architecture)?;
             let hactl = session.machines.get(&host.name).map(|m| m.hactl_path()).unwrap_or_default();
             let rendered =
-                crate::render::host_sets(desired, host, facts, &parts, &vault.trust(), &vault.keys(), &hactl)?;
-            let (host_target, contents) = split(desired, host, vault, parts, rendered);
+                crate::render::host_sets(desired, host, facts, &parts, &state.trust(), &state.keys(), &hactl)?;
+            let (host_target, contents) = split(desired, host, state, parts, rendered);
             target.hosts.insert(host.name.clone(), host_target);
             files.insert(host.name.clone(), contents);
         }
@@ -81,12 +80,12 @@ impl Look {
     ///
     /// # Errors
     /// What would not be safe.
-    pub fn plan(&self, vault: &Vault, prune: &[HostName], desired: &Desired) -> Result<Plan, Failure> {
+    pub fn plan(&self, state: &State, prune: &[HostName], desired: &Desired) -> Result<Plan, Failure> {
         let needs_token = matches!(self.facts.etcd, Etcd::NeverBorn);
         let intent = crate::plan::Intent {
             stamp: self.asks.stamp.clone(),
-            genesis_token: if needs_token { vault.genesis_token()? } else { String::new() },
-            born: vault.born()?.is_some(),
+            genesis_token: if needs_token { state.genesis_token()? } else { String::new() },
+            born: state.born()?,
             prune: prune.to_vec(),
         };
         Ok(crate::plan::up(desired, &self.target, &self.facts, &intent)?)
@@ -118,7 +117,7 @@ fn running_members(
 fn question(
     desired: &Desired,
     host: &Host,
-    vault: &Vault,
+    state: &State,
     bundle: &Bundle,
     addons: &[crate::model::target::Addon],
 ) -> Result<ObserveAsk, Failure> {
@@ -132,7 +131,7 @@ fn question(
         files: crate::render::paths(desired, host),
         parts: bundle.parts_of_any(desired, host)?,
         units: crate::render::units(desired, host),
-        leaves: crate::pki::leaves(desired, host, &vault.publics()),
+        leaves: crate::pki::leaves(desired, host, &state.publics()),
         images: host.is_node(),
         programs: crate::render::packages(desired, host).into_keys().chain(directories).collect(),
         sysctls: preparation.sysctls.keys().cloned().collect(),
@@ -146,14 +145,14 @@ fn question(
 fn split(
     desired: &Desired,
     host: &Host,
-    vault: &Vault,
+    state: &State,
     parts: Vec<Part>,
     rendered: Vec<crate::render::RenderedSet>,
 ) -> (HostTarget, BTreeMap<FileSet, Vec<FilePut>>) {
     let preparation = crate::render::preparation(desired, host);
     let mut target = HostTarget {
         parts,
-        leaves: crate::pki::leaves(desired, host, &vault.publics()),
+        leaves: crate::pki::leaves(desired, host, &state.publics()),
         sysctls: preparation.sysctls,
         packages: crate::render::packages(desired, host),
         paths: preparation.directories.into_iter().map(|(path, _, _)| path).collect(),

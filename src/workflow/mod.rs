@@ -8,13 +8,15 @@ mod failure;
 mod kubeconfig;
 mod look;
 mod session;
+mod state;
 mod status;
 mod up;
 
 pub use converge::{Ask, Choices};
 pub use down::down;
 pub use failure::Failure;
-pub use kubeconfig::{Credential, Kind as KubeconfigKind, kubeconfig, kubectl};
+pub use kubeconfig::{Kind as KubeconfigKind, kubeconfig, kubectl};
 pub use session::{Places, Session};
+pub use state::State;
 pub use status::{Status, status};
 pub use up::{Summary, pending, up};

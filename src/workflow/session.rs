@@ -1,6 +1,6 @@
 //! Connections to all hosts of an inventory, and the administrator's state: what every workflow starts with.
 
-use super::Failure;
+use super::{Failure, State};
 use crate::component::Bundle;
 use crate::host::op::{ObserveAsk, Op, Reply};
 use crate::host::{Access, Feed, HostError, Machine};
@@ -9,7 +9,6 @@ use crate::model::event::{Event, Sink};
 use crate::model::facts::{Silence, Stamp};
 use crate::model::names::HostName;
 use crate::model::refusal::Refusal;
-use crate::vault::Vault;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -116,9 +115,9 @@ impl Session {
     ///
     /// # Errors
     /// State that is lost or unusable.
-    pub async fn vault(&self, make: bool) -> Result<Vault, Failure> {
-        if let Some(vault) = Vault::open(&self.places.state)? {
-            return Ok(vault);
+    pub async fn state(&self, make: bool) -> Result<State, Failure> {
+        if let Some(state) = State::open(&self.places.state, &self.desired.cluster)? {
+            return Ok(state);
         }
         if let Some((host, stamp)) = self.stamp().await? {
             return Err(Refusal::StateLost {
@@ -132,9 +131,9 @@ impl Session {
             self.sink.emit(Event::Note {
                 text: format!("making certificate authorities and keys in {}", self.places.state.display()),
             });
-            Ok(Vault::create(&self.places.state, &self.desired.cluster)?)
+            State::create(&self.places.state, &self.desired.cluster)
         } else {
-            Ok(Vault::ephemeral(&self.desired.cluster)?)
+            State::ephemeral(&self.desired.cluster)
         }
     }
 

@@ -25,8 +25,8 @@ impl Status {
 /// # Errors
 /// State or bundle that cannot be used; a cluster that is down is a result, not an error.
 pub async fn status(session: &Session) -> Result<Status, Failure> {
-    let vault = session.vault(false).await?;
-    let look = Look::take(session, &vault).await?;
+    let state = session.state(false).await?;
+    let look = Look::take(session, &state).await?;
     let checks = look.checks(session).await;
     Ok(Status { facts: look.facts, checks })
 }

@@ -2,12 +2,13 @@
 
 use super::converge::{Ask, Choices, Converge};
 use super::look::Look;
-use super::{Failure, Session};
+use super::{Failure, Session, State};
 use crate::model::check::{Check, Outcome};
 use crate::model::event::Event;
 use crate::model::plan::{Plan, Stage};
 use crate::model::refusal::Refusal;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// After the last step, how long the checks may take to pass: pods are pulled up, leases are taken.
@@ -31,9 +32,9 @@ pub struct Summary {
 /// # Errors
 /// See [`Failure`].
 pub async fn pending(session: &Session) -> Result<Plan, Failure> {
-    let vault = session.vault(false).await?;
-    let look = Look::take(session, &vault).await?;
-    look.plan(&vault, &[], &session.desired)
+    let state = session.state(false).await?;
+    let look = Look::take(session, &state).await?;
+    look.plan(&state, &[], &session.desired)
 }
 
 /// Lock, then rounds of observe, plan, consent and execute until there is nothing to do, then verify.
@@ -43,16 +44,16 @@ pub async fn pending(session: &Session) -> Result<Plan, Failure> {
 pub async fn up(session: &Session, choices: &Choices, ask: &dyn Ask) -> Result<Summary, Failure> {
     let begun = Instant::now();
     session.lock("up").await?;
-    let vault = session.vault(true).await?;
-    let mut converge = Converge::new(session, &vault);
+    let state = Arc::new(session.state(true).await?);
+    let mut converge = Converge::new(session, &state);
     let mut last: Option<Plan> = None;
     for _ in 0..MOST_ROUNDS {
-        let look = Look::take(session, &vault).await?;
-        let plan = look.plan(&vault, &choices.prune, &session.desired)?;
+        let look = Look::take(session, &state).await?;
+        let plan = look.plan(&state, &choices.prune, &session.desired)?;
         if plan.is_empty() {
-            let kubeconfig = super::kubeconfig::keep(session, &vault)?;
+            let kubeconfig = state.keep_kubeconfig(&session.desired.endpoint.url())?;
             let changed = last.is_some();
-            let checks = verify(session, &vault, look, &mut converge, changed).await?;
+            let checks = verify(session, &state, look, &mut converge, changed).await?;
             for warning in &plan.warnings {
                 session.sink.emit(Event::Warning { text: warning.clone() });
             }
@@ -75,7 +76,7 @@ pub async fn up(session: &Session, choices: &Choices, ask: &dyn Ask) -> Result<S
 /// Repeats the checks until all pass, then (when something was changed) probes with a pod and deletes it.
 async fn verify(
     session: &Session,
-    vault: &crate::vault::Vault,
+    state: &State,
     mut look: Look,
     converge: &mut Converge<'_>,
     changed: bool,
@@ -106,6 +107,6 @@ async fn verify(
         let waiting: Vec<String> = failing.iter().take(2).map(|c| format!("{}: {}", c.name, c.detail)).collect();
         session.sink.emit(Event::Phase { doing: format!("verifying; waiting for {}", waiting.join("; ")) });
         tokio::time::sleep(Duration::from_millis(500)).await;
-        look = Look::take(session, vault).await?;
+        look = Look::take(session, state).await?;
     }
 }

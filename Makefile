@@ -1,0 +1,60 @@
+# Two commands matter: `make lab` and `make test`. Everything they need they install, build and cache themselves.
+
+SHELL := /bin/sh
+HACTL := target/x86_64-unknown-linux-gnu/release/hactl
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hactl
+DIST  := $(CACHE)/dist
+LAB   ?= lab
+HOSTS ?= 3
+# What hactl's own build and the lab need; the components name theirs in components/packages.
+PACKAGES := build-essential cmake protobuf-compiler libprotobuf-dev lxc mmdebstrap iptables nftables iproute2 \
+            openssh-client openssh-server openssl shellcheck ca-certificates $(shell sed 's/\#.*//' components/packages)
+
+.PHONY: help lab lab-down build packages components bundle test test-all check unit bench clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
+
+packages: ## install the Debian or Ubuntu packages that are missing
+	@missing=; for p in $(PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
+	if [ -n "$$missing" ]; then \
+	  echo "installing:$$missing"; \
+	  log=$$(mktemp); root=; [ "$$(id -u)" = 0 ] || root=sudo; \
+	  { $$root apt-get update && $$root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing; } >"$$log" 2>&1 \
+	  || { tail -n 20 "$$log"; echo "could not install the packages above; the whole log is $$log"; exit 1; }; rm -f "$$log"; fi
+
+build: packages ## build hactl, one static binary
+	@cargo build --release --locked
+
+components: packages ## build Kubernetes, etcd, containerd and the rest from their Go modules
+	@components/build.sh "$(DIST)"
+
+bundle: build components ## make the content-addressed bundle of them
+	@$(HACTL) bundle build --from "$(DIST)"
+
+lab: bundle ## three bare hosts on this machine, and a highly available cluster on them
+	@$(HACTL) lab --name $(LAB) up --hosts $(HOSTS)
+	@$(HACTL) up --yes -i "$$($(HACTL) lab --name $(LAB) inventory)"
+
+lab-down: ## remove the lab and all that it made
+	@if [ -x $(HACTL) ]; then $(HACTL) lab --name $(LAB) down; else echo "hactl is not built, so it made no lab"; fi
+
+check: packages ## formatting, lints, shell scripts, licences
+	cargo fmt --check
+	cargo clippy --release --all-targets --locked -- -D warnings
+	shellcheck components/build.sh components/lib.sh components/*/recipe.sh templates/*.sh tests/*.sh .ci/run
+
+unit: build ## tests that need no lab
+	cargo test --release --locked -q
+
+test: bundle ## everything, with a cut of the lab that touches every capability
+	@tests/run.sh cut
+
+test-all: bundle ## everything, the whole lab
+	@tests/run.sh all
+
+bench: bundle ## the figures of the README, beside kubeadm in the same run
+	@tests/bench.sh
+
+clean: lab-down ## remove what was built here; caches stay
+	cargo clean

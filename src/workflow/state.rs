@@ -1,0 +1,152 @@
+//! The administrator's state as the workflows use it: authorities and keys, kept in a vault, or made up for a plan
+//! that must leave no trace.
+
+use super::Failure;
+use crate::kube::Access;
+use crate::model::desired::Desired;
+use crate::model::names::ClusterName;
+use crate::model::target::Leaf;
+use crate::pki::{self, Credential};
+use crate::vault::{Contents, Entry, Publics, Vault, VaultError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use time::OffsetDateTime;
+
+/// A kubeconfig with less than this left is made anew, days.
+const RENEW_KUBECONFIG_DAYS: i64 = 30;
+
+/// Authorities and keys.
+pub struct State {
+    cluster: ClusterName,
+    kept: Kept,
+}
+
+enum Kept {
+    InVault(Vault),
+    InMemory(Box<Contents>),
+}
+
+impl State {
+    /// The state in a folder; `None` when there is none.
+    pub fn open(dir: &Path, cluster: &ClusterName) -> Result<Option<Self>, Failure> {
+        let vault = Vault::open(dir, cluster)?;
+        Ok(vault.map(|vault| Self { cluster: cluster.clone(), kept: Kept::InVault(vault) }))
+    }
+    /// New authorities and keys, kept in a folder.
+    pub fn create(dir: &Path, cluster: &ClusterName) -> Result<Self, Failure> {
+        let vault = Vault::create(dir, cluster, pki::found(cluster, OffsetDateTime::now_utc())?)?;
+        Ok(Self { cluster: cluster.clone(), kept: Kept::InVault(vault) })
+    }
+    /// New authorities and keys that are forgotten again.
+    pub fn ephemeral(cluster: &ClusterName) -> Result<Self, Failure> {
+        let contents = Box::new(pki::found(cluster, OffsetDateTime::now_utc())?);
+        Ok(Self { cluster: cluster.clone(), kept: Kept::InMemory(contents) })
+    }
+
+    /// Authorities and keys.
+    pub fn contents(&self) -> &Contents {
+        match &self.kept {
+            Kept::InVault(vault) => vault.contents(),
+            Kept::InMemory(contents) => contents,
+        }
+    }
+    /// What may be known to all.
+    pub fn publics(&self) -> Publics {
+        self.contents().publics()
+    }
+    /// The vault, when there is one.
+    pub fn vault(&self) -> Option<&Vault> {
+        match &self.kept {
+            Kept::InVault(vault) => Some(vault),
+            Kept::InMemory(_) => None,
+        }
+    }
+
+    /// The token of the genesis under way. One that is not kept founds nothing.
+    pub fn genesis_token(&self) -> Result<String, Failure> {
+        match self.vault() {
+            Some(vault) => Ok(vault.genesis_token()?),
+            None => Ok("chosen when the plan is run".to_owned()),
+        }
+    }
+    /// Whether this cluster's etcd was born and not taken down since.
+    pub fn born(&self) -> Result<bool, Failure> {
+        match self.vault() {
+            Some(vault) => Ok(vault.born()?.is_some()),
+            None => Ok(false),
+        }
+    }
+    /// Notes that the genesis under way made a cluster.
+    pub fn spend_genesis(&self, cluster_id: &str) -> Result<(), VaultError> {
+        match self.vault() {
+            // A cluster that was woken was born before: there is nothing to spend.
+            Some(vault) if vault.born()?.is_none() => vault.spend_genesis(cluster_id),
+            _ => Ok(()),
+        }
+    }
+    /// Writes to the journal.
+    pub fn record(&self, entry: Entry) -> Result<(), Failure> {
+        match self.vault() {
+            Some(vault) => Ok(vault.record(entry)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Signs a request made on a host.
+    pub fn sign(&self, leaf: &Leaf, request: &str) -> Result<String, Failure> {
+        let missing = || VaultError::NoSuchAuthority { authority: leaf.authority.clone(), leaf: leaf.id.to_string() };
+        let authority = self.contents().issuer(leaf).ok_or_else(missing)?;
+        Ok(pki::sign(request, leaf, authority, OffsetDateTime::now_utc())?)
+    }
+
+    /// How hactl itself authenticates to the API: for an hour, and never written.
+    pub fn access(&self, desired: &Desired) -> Result<Access, Failure> {
+        let credential = pki::own_credential(&self.contents().cluster, OffsetDateTime::now_utc())?;
+        let ca = self.publics().cluster.cert_pem;
+        Ok(Access::new(ca, credential.cert_pem, Arc::new(credential.key_pem), desired.endpoint.host()))
+    }
+
+    /// Where the administrator's kubeconfig is kept.
+    pub fn kubeconfig_path(&self) -> Option<PathBuf> {
+        self.vault().map(|v| v.dir().join("kubeconfig"))
+    }
+
+    /// The administrator's kubeconfig, made when there is none, it names another endpoint, or it is about to expire.
+    pub fn keep_kubeconfig(&self, url: &str) -> Result<PathBuf, Failure> {
+        let (Some(vault), Some(path)) = (self.vault(), self.kubeconfig_path()) else {
+            return Err(Failure::NoState { state: PathBuf::from("memory") });
+        };
+        let fresh = vault.journal()?.iter().rev().find_map(|line| match &line.entry {
+            Entry::CredentialIssued { common_name, not_after, .. } if common_name == "admin" => Some(not_after.clone()),
+            _ => None,
+        });
+        let fresh = fresh.is_some_and(|end| {
+            let end = OffsetDateTime::parse(&end, &time::format_description::well_known::Rfc3339);
+            end.is_ok_and(|end| end - OffsetDateTime::now_utc() > time::Duration::days(RENEW_KUBECONFIG_DAYS))
+        });
+        let names_it = std::fs::read_to_string(&path).is_ok_and(|text| text.contains(url));
+        if !(fresh && names_it) {
+            let credential = pki::admin_credential(&self.contents().cluster, OffsetDateTime::now_utc())?;
+            let text = self.write_down(url, &credential)?;
+            vault.replace("kubeconfig", text.reveal())?;
+        }
+        Ok(path)
+    }
+
+    /// A credential that nothing can take away, for 8 hours.
+    pub fn break_glass(&self, url: &str) -> Result<crate::model::secret::Secret<String>, Failure> {
+        let credential = pki::break_glass_credential(&self.contents().cluster, OffsetDateTime::now_utc())?;
+        self.write_down(url, &credential)
+    }
+
+    /// The kubeconfig of a credential, journalled before anybody holds it.
+    fn write_down(&self, url: &str, credential: &Credential) -> Result<crate::model::secret::Secret<String>, Failure> {
+        self.record(Entry::CredentialIssued {
+            common_name: credential.common_name.clone(),
+            organizations: credential.organizations.clone(),
+            serial: credential.serial.clone(),
+            not_after: credential.not_after.format(&time::format_description::well_known::Rfc3339).unwrap_or_default(),
+        })?;
+        Ok(pki::kubeconfig(&self.cluster, url, &self.publics().cluster.cert_pem, credential))
+    }
+}

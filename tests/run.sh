@@ -1,0 +1,47 @@
+#!/bin/sh
+# Runs the tests: `run.sh cut` everything with a cut of the lab, `run.sh all` everything. Ends with `N passed, N failed`.
+set -eu
+
+which=${1:-cut}
+here=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+cd "$here"
+logs=$here/target/test-logs
+mkdir -p "$logs"
+
+passed=0
+failed=0
+
+# Adds up what the test runners counted in a log.
+count() {
+	p=$(sed -n 's/^test result: .* \([0-9][0-9]*\) passed; .*/\1/p; s/^lab: \([0-9][0-9]*\) passed, .*/\1/p' "$1" | awk '{ n += $1 } END { print n + 0 }')
+	f=$(sed -n 's/^test result: .* \([0-9][0-9]*\) failed; .*/\1/p; s/^lab: [0-9][0-9]* passed, \([0-9][0-9]*\) failed.*/\1/p' "$1" | awk '{ n += $1 } END { print n + 0 }')
+	passed=$((passed + p))
+	failed=$((failed + f))
+}
+
+# Runs one suite with its output in a log; a suite that ends badly without counting a failure counts as one.
+suite() {
+	name=$1
+	shift
+	begun=$(date +%s)
+	before=$failed
+	status=0
+	"$@" >"$logs/$name.log" 2>&1 </dev/null || status=$?
+	count "$logs/$name.log"
+	if [ "$status" -ne 0 ] && [ "$failed" -eq "$before" ]; then
+		failed=$((failed + 1))
+	fi
+	if [ "$status" -eq 0 ]; then
+		printf '%-12s passed in %s s\n' "$name" "$(($(date +%s) - begun))"
+	else
+		printf '%-12s FAILED after %s s; the end of %s:\n' "$name" "$(($(date +%s) - begun))" "target/test-logs/$name.log"
+		tail -n 60 "$logs/$name.log"
+	fi
+}
+
+suite components sh -c 'cd components/image && go test ./... && echo "test result: ok. 1 passed; 0 failed;"'
+suite units cargo test --release --locked
+suite lab cargo test --release --locked --test lab -- "$which"
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]
