@@ -7,6 +7,7 @@ pub mod check;
 pub mod desired;
 pub mod event;
 pub mod facts;
+pub mod leaf;
 pub mod names;
 pub mod plan;
 pub mod refusal;
