@@ -1,1 +1,92 @@
-//! (being written)
+//! The certificates of a cluster: who signs, who is who, and how a request becomes a certificate.
+//!
+//! In: the desired state, the vault's authorities, requests from hosts. Out: the certificate table as target leaves,
+//! signed certificates, credentials for people. Leaf keys never come here: hosts send requests, and of a request only
+//! the public key is believed.
+
+mod credential;
+mod found;
+mod sign;
+mod table;
+
+pub use crate::vault::{Authority, Contents, Publics};
+pub use credential::{
+    Credential, admin_credential, break_glass_credential, client_credential, kubeconfig, own_credential,
+};
+pub use found::found;
+pub use sign::sign;
+pub use table::{ADMINISTRATORS, APPROVERS, KUBELET_API, LEAF_DAYS, OBSERVERS, leaves};
+
+use crate::vault::{BadAuthority, VaultError};
+
+/// Why a certificate could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum PkiError {
+    /// A key pair could not be made.
+    #[error("cannot make a key pair for {what}")]
+    MakeKey {
+        /// For what.
+        what: String,
+        /// Why.
+        #[source]
+        source: rcgen::Error,
+    },
+    /// A certificate could not be written or signed.
+    #[error("cannot sign the certificate of {what}")]
+    Sign {
+        /// Of what.
+        what: String,
+        /// Why.
+        #[source]
+        source: rcgen::Error,
+    },
+    /// A fresh authority is not one: a fault of this program.
+    #[error("the new authority {what} is unusable")]
+    Authority {
+        /// Which.
+        what: String,
+        /// Why.
+        #[source]
+        source: BadAuthority,
+    },
+    /// What a host sent is no certificate request, or not signed by its own key.
+    #[error("the certificate request for {leaf} is unusable: {why}")]
+    Request {
+        /// For which leaf.
+        leaf: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The authority is not the one the leaf names.
+    #[error("{leaf} is to be signed by authority {wanted}, not by {given}")]
+    WrongAuthority {
+        /// Which leaf.
+        leaf: String,
+        /// Key identifier asked for.
+        wanted: String,
+        /// Key identifier given.
+        given: String,
+    },
+    /// The authority's own certificate has expired.
+    #[error("the authority that should sign {what} expired at {at}; replace it with `hactl certs rotate`")]
+    AuthorityExpired {
+        /// What was to be signed.
+        what: String,
+        /// When.
+        at: String,
+    },
+    /// A subject or name that a certificate cannot hold.
+    #[error("{what} cannot stand in a certificate: {why}")]
+    Name {
+        /// Which.
+        what: String,
+        /// Why not.
+        why: String,
+    },
+    /// No randomness.
+    #[error("cannot draw a random number")]
+    Random(#[source] VaultError),
+}
+
+#[cfg(test)]
+mod tests;

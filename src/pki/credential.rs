@@ -1,0 +1,107 @@
+//! Credentials for people and for hactl itself, and the kubeconfig that carries them.
+//!
+//! In: an authority, a name, a lifetime. Out: certificate and key, the key in a [`Secret`]; they are made in memory,
+//! and only a person's kubeconfig is ever written, by whoever asked for it.
+
+use super::PkiError;
+use super::found::new_key;
+use super::sign::{Order, Subject};
+use super::table::ADMINISTRATORS;
+use crate::model::names::ClusterName;
+use crate::model::secret::Secret;
+use crate::vault::Authority;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use time::{Duration, OffsetDateTime};
+use zeroize::Zeroizing;
+
+/// A client certificate with its key.
+pub struct Credential {
+    /// The certificate in PEM, with its intermediate when it has one.
+    pub cert_pem: String,
+    /// The private key in PEM (PKCS #8).
+    pub key_pem: Secret<String>,
+    /// Whom it names.
+    pub common_name: String,
+    /// Its groups.
+    pub organizations: Vec<String>,
+    /// Serial number, hexadecimal, for the journal.
+    pub serial: String,
+    /// End of validity.
+    pub not_after: OffsetDateTime,
+}
+
+/// Makes a client credential.
+pub fn client_credential(
+    ca: &Authority,
+    common_name: &str,
+    organizations: &[String],
+    life: Duration,
+    now: OffsetDateTime,
+) -> Result<Credential, PkiError> {
+    let key = new_key(common_name)?;
+    let order = Order { subject: Subject { common_name, organizations }, sans: &[], server: false, client: true, life };
+    let issued = order.sign(&key, ca, now)?;
+    Ok(Credential {
+        cert_pem: issued.pem,
+        key_pem: Secret::new(key.serialize_pem()),
+        common_name: common_name.to_owned(),
+        organizations: organizations.to_owned(),
+        serial: issued.serial,
+        not_after: issued.not_after,
+    })
+}
+
+/// hactl's own credential for one run: one hour, kept in memory alone. It must work before any RBAC object exists.
+pub fn own_credential(ca: &Authority, now: OffsetDateTime) -> Result<Credential, PkiError> {
+    client_credential(ca, "hactl", &["system:masters".to_owned()], Duration::hours(1), now)
+}
+
+/// A person's everyday credential: 365 days, its rights given by a binding that can be taken away.
+pub fn admin_credential(ca: &Authority, now: OffsetDateTime) -> Result<Credential, PkiError> {
+    client_credential(ca, "admin", &[ADMINISTRATORS.to_owned()], Duration::days(365), now)
+}
+
+/// A person's credential for when RBAC itself is broken: 8 hours, nothing can take its rights away.
+pub fn break_glass_credential(ca: &Authority, now: OffsetDateTime) -> Result<Credential, PkiError> {
+    client_credential(ca, "break-glass", &["system:masters".to_owned()], Duration::hours(8), now)
+}
+
+/// A kubeconfig with everything in it.
+pub fn kubeconfig(cluster: &ClusterName, server_url: &str, ca_pem: &str, credential: &Credential) -> Secret<String> {
+    let user = format!("{}@{cluster}", credential.common_name);
+    let key = Zeroizing::new(STANDARD.encode(credential.key_pem.reveal()));
+    let text = format!(
+        "apiVersion: v1\n\
+         kind: Config\n\
+         clusters:\n\
+         - name: {cluster}\n\
+         \x20 cluster:\n\
+         \x20   server: {server}\n\
+         \x20   certificate-authority-data: {ca}\n\
+         users:\n\
+         - name: {user}\n\
+         \x20 user:\n\
+         \x20   client-certificate-data: {cert}\n\
+         \x20   client-key-data: {key}\n\
+         contexts:\n\
+         - name: {context}\n\
+         \x20 context:\n\
+         \x20   cluster: {cluster}\n\
+         \x20   user: {user}\n\
+         current-context: {context}\n",
+        cluster = quoted(cluster.as_str()),
+        server = quoted(server_url),
+        ca = quoted(&STANDARD.encode(ca_pem)),
+        user = quoted(&user),
+        cert = quoted(&STANDARD.encode(&credential.cert_pem)),
+        key = *Zeroizing::new(quoted(&key)),
+        context = quoted(cluster.as_str()),
+    );
+    Secret::new(text)
+}
+
+/// A JSON string is a YAML string that nothing can be mistaken for: `no`, `1.30` and `a: b` stay text.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}

@@ -1,0 +1,303 @@
+//! The certificate table: one literal row for each leaf, and what it becomes on a host.
+//!
+//! In: the desired state, a host, the authorities' public halves. Out: the host's target leaves.
+
+use crate::model::desired::{Desired, Host, Role};
+use crate::model::target::{CaId, Leaf, LeafId};
+use crate::vault::Publics;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+
+/// How long a leaf is valid, days.
+pub const LEAF_DAYS: u32 = 365;
+/// The group of `hactl host` as the API sees it; bound to reading only.
+pub const OBSERVERS: &str = "hactl:observers";
+/// The group of the approvers of kubelet serving certificates.
+pub const APPROVERS: &str = "hactl:approvers";
+/// The group of the API servers as kubelets see them; bound to `system:kubelet-api-admin`.
+pub const KUBELET_API: &str = "hactl:kubelet-api";
+/// The group of the people who administer the cluster; bound to `cluster-admin`, so that it can be unbound again,
+/// unlike `system:masters`.
+pub const ADMINISTRATORS: &str = "hactl:administrators";
+
+/// Which hosts have a leaf.
+#[derive(Clone, Copy)]
+enum On {
+    Etcd,
+    ControlPlane,
+    Nodes,
+}
+
+/// Which names a leaf is valid for.
+#[derive(Clone, Copy)]
+enum Names {
+    None,
+    /// The host by name and address, and as it calls itself.
+    Own,
+    /// What clients call the API server.
+    Api,
+}
+
+/// Who signs.
+#[derive(Clone, Copy)]
+enum By {
+    Cluster,
+    Etcd,
+    FrontProxy,
+    /// The intermediate that also renews: first issue and renewals then come from one authority.
+    Signing,
+}
+
+#[derive(Clone, Copy)]
+enum Usage {
+    Client,
+    Server,
+    Both,
+}
+
+/// One row. `{host}` stands for the host's name.
+struct Row {
+    id: LeafId,
+    on: On,
+    by: By,
+    common_name: &'static str,
+    organization: Option<&'static str>,
+    names: Names,
+    usage: Usage,
+    cert: &'static str,
+    key: &'static str,
+    owner: &'static str,
+    self_renewing: bool,
+}
+
+const TABLE: [Row; 12] = [
+    Row {
+        id: LeafId::EtcdServer,
+        on: On::Etcd,
+        by: By::Etcd,
+        common_name: "{host}",
+        organization: None,
+        names: Names::Own,
+        // etcd's own JSON gateway dials the member with this certificate as a client.
+        usage: Usage::Both,
+        cert: "/etc/etcd/pki/server.crt",
+        key: "/etc/etcd/pki/server.key",
+        owner: "etcd",
+        self_renewing: false,
+    },
+    Row {
+        id: LeafId::EtcdPeer,
+        on: On::Etcd,
+        by: By::Etcd,
+        common_name: "{host}",
+        organization: None,
+        names: Names::Own,
+        usage: Usage::Both,
+        cert: "/etc/etcd/pki/peer.crt",
+        key: "/etc/etcd/pki/peer.key",
+        owner: "etcd",
+        self_renewing: false,
+    },
+    Row {
+        id: LeafId::EtcdObserver,
+        on: On::Etcd,
+        by: By::Etcd,
+        common_name: "hactl-observer",
+        organization: None,
+        names: Names::None,
+        usage: Usage::Client,
+        cert: "/etc/etcd/pki/observer.crt",
+        key: "/etc/etcd/pki/observer.key",
+        owner: "root",
+        self_renewing: false,
+    },
+    Row {
+        id: LeafId::ApiserverEtcdClient,
+        on: On::ControlPlane,
+        by: By::Etcd,
+        common_name: "kube-apiserver-etcd-client",
+        organization: None,
+        names: Names::None,
+        usage: Usage::Client,
+        cert: "/etc/kubernetes/pki/apiserver-etcd-client.crt",
+        key: "/etc/kubernetes/pki/apiserver-etcd-client.key",
+        owner: "root",
+        self_renewing: false,
+    },
+    Row {
+        id: LeafId::Apiserver,
+        on: On::ControlPlane,
+        by: By::Cluster,
+        common_name: "kube-apiserver",
+        organization: None,
+        names: Names::Api,
+        usage: Usage::Server,
+        cert: "/etc/kubernetes/pki/apiserver.crt",
+        key: "/etc/kubernetes/pki/apiserver.key",
+        owner: "root",
+        self_renewing: false,
+    },
+    Row {
+        id: LeafId::ApiserverKubeletClient,
+        on: On::ControlPlane,
+        by: By::Cluster,
+        common_name: "kube-apiserver-kubelet-client",
+        organization: Some(KUBELET_API),
+        names: Names::None,
+        usage: Usage::Client,
+        cert: "/etc/kubernetes/pki/apiserver-kubelet-client.crt",
+        key: "/etc/kubernetes/pki/apiserver-kubelet-client.key",
+        owner: "root",
+        self_renewing: false,
+    },
+    Row {
+        id: LeafId::FrontProxyClient,
+        on: On::ControlPlane,
+        by: By::FrontProxy,
+        common_name: "front-proxy-client",
+        organization: None,
+        names: Names::None,
+        usage: Usage::Client,
+        cert: "/etc/kubernetes/pki/front-proxy-client.crt",
+        key: "/etc/kubernetes/pki/front-proxy-client.key",
+        owner: "root",
+        self_renewing: false,
+    },
+    Row {
+        id: LeafId::ControllerManager,
+        on: On::ControlPlane,
+        by: By::Cluster,
+        common_name: "system:kube-controller-manager",
+        organization: None,
+        names: Names::None,
+        usage: Usage::Client,
+        cert: "/etc/kubernetes/pki/controller-manager.crt",
+        key: "/etc/kubernetes/pki/controller-manager.key",
+        owner: "root",
+        self_renewing: false,
+    },
+    Row {
+        id: LeafId::Scheduler,
+        on: On::ControlPlane,
+        by: By::Cluster,
+        common_name: "system:kube-scheduler",
+        organization: None,
+        names: Names::None,
+        usage: Usage::Client,
+        cert: "/etc/kubernetes/pki/scheduler.crt",
+        key: "/etc/kubernetes/pki/scheduler.key",
+        owner: "root",
+        self_renewing: false,
+    },
+    Row {
+        id: LeafId::Kubelet,
+        on: On::Nodes,
+        by: By::Signing,
+        common_name: "system:node:{host}",
+        organization: Some("system:nodes"),
+        names: Names::None,
+        usage: Usage::Client,
+        cert: "/var/lib/kubelet/pki/kubelet-client-current.pem",
+        key: "/var/lib/kubelet/pki/kubelet-client-current.pem",
+        owner: "root",
+        self_renewing: true,
+    },
+    Row {
+        id: LeafId::Observer,
+        on: On::ControlPlane,
+        by: By::Cluster,
+        common_name: "hactl:observer:{host}",
+        organization: Some(OBSERVERS),
+        names: Names::None,
+        usage: Usage::Client,
+        cert: "/etc/kubernetes/pki/observer.crt",
+        key: "/etc/kubernetes/pki/observer.key",
+        owner: "root",
+        self_renewing: false,
+    },
+    Row {
+        id: LeafId::Approver,
+        on: On::ControlPlane,
+        by: By::Cluster,
+        common_name: "hactl:approver:{host}",
+        organization: Some(APPROVERS),
+        names: Names::None,
+        usage: Usage::Client,
+        cert: "/etc/kubernetes/pki/approver.crt",
+        key: "/etc/kubernetes/pki/approver.key",
+        owner: "root",
+        self_renewing: false,
+    },
+];
+
+/// The leaves a host should have, in the order of the table.
+pub fn leaves(desired: &Desired, host: &Host, authorities: &Publics) -> Vec<Leaf> {
+    TABLE.iter().filter(|row| row.on.includes(host)).map(|row| row.leaf(desired, host, authorities)).collect()
+}
+
+impl On {
+    fn includes(self, host: &Host) -> bool {
+        match self {
+            Self::Etcd => host.is(Role::Etcd),
+            Self::ControlPlane => host.is(Role::ControlPlane),
+            Self::Nodes => host.is_node(),
+        }
+    }
+}
+
+impl Row {
+    fn leaf(&self, desired: &Desired, host: &Host, authorities: &Publics) -> Leaf {
+        let (ca, authority) = match self.by {
+            By::Cluster => (CaId::Cluster, &authorities.cluster),
+            By::Etcd => (CaId::Etcd, &authorities.etcd),
+            By::FrontProxy => (CaId::FrontProxy, &authorities.front_proxy),
+            By::Signing => (CaId::Cluster, &authorities.signing),
+        };
+        Leaf {
+            id: self.id,
+            ca,
+            authority: authority.id.clone(),
+            common_name: self.common_name.replace("{host}", host.name.as_str()),
+            organizations: self.organization.map(str::to_owned).into_iter().collect(),
+            sans: self.names.sans(desired, host),
+            server: matches!(self.usage, Usage::Server | Usage::Both),
+            client: matches!(self.usage, Usage::Client | Usage::Both),
+            days: LEAF_DAYS,
+            cert_path: self.cert.to_owned(),
+            key_path: self.key.to_owned(),
+            owner: self.owner.to_owned(),
+            self_renewing: self.self_renewing,
+        }
+    }
+}
+
+impl Names {
+    /// Sorted texts, each once.
+    ///
+    /// An API server answers for its own host and for the endpoint, not for the other control-plane hosts: nobody
+    /// reaches it by their addresses, and so the certificates of all others stay as they are when a host joins or leaves.
+    fn sans(self, desired: &Desired, host: &Host) -> Vec<String> {
+        let own = || [san(host.name.as_str()), san("localhost"), address(Ipv4Addr::LOCALHOST), address(host.address)];
+        let all: BTreeSet<String> = match self {
+            Self::None => BTreeSet::new(),
+            Self::Own => own().into(),
+            Self::Api => own()
+                .into_iter()
+                .chain(["kubernetes", "kubernetes.default", "kubernetes.default.svc"].map(san))
+                .chain([san("kubernetes.default.svc.cluster.local"), address(desired.network.services.nth(1))])
+                .chain([san(&desired.endpoint.host())])
+                .chain(desired.endpoint.sans.iter().map(|name| san(name)))
+                .collect(),
+        };
+        all.into_iter().collect()
+    }
+}
+
+fn address(ip: impl Into<IpAddr>) -> String {
+    format!("IP:{}", ip.into())
+}
+
+/// An address where the text is one, else a DNS name.
+fn san(text: &str) -> String {
+    text.parse::<IpAddr>().map_or_else(|_| format!("DNS:{text}"), address)
+}

@@ -1,0 +1,367 @@
+use super::*;
+use crate::model::desired::{
+    Cidr, Cni, ControlPlane, Desired, Endpoint, EndpointKind, EtcdSettings, Extra, Host, KubeProxy, Network, Proxy,
+    Role, Security, SshTarget, Versions,
+};
+use crate::model::target::{Leaf, LeafId};
+use rcgen::{CertificateParams, IsCa, KeyPair, PKCS_ECDSA_P384_SHA384, SanType};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use time::{Duration, OffsetDateTime};
+use x509_parser::extensions::ParsedExtension;
+use x509_parser::parse_x509_certificate;
+use x509_parser::pem::parse_x509_pem;
+
+fn host(name: &str, address: &str, roles: &[Role]) -> Host {
+    Host {
+        name: name.parse().unwrap(),
+        address: address.parse().unwrap(),
+        ssh: SshTarget {
+            host: address.into(),
+            port: 22,
+            user: "root".into(),
+            identity: None,
+            known_hosts: None,
+            fingerprint: None,
+            jump: None,
+        },
+        roles: roles.to_vec(),
+        zone: None,
+        labels: BTreeMap::new(),
+        taints: vec![],
+    }
+}
+
+fn desired() -> Desired {
+    Desired {
+        cluster: "lab".parse().unwrap(),
+        versions: Versions { kubernetes: "1.36.3".into(), etcd: None, containerd: None },
+        endpoint: Endpoint {
+            kind: EndpointKind::Vip { address: "10.88.0.100".parse().unwrap(), interface: None, vrid: 51 },
+            port: 6443,
+            sans: vec!["api.example.org".into(), "203.0.113.7".into()],
+        },
+        api_port: 6443,
+        hosts: vec![
+            host("cp1", "10.88.0.11", &[Role::ControlPlane, Role::Etcd, Role::LoadBalancer]),
+            host("e1", "10.88.0.12", &[Role::Etcd]),
+            host("w1", "10.88.0.13", &[Role::Worker]),
+            host("lb1", "10.88.0.14", &[Role::LoadBalancer]),
+            host("s1", "10.88.0.15", &[Role::Spare]),
+        ],
+        network: Network {
+            pods: Cidr { base: "10.244.0.0".parse().unwrap(), prefix: 16 },
+            services: Cidr { base: "10.96.0.0".parse().unwrap(), prefix: 12 },
+            cni: Cni::Flannel,
+            mtu: None,
+            kube_proxy: KubeProxy::Nftables,
+        },
+        control_plane: ControlPlane { schedulable: false, security: Security::Baseline },
+        etcd: EtcdSettings { data_dir: "/var/lib/etcd".into(), quota_gib: 8 },
+        jwt: vec![],
+        mirrors: BTreeMap::new(),
+        proxy: Proxy::default(),
+        manifests: vec![],
+        extra: Extra::default(),
+    }
+}
+
+fn now() -> OffsetDateTime {
+    OffsetDateTime::now_utc().replace_nanosecond(0).unwrap()
+}
+
+fn founded() -> Contents {
+    found(&"lab".parse().unwrap(), now()).unwrap()
+}
+
+fn leaf_of(host: usize, id: LeafId, contents: &Contents) -> Leaf {
+    let desired = desired();
+    let all = leaves(&desired, &desired.hosts[host], &contents.publics());
+    all.into_iter().find(|leaf| leaf.id == id).unwrap()
+}
+
+fn request(key: &KeyPair) -> String {
+    CertificateParams::default().serialize_request(key).unwrap().pem().unwrap()
+}
+
+fn signed(contents: &Contents, leaf: &Leaf) -> String {
+    let key = KeyPair::generate().unwrap();
+    sign(&request(&key), leaf, contents.issuer(leaf).unwrap(), now()).unwrap()
+}
+
+fn first_der(pem: &str) -> Vec<u8> {
+    parse_x509_pem(pem.as_bytes()).unwrap().1.contents
+}
+
+#[test]
+fn each_role_brings_its_own_leaves_and_no_others() {
+    let (desired, publics) = (desired(), founded().publics());
+    let ids = |i: usize| leaves(&desired, &desired.hosts[i], &publics).into_iter().map(|l| l.id).collect::<Vec<_>>();
+    use LeafId::*;
+    assert_eq!(
+        ids(0),
+        [
+            EtcdServer,
+            EtcdPeer,
+            EtcdObserver,
+            ApiserverEtcdClient,
+            Apiserver,
+            ApiserverKubeletClient,
+            FrontProxyClient,
+            ControllerManager,
+            Scheduler,
+            Kubelet,
+            Observer,
+            Approver
+        ]
+    );
+    assert_eq!(ids(1), [EtcdServer, EtcdPeer, EtcdObserver]);
+    assert_eq!(ids(2), [Kubelet]);
+    assert_eq!((ids(3), ids(4)), (vec![], vec![]));
+}
+
+#[test]
+fn an_api_server_answers_for_itself_and_the_endpoint_but_not_for_other_hosts() {
+    let leaf = leaf_of(0, LeafId::Apiserver, &founded());
+    assert_eq!(
+        leaf.sans,
+        [
+            "DNS:api.example.org",
+            "DNS:cp1",
+            "DNS:kubernetes",
+            "DNS:kubernetes.default",
+            "DNS:kubernetes.default.svc",
+            "DNS:kubernetes.default.svc.cluster.local",
+            "DNS:localhost",
+            "IP:10.88.0.100",
+            "IP:10.88.0.11",
+            "IP:10.96.0.1",
+            "IP:127.0.0.1",
+            "IP:203.0.113.7",
+        ]
+    );
+    let mut outside = desired();
+    outside.endpoint.kind = EndpointKind::External("lb.example.org".into());
+    let all = leaves(&outside, &outside.hosts[0], &founded().publics());
+    assert!(all.iter().any(|l| l.sans.contains(&"DNS:lb.example.org".to_owned())));
+}
+
+#[test]
+fn no_two_leaves_of_a_host_share_a_file_and_every_leaf_names_somebody() {
+    let desired = desired();
+    let all = leaves(&desired, &desired.hosts[0], &founded().publics());
+    let mut paths: Vec<_> = all.iter().map(|l| &l.cert_path).collect();
+    paths.extend(all.iter().filter(|l| l.key_path != l.cert_path).map(|l| &l.key_path));
+    let count = paths.len();
+    paths.sort();
+    paths.dedup();
+    assert_eq!(paths.len(), count);
+    for leaf in &all {
+        assert!(!leaf.common_name.contains('{') && !leaf.common_name.is_empty(), "{}", leaf.id);
+        assert!(leaf.server || leaf.client, "{} is good for nothing", leaf.id);
+        assert_eq!(leaf.server, !leaf.sans.is_empty(), "{} is a server exactly when it has names", leaf.id);
+    }
+}
+
+#[test]
+fn a_signed_leaf_says_what_the_table_says() {
+    let contents = founded();
+    let leaf = leaf_of(0, LeafId::EtcdPeer, &contents);
+    let der = first_der(&signed(&contents, &leaf));
+    let (_, cert) = parse_x509_certificate(&der).unwrap();
+    assert_eq!(cert.subject().to_string(), "CN=cp1");
+    let (from, to) = (cert.validity().not_before.timestamp(), cert.validity().not_after.timestamp());
+    let now = now().unix_timestamp();
+    assert!((now - 302..=now - 298).contains(&from), "valid from five minutes ago");
+    assert!((to - now - 365 * 86_400).abs() <= 2);
+    assert_eq!(cert.raw_serial().len(), 16);
+    let constraints = cert.basic_constraints().unwrap().unwrap();
+    assert!(constraints.critical && !constraints.value.ca);
+    let usage = cert.key_usage().unwrap().unwrap();
+    assert!(usage.critical && usage.value.digital_signature() && !usage.value.key_cert_sign());
+    let extended = cert.extended_key_usage().unwrap().unwrap().value;
+    assert!(extended.server_auth && extended.client_auth && !extended.any);
+    let names = &cert.subject_alternative_name().unwrap().unwrap().value.general_names;
+    assert_eq!(names.len(), leaf.sans.len());
+    let authority = cert.iter_extensions().find_map(|e| match e.parsed_extension() {
+        ParsedExtension::AuthorityKeyIdentifier(id) => id.key_identifier.as_ref().map(|k| format!("{k:x}")),
+        _ => None,
+    });
+    assert_eq!(authority.unwrap().replace(':', ""), leaf.authority);
+}
+
+#[test]
+fn of_a_request_only_the_public_key_is_believed() {
+    let contents = founded();
+    let leaf = leaf_of(2, LeafId::Kubelet, &contents);
+    let key = KeyPair::generate().unwrap();
+    let mut greedy = CertificateParams::default();
+    greedy.distinguished_name.push(rcgen::DnType::CommonName, "root-of-all");
+    greedy.distinguished_name.push(rcgen::DnType::OrganizationName, "system:masters");
+    greedy.subject_alt_names = vec![SanType::DnsName("kubernetes".try_into().unwrap())];
+    greedy.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let csr = greedy.serialize_request(&key).unwrap().pem().unwrap();
+    let der = first_der(&sign(&csr, &leaf, contents.issuer(&leaf).unwrap(), now()).unwrap());
+    let (_, cert) = parse_x509_certificate(&der).unwrap();
+    assert_eq!(cert.subject().to_string(), "O=system:nodes, CN=system:node:w1");
+    assert!(cert.subject_alternative_name().unwrap().is_none());
+    assert!(!cert.is_ca());
+    assert_eq!(cert.public_key().raw, rcgen::PublicKeyData::subject_public_key_info(&key));
+}
+
+#[test]
+fn a_request_that_is_not_its_own_keys_or_of_another_kind_is_refused() {
+    let contents = founded();
+    let leaf = leaf_of(2, LeafId::Kubelet, &contents);
+    let issuer = contents.issuer(&leaf).unwrap();
+    let refused = |csr: &str| match sign(csr, &leaf, issuer, now()) {
+        Err(PkiError::Request { why, .. }) => why,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it was signed"),
+    };
+    let good = request(&KeyPair::generate().unwrap());
+    let mut lines: Vec<String> = good.lines().map(str::to_owned).collect();
+    // The last full line lies within the signature.
+    let at = lines.len() - 2;
+    lines[at] = lines[at].chars().map(|c| if c == 'A' { 'B' } else { 'A' }).take(lines[at].len()).collect();
+    assert!(!refused(&lines.join("\n")).is_empty());
+    assert!(refused("").contains("PEM"));
+    assert!(refused(&good.replace("CERTIFICATE REQUEST", "CERTIFICATE")).contains("labelled"));
+    assert!(refused(&"A".repeat(20_000)).contains("bytes"));
+    let other_curve = KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384).unwrap();
+    assert!(refused(&request(&other_curve)).contains("P-256"));
+}
+
+#[test]
+fn an_authority_signs_only_what_names_it_and_nothing_after_its_own_end() {
+    let contents = founded();
+    let leaf = leaf_of(0, LeafId::Apiserver, &contents);
+    let csr = request(&KeyPair::generate().unwrap());
+    assert!(matches!(sign(&csr, &leaf, &contents.etcd, now()), Err(PkiError::WrongAuthority { .. })));
+    let late = now() + Duration::days(3600);
+    let der = first_der(&sign(&csr, &leaf, &contents.cluster, late).unwrap());
+    let (_, cert) = parse_x509_certificate(&der).unwrap();
+    assert_eq!(cert.validity().not_after.timestamp(), contents.cluster.public().not_after_s);
+    let too_late = now() + Duration::days(3700);
+    assert!(matches!(sign(&csr, &leaf, &contents.cluster, too_late), Err(PkiError::AuthorityExpired { .. })));
+}
+
+#[test]
+fn a_kubelets_first_certificate_and_its_renewals_come_from_one_authority() {
+    let contents = founded();
+    let leaf = leaf_of(2, LeafId::Kubelet, &contents);
+    assert_eq!(leaf.authority, contents.signing.id());
+    let pem = signed(&contents, &leaf);
+    assert_eq!(pem.matches("BEGIN CERTIFICATE").count(), 2, "the intermediate comes along");
+    let apiserver = signed(&contents, &leaf_of(0, LeafId::Apiserver, &contents));
+    assert_eq!(apiserver.matches("BEGIN CERTIFICATE").count(), 1);
+}
+
+#[test]
+fn two_clusters_of_one_name_share_no_authority() {
+    let (one, two) = (founded(), founded());
+    assert_ne!(one.cluster.fingerprint(), two.cluster.fingerprint());
+    assert_ne!(one.cluster.id(), two.cluster.id());
+    assert_ne!(one.encryption.reveal(), two.encryption.reveal());
+}
+
+#[test]
+fn a_subject_that_cannot_be_written_is_refused_rather_than_shortened() {
+    let contents = founded();
+    let day = Duration::days(1);
+    let two = ["a".to_owned(), "b".to_owned()];
+    assert!(matches!(client_credential(&contents.cluster, "x", &two, day, now()), Err(PkiError::Name { .. })));
+    assert!(matches!(client_credential(&contents.cluster, "", &[], day, now()), Err(PkiError::Name { .. })));
+    let mut leaf = leaf_of(0, LeafId::Apiserver, &contents);
+    leaf.sans.push("mailto:x".into());
+    let csr = request(&KeyPair::generate().unwrap());
+    assert!(matches!(sign(&csr, &leaf, &contents.cluster, now()), Err(PkiError::Name { .. })));
+}
+
+#[test]
+fn a_kubeconfig_is_yaml_whose_names_stay_text() {
+    let contents = found(&"no".parse().unwrap(), now()).unwrap();
+    let credential = admin_credential(&contents.cluster, now()).unwrap();
+    let text = kubeconfig(&"no".parse().unwrap(), "https://10.88.0.100:6443", contents.cluster.cert_pem(), &credential);
+    let yaml: serde_json::Value = serde_saphyr::from_str(text.reveal()).unwrap();
+    assert_eq!(yaml["clusters"][0]["name"], "no");
+    assert_eq!(yaml["current-context"], "no");
+    assert_eq!(yaml["contexts"][0]["context"]["user"], "admin@no");
+    assert_eq!(yaml["clusters"][0]["cluster"]["server"], "https://10.88.0.100:6443");
+    use base64::Engine as _;
+    let data = yaml["users"][0]["user"]["client-key-data"].as_str().unwrap();
+    let key = base64::engine::general_purpose::STANDARD.decode(data).unwrap();
+    assert_eq!(&key, credential.key_pem.reveal().as_bytes());
+    assert_eq!(credential.organizations, [ADMINISTRATORS]);
+}
+
+fn openssl(dir: &Path, arguments: &str) -> (bool, String) {
+    let done = Command::new("openssl").current_dir(dir).args(arguments.split(' ')).output().unwrap();
+    (done.status.success(), String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned())
+}
+
+#[test]
+fn openssl_agrees_with_every_certificate() {
+    let contents = founded();
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for (name, authority) in [
+        ("cluster.crt", &contents.cluster),
+        ("etcd.crt", &contents.etcd),
+        ("front-proxy.crt", &contents.front_proxy),
+        ("signing.crt", &contents.signing),
+    ] {
+        std::fs::write(at(name), authority.cert_pem()).unwrap();
+    }
+    std::fs::write(at("bundle.crt"), contents.publics().cluster_bundle_pem()).unwrap();
+    assert!(openssl(dir.path(), "verify -x509_strict -CAfile cluster.crt signing.crt").0);
+    let (_, text) = openssl(dir.path(), "x509 -in signing.crt -noout -text");
+    assert!(text.contains("CA:TRUE, pathlen:0") && text.contains("Certificate Sign"), "{text}");
+
+    let desired = desired();
+    let key = KeyPair::generate().unwrap();
+    std::fs::write(at("csr.pem"), request(&key)).unwrap();
+    for leaf in leaves(&desired, &desired.hosts[0], &contents.publics()) {
+        let pem = sign(&request(&key), &leaf, contents.issuer(&leaf).unwrap(), now()).unwrap();
+        std::fs::write(at("leaf.crt"), pem).unwrap();
+        let root = match leaf.ca {
+            crate::model::target::CaId::Cluster => "cluster.crt",
+            crate::model::target::CaId::Etcd => "etcd.crt",
+            crate::model::target::CaId::FrontProxy => "front-proxy.crt",
+        };
+        for (purpose, meant) in [("sslserver", leaf.server), ("sslclient", leaf.client)] {
+            let arguments =
+                format!("verify -x509_strict -purpose {purpose} -CAfile {root} -untrusted leaf.crt leaf.crt");
+            let (good, said) = openssl(dir.path(), &arguments);
+            assert_eq!(good, meant, "{} as {purpose}: {said}", leaf.id);
+        }
+        let (_, text) = openssl(dir.path(), "x509 -in leaf.crt -noout -text -certopt ext_parse");
+        assert!(text.contains("Digital Signature") && text.contains("CA:FALSE"), "{text}");
+        for san in &leaf.sans {
+            let shown = san.replace("IP:", "IP Address:");
+            assert!(text.contains(&shown), "{}: {shown} is not in {text}", leaf.id);
+        }
+        assert!(text.contains("Version: 3") && text.contains("ecdsa-with-SHA256") && text.contains("prime256v1"));
+    }
+    // What the controller manager signs comes alone: the bundle must carry it.
+    let kubelet = signed(&contents, &leaf_of(0, LeafId::Kubelet, &contents));
+    let end = kubelet.find("-----END CERTIFICATE-----").unwrap() + 26;
+    std::fs::write(at("alone.crt"), &kubelet[..end]).unwrap();
+    assert!(openssl(dir.path(), "verify -x509_strict -purpose sslclient -CAfile bundle.crt alone.crt").0);
+    assert!(!openssl(dir.path(), "verify -CAfile cluster.crt alone.crt").0);
+
+    let own = own_credential(&contents.cluster, now()).unwrap();
+    std::fs::write(at("own.crt"), &own.cert_pem).unwrap();
+    std::fs::write(at("own.key"), own.key_pem.reveal()).unwrap();
+    let (_, subject) = openssl(dir.path(), "x509 -in own.crt -noout -subject -serial");
+    assert!(
+        subject.contains("O = system:masters, CN = hactl") && subject.to_lowercase().contains(&own.serial),
+        "{subject}"
+    );
+    let (_, from_key) = openssl(dir.path(), "pkey -in own.key -pubout");
+    let (_, from_cert) = openssl(dir.path(), "x509 -in own.crt -noout -pubkey");
+    assert_eq!(from_key, from_cert);
+    std::fs::write(at("sa.key"), contents.service_account.private.reveal()).unwrap();
+    assert_eq!(openssl(dir.path(), "pkey -in sa.key -pubout").1, contents.service_account.public.replace("\r\n", "\n"));
+}

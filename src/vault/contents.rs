@@ -1,0 +1,210 @@
+//! The things a vault holds, as values: authorities with their keys, and what of them may be shown.
+//!
+//! In: PEM text, from the vault's files or freshly made by `pki/`. Out: checked values; an [`Authority`] whose key is
+//! not its certificate's cannot be made. No file is touched here.
+
+use crate::model::names::Digest;
+use crate::model::secret::Secret;
+use crate::model::target::Leaf;
+use rcgen::PublicKeyData as _;
+use serde::Serialize;
+use x509_parser::extensions::ParsedExtension;
+use x509_parser::pem::parse_x509_pem;
+
+/// Why some PEM text is not an authority.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadAuthority {
+    /// The certificate cannot be read.
+    #[error("it holds no readable certificate")]
+    Certificate,
+    /// The certificate may not sign others.
+    #[error("its certificate is not of an authority")]
+    NotAnAuthority,
+    /// The certificate has no subject key identifier.
+    #[error("its certificate has no subject key identifier")]
+    NoKeyIdentifier,
+    /// The key cannot be read.
+    #[error("it holds no readable private key")]
+    Key,
+    /// The key belongs to another certificate.
+    #[error("the private key is not the certificate's")]
+    KeyMismatch,
+}
+
+/// A certificate authority with its key.
+pub struct Authority {
+    public: PublicAuthority,
+    key: Secret<String>,
+}
+
+impl Authority {
+    /// Joins a certificate and its private key, both PEM.
+    pub fn new(cert_pem: String, key: Secret<String>) -> Result<Self, BadAuthority> {
+        let public = PublicAuthority::new(cert_pem)?;
+        let pair = rcgen::KeyPair::from_pem(key.reveal()).map_err(|_| BadAuthority::Key)?;
+        if pair.subject_public_key_info() != public.public_key()? {
+            return Err(BadAuthority::KeyMismatch);
+        }
+        Ok(Self { public, key })
+    }
+    /// The certificate in PEM.
+    pub fn cert_pem(&self) -> &str {
+        &self.public.cert_pem
+    }
+    /// The private key in PEM (PKCS #8).
+    pub fn key(&self) -> &Secret<String> {
+        &self.key
+    }
+    /// Subject key identifier, hexadecimal: what leaves carry as their authority.
+    pub fn id(&self) -> &str {
+        &self.public.id
+    }
+    /// SHA-256 of the certificate in DER.
+    pub fn fingerprint(&self) -> Digest {
+        self.public.fingerprint
+    }
+    /// What of it may be shown.
+    pub fn public(&self) -> &PublicAuthority {
+        &self.public
+    }
+}
+
+/// An authority without its key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PublicAuthority {
+    /// The certificate in PEM.
+    pub cert_pem: String,
+    /// Subject key identifier, hexadecimal: what leaves carry as their authority.
+    pub id: String,
+    /// SHA-256 of the certificate in DER, as a host's stamp carries it.
+    pub fingerprint: Digest,
+    /// End of validity, seconds since 1970.
+    pub not_after_s: i64,
+    /// Whether it signed itself; else it must be sent along with what it signs.
+    pub is_root: bool,
+}
+
+impl PublicAuthority {
+    /// Reads a certificate in PEM.
+    pub fn new(cert_pem: String) -> Result<Self, BadAuthority> {
+        let (_, pem) = parse_x509_pem(cert_pem.as_bytes()).map_err(|_| BadAuthority::Certificate)?;
+        let cert = pem.parse_x509().map_err(|_| BadAuthority::Certificate)?;
+        if !cert.is_ca() {
+            return Err(BadAuthority::NotAnAuthority);
+        }
+        let id = cert
+            .extensions()
+            .iter()
+            .find_map(|e| match e.parsed_extension() {
+                ParsedExtension::SubjectKeyIdentifier(id) => Some(hex(id.0)),
+                _ => None,
+            })
+            .ok_or(BadAuthority::NoKeyIdentifier)?;
+        let (not_after_s, is_root) = (cert.validity().not_after.timestamp(), cert.issuer() == cert.subject());
+        let fingerprint = sha256(&pem.contents);
+        Ok(Self { cert_pem, id, fingerprint, not_after_s, is_root })
+    }
+
+    fn public_key(&self) -> Result<Vec<u8>, BadAuthority> {
+        let (_, pem) = parse_x509_pem(self.cert_pem.as_bytes()).map_err(|_| BadAuthority::Certificate)?;
+        let cert = pem.parse_x509().map_err(|_| BadAuthority::Certificate)?;
+        Ok(cert.public_key().raw.to_vec())
+    }
+}
+
+/// A key pair without a certificate.
+pub struct KeyPairPem {
+    /// PKCS #8 PEM.
+    pub private: Secret<String>,
+    /// SubjectPublicKeyInfo PEM.
+    pub public: String,
+}
+
+/// Everything a vault holds besides its journal.
+pub struct Contents {
+    /// Signs what Kubernetes' parts show one another.
+    pub cluster: Authority,
+    /// Signs for etcd alone.
+    pub etcd: Authority,
+    /// Signs the API server's credential to aggregated API servers.
+    pub front_proxy: Authority,
+    /// Signed by the cluster authority; the one signing key that control-plane hosts hold.
+    pub signing: Authority,
+    /// Signs service account tokens.
+    pub service_account: KeyPairPem,
+    /// Encrypts Secrets in etcd: 32 bytes in base64.
+    pub encryption: Secret<String>,
+}
+
+impl Contents {
+    /// Everything that may be known to all.
+    pub fn publics(&self) -> Publics {
+        Publics {
+            cluster: self.cluster.public().clone(),
+            etcd: self.etcd.public().clone(),
+            front_proxy: self.front_proxy.public().clone(),
+            signing: self.signing.public().clone(),
+            service_account_pem: self.service_account.public.clone(),
+        }
+    }
+    /// The secrets that hosts need.
+    pub fn material(&self) -> Material<'_> {
+        Material {
+            signing_key_pem: self.signing.key(),
+            service_account_key_pem: &self.service_account.private,
+            encryption_key: &self.encryption,
+        }
+    }
+    /// The authority whose key identifier the leaf names.
+    pub fn issuer(&self, leaf: &Leaf) -> Option<&Authority> {
+        [&self.cluster, &self.etcd, &self.front_proxy, &self.signing].into_iter().find(|a| a.id() == leaf.authority)
+    }
+}
+
+/// What may be known to all.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Publics {
+    /// Kubernetes' own authority.
+    pub cluster: PublicAuthority,
+    /// etcd's authority.
+    pub etcd: PublicAuthority,
+    /// The authority of aggregated API servers' callers.
+    pub front_proxy: PublicAuthority,
+    /// The controller manager's signing intermediate.
+    pub signing: PublicAuthority,
+    /// The public key that service account tokens are checked with.
+    pub service_account_pem: String,
+}
+
+impl Publics {
+    /// Cluster authority and signing intermediate together. What the controller manager signs comes without the
+    /// intermediate, so whoever checks such certificates (API servers checking kubelets, and the other way round)
+    /// must know both.
+    pub fn cluster_bundle_pem(&self) -> String {
+        format!("{}{}", self.cluster.cert_pem, self.signing.cert_pem)
+    }
+}
+
+/// The secrets that hosts need.
+pub struct Material<'a> {
+    /// Private key of the signing intermediate, PEM.
+    pub signing_key_pem: &'a Secret<String>,
+    /// Private key for service account tokens, PEM.
+    pub service_account_key_pem: &'a Secret<String>,
+    /// Key named `key1` for secretbox, base64.
+    pub encryption_key: &'a Secret<String>,
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}"); // writing to a String cannot fail
+        text
+    })
+}
+
+fn sha256(bytes: &[u8]) -> Digest {
+    let mut raw = [0; 32];
+    raw.copy_from_slice(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes).as_ref());
+    Digest::new(raw)
+}

@@ -1,0 +1,160 @@
+//! The journal: what no observation could tell a later run, one JSON object a line, on disk before it counts.
+//!
+//! In: an [`Entry`]. Out: the lines, oldest first. Only whole lines count: one that a killed run left without its end
+//! was never acknowledged to anybody, so it is dropped at the next append. Any other damage is an error.
+
+use super::{VaultError, files, io_error, random_hex};
+use crate::model::names::{ClusterName, Digest};
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::Path;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// What happened, and when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Line {
+    /// RFC 3339.
+    pub at: String,
+    /// Which user of this machine.
+    pub by: String,
+    /// What.
+    pub entry: Entry,
+}
+
+/// One thing worth remembering.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub enum Entry {
+    /// The vault was made.
+    Founded {
+        /// Whose.
+        cluster: ClusterName,
+        /// Fingerprint of the cluster authority.
+        ca: Digest,
+    },
+    /// A token for a genesis of etcd was drawn.
+    GenesisChosen {
+        /// The token.
+        token: String,
+    },
+    /// The genesis made a cluster; the token is never used again.
+    GenesisSpent {
+        /// The token.
+        token: String,
+        /// The cluster it made, hexadecimal.
+        cluster_id: String,
+    },
+    /// A credential for a person was issued.
+    CredentialIssued {
+        /// Common name.
+        common_name: String,
+        /// Organisations.
+        organizations: Vec<String>,
+        /// Serial number, hexadecimal.
+        serial: String,
+        /// End of validity, RFC 3339.
+        not_after: String,
+    },
+    /// A person agreed to something.
+    Consent {
+        /// To what, in the words that were shown.
+        to: String,
+        /// How: the words typed, or `--yes`.
+        how: String,
+    },
+}
+
+/// Begins the journal of a new vault.
+pub fn start(path: &Path, cluster: &ClusterName, ca: &Digest) -> Result<(), VaultError> {
+    let mut file = files::create_new(path, 0o600)?;
+    write_line(&mut file, path, Entry::Founded { cluster: cluster.clone(), ca: *ca })
+}
+
+/// Adds an entry; it is on disk when this returns.
+pub fn append(path: &Path, entry: Entry) -> Result<(), VaultError> {
+    let (mut file, _) = open(path)?;
+    write_line(&mut file, path, entry)
+}
+
+/// All whole lines.
+pub fn read(path: &Path) -> Result<Vec<Line>, VaultError> {
+    let bytes = std::fs::read(path).map_err(io_error("read", path))?;
+    parse(path, &bytes).map(|(lines, _)| lines)
+}
+
+/// The unspent token, or a new one.
+pub fn genesis_token(path: &Path) -> Result<String, VaultError> {
+    let (mut file, lines) = open(path)?;
+    if let Some(token) = unspent(&lines) {
+        return Ok(token);
+    }
+    let token = random_hex(16)?;
+    write_line(&mut file, path, Entry::GenesisChosen { token: token.clone() })?;
+    Ok(token)
+}
+
+/// Spends the unspent token.
+pub fn spend_genesis(path: &Path, cluster_id: &str) -> Result<(), VaultError> {
+    let (mut file, lines) = open(path)?;
+    let Some(token) = unspent(&lines) else {
+        // A run that was killed after noting it and then repeated: what is asked for holds already.
+        let spent = |l: &Line| matches!(&l.entry, Entry::GenesisSpent { cluster_id: id, .. } if id == cluster_id);
+        return if lines.iter().any(spent) {
+            Ok(())
+        } else {
+            Err(VaultError::NothingToSpend { path: path.to_owned() })
+        };
+    };
+    write_line(&mut file, path, Entry::GenesisSpent { token, cluster_id: cluster_id.to_owned() })
+}
+
+fn unspent(lines: &[Line]) -> Option<String> {
+    lines.iter().rev().find_map(|line| match &line.entry {
+        Entry::GenesisChosen { token } => Some(Some(token.clone())),
+        Entry::GenesisSpent { .. } => Some(None),
+        _ => None,
+    })?
+}
+
+/// Opens the journal alone, drops an unfinished last line, and leaves the cursor at the end.
+fn open(path: &Path) -> Result<(File, Vec<Line>), VaultError> {
+    let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(io_error("open", path))?;
+    rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(|e| io_error("lock", path)(e.into()))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(io_error("read", path))?;
+    let (lines, whole) = parse(path, &bytes)?;
+    file.set_len(whole).and_then(|()| file.seek(SeekFrom::Start(whole))).map_err(io_error("write", path))?;
+    Ok((file, lines))
+}
+
+/// The whole lines, and how many bytes they take.
+fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<Line>, u64), VaultError> {
+    let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |end| end + 1);
+    let lines = bytes[..whole]
+        .split(|b| *b == b'\n')
+        .enumerate()
+        .filter(|(_, line)| !line.is_empty())
+        .map(|(at, line)| {
+            serde_json::from_slice(line)
+                .map_err(|e| VaultError::Corrupt { path: path.to_owned(), why: format!("line {}: {e}", at + 1) })
+        })
+        .collect::<Result<_, _>>()?;
+    Ok((lines, whole as u64))
+}
+
+fn write_line(file: &mut File, path: &Path, entry: Entry) -> Result<(), VaultError> {
+    let line = Line { at: now(), by: super::lock::user(), entry };
+    let mut text = serde_json::to_string(&line).map_err(|e| io_error("write", path)(e.into()))?;
+    text.push('\n');
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(io_error("write", path))
+}
+
+/// The time now, RFC 3339, whole seconds.
+pub fn now() -> String {
+    let now = OffsetDateTime::now_utc().replace_nanosecond(0).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    now.format(&Rfc3339).unwrap_or_default()
+}

@@ -1,0 +1,212 @@
+use super::*;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+use std::os::unix::fs::PermissionsExt as _;
+
+fn name() -> ClusterName {
+    "lab".parse().unwrap()
+}
+
+fn authority() -> Authority {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let cert = params.self_signed(&key).unwrap();
+    Authority::new(cert.pem(), Secret::new(key.serialize_pem())).unwrap()
+}
+
+fn contents() -> Contents {
+    let tokens = KeyPair::generate().unwrap();
+    Contents {
+        cluster: authority(),
+        etcd: authority(),
+        front_proxy: authority(),
+        signing: authority(),
+        service_account: KeyPairPem { private: Secret::new(tokens.serialize_pem()), public: tokens.public_key_pem() },
+        encryption: new_encryption_key().unwrap(),
+    }
+}
+
+fn made() -> (tempfile::TempDir, PathBuf, Vault) {
+    let root = tempfile::tempdir().unwrap();
+    let dir = Vault::default_dir(root.path(), &name());
+    let vault = Vault::create(&dir, &name(), contents()).unwrap();
+    (root, dir, vault)
+}
+
+fn trouble(dir: &Path) -> VaultError {
+    match Vault::open(dir, &name()) {
+        Err(error) => error,
+        Ok(found) => panic!("it opened: {}", found.is_some()),
+    }
+}
+
+#[test]
+fn what_was_put_in_comes_out_again() {
+    let (_root, dir, vault) = made();
+    let again = Vault::open(&dir, &name()).unwrap().unwrap();
+    assert_eq!(vault.publics(), again.publics());
+    assert_eq!(vault.material().encryption_key.reveal(), again.material().encryption_key.reveal());
+    assert_eq!(vault.material().signing_key_pem.reveal(), again.material().signing_key_pem.reveal());
+    assert!(
+        matches!(&again.journal().unwrap()[0].entry, Entry::Founded { ca, .. } if *ca == vault.publics().cluster.fingerprint)
+    );
+}
+
+#[test]
+fn where_there_is_no_vault_there_is_none() {
+    let root = tempfile::tempdir().unwrap();
+    assert!(Vault::open(&root.path().join("lab"), &name()).unwrap().is_none());
+}
+
+#[test]
+fn nobody_else_can_read_any_file_of_it() {
+    let (_root, dir, _vault) = made();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&dir), mode(dir.parent().unwrap())), (0o700, 0o700));
+    for entry in std::fs::read_dir(&dir).unwrap() {
+        let path = entry.unwrap().path();
+        assert_eq!(mode(&path), if path.is_dir() { 0o700 } else { 0o600 }, "{}", path.display());
+    }
+    assert_eq!(std::fs::read_to_string(dir.join(".gitignore")).unwrap(), "*\n");
+}
+
+#[test]
+fn a_vault_that_others_can_read_is_refused_with_the_command_that_closes_it() {
+    let (_root, dir, _vault) = made();
+    let set = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    set(&dir, 0o755);
+    assert!(trouble(&dir).to_string().contains(&format!("chmod 700 {}", dir.display())));
+    set(&dir, 0o700);
+    for secret in ["cluster-ca.key", "signing-ca.key", "service-account.key", "encryption.key", "journal.jsonl"] {
+        set(&dir.join(secret), 0o640);
+        let words = trouble(&dir).to_string();
+        assert!(words.contains(&format!("chmod 600 {}", dir.join(secret).display())), "{words}");
+        set(&dir.join(secret), 0o600);
+    }
+    assert!(Vault::open(&dir, &name()).unwrap().is_some());
+}
+
+#[test]
+fn a_missing_or_damaged_file_is_named() {
+    let (_root, dir, _vault) = made();
+    let files: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().path()).collect();
+    for path in files.iter().filter(|p| p.is_file() && !p.ends_with(".gitignore")) {
+        let good = std::fs::read(path).unwrap();
+        let at = path.display().to_string();
+        std::fs::remove_file(path).unwrap();
+        assert!(matches!(trouble(&dir), VaultError::Missing { .. }) && trouble(&dir).to_string().contains(&at), "{at}");
+        files::create_new(path, 0o600).unwrap();
+        std::fs::write(path, b"\xff garbage\n").unwrap();
+        assert!(trouble(&dir).to_string().contains(&at) || path.ends_with("cluster"), "{at}: {}", trouble(&dir));
+        std::fs::write(path, &good).unwrap();
+    }
+    assert!(Vault::open(&dir, &name()).unwrap().is_some());
+}
+
+#[test]
+fn a_key_of_another_authority_is_not_accepted() {
+    let (_root, dir, _vault) = made();
+    std::fs::copy(dir.join("etcd-ca.key"), dir.join("cluster-ca.key")).unwrap();
+    let words = trouble(&dir).to_string();
+    assert!(words.contains("cluster-ca.key") && words.contains("not the certificate's"), "{words}");
+}
+
+#[test]
+fn a_vault_is_never_made_over_another_and_never_opened_for_another_cluster() {
+    let (_root, dir, vault) = made();
+    let more = contents();
+    assert!(matches!(Vault::create(&dir, &name(), more), Err(VaultError::Exists { .. })));
+    assert_eq!(Vault::open(&dir, &name()).unwrap().unwrap().publics(), vault.publics());
+    let other = Vault::open(&dir, &"prod".parse().unwrap());
+    assert!(matches!(other, Err(VaultError::OtherCluster { .. })));
+}
+
+#[test]
+fn a_founding_that_was_killed_half_way_leaves_no_vault_and_does_not_stand_in_the_way() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = Vault::default_dir(root.path(), &name());
+    let half = dir.parent().unwrap().join(".lab.new");
+    std::fs::create_dir_all(&half).unwrap();
+    std::fs::write(half.join("cluster-ca.key"), "half").unwrap();
+    assert!(Vault::open(&dir, &name()).unwrap().is_none());
+    Vault::create(&dir, &name(), contents()).unwrap();
+    assert!(Vault::open(&dir, &name()).unwrap().is_some() && !half.exists());
+}
+
+#[test]
+fn a_genesis_token_is_remembered_until_spent_and_never_used_twice() {
+    let (_root, dir, vault) = made();
+    let token = vault.genesis_token().unwrap();
+    assert_eq!(token.len(), 32);
+    assert_eq!(Vault::open(&dir, &name()).unwrap().unwrap().genesis_token().unwrap(), token);
+    vault.spend_genesis("abc").unwrap();
+    vault.spend_genesis("abc").unwrap();
+    assert!(matches!(vault.spend_genesis("def"), Err(VaultError::NothingToSpend { .. })));
+    assert_ne!(vault.genesis_token().unwrap(), token);
+}
+
+#[test]
+fn a_line_that_was_never_finished_does_not_count_and_other_damage_is_an_error() {
+    let (_root, dir, vault) = made();
+    let token = vault.genesis_token().unwrap();
+    let path = dir.join("journal.jsonl");
+    let whole = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, format!("{whole}{{\"at\":\"2026")).unwrap();
+    assert_eq!(vault.journal().unwrap().len(), 2);
+    assert_eq!(vault.genesis_token().unwrap(), token);
+    vault.record(Entry::Consent { to: "restore".into(), how: "--yes".into() }).unwrap();
+    assert_eq!(vault.journal().unwrap().len(), 3);
+    std::fs::write(&path, format!("nonsense\n{whole}")).unwrap();
+    assert!(trouble(&dir).to_string().contains("line 1"));
+    std::fs::write(&path, "").unwrap();
+    assert!(trouble(&dir).to_string().contains("does not begin"), "an emptied journal would forget a spent token");
+}
+
+#[test]
+fn of_two_runs_the_second_learns_who_the_first_is() {
+    let (_root, _dir, vault) = made();
+    let first = vault.lock("up").unwrap();
+    let Err(VaultError::Held { holder, .. }) = vault.lock("recover") else { panic!("both hold it") };
+    assert!(holder.contains("hactl up") && holder.contains(&format!("pid {}", std::process::id())), "{holder}");
+    assert!(holder.contains("since 20"), "{holder}");
+    drop(first);
+    vault.lock("recover").unwrap();
+}
+
+#[test]
+fn the_issuer_of_a_leaf_is_the_authority_it_names() {
+    let (_root, _dir, vault) = made();
+    let publics = vault.publics();
+    for id in [&publics.cluster.id, &publics.etcd.id, &publics.front_proxy.id, &publics.signing.id] {
+        assert_eq!(publics_of(&vault, id).unwrap(), *id);
+    }
+    assert!(matches!(publics_of(&vault, "00"), Err(VaultError::NoSuchAuthority { .. })));
+}
+
+fn publics_of(vault: &Vault, id: &str) -> Result<String, VaultError> {
+    use crate::model::target::{CaId, LeafId};
+    let leaf = Leaf {
+        id: LeafId::Observer,
+        ca: CaId::Cluster,
+        authority: id.into(),
+        common_name: "x".into(),
+        organizations: vec![],
+        sans: vec![],
+        server: false,
+        client: true,
+        days: 1,
+        cert_path: "/x".into(),
+        key_path: "/y".into(),
+        owner: "root".into(),
+        self_renewing: false,
+    };
+    vault.issuer(&leaf).map(|a| a.id().to_owned())
+}
+
+#[test]
+fn each_run_gets_a_log_of_its_own() {
+    let (_root, dir, vault) = made();
+    let (one, _) = vault.run_log("up").unwrap();
+    assert!(one.starts_with(dir.join("runs")) && one.to_string_lossy().contains("-up-"));
+    assert_eq!(std::fs::metadata(&one).unwrap().permissions().mode() & 0o777, 0o600);
+}
