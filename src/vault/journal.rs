@@ -48,6 +48,11 @@ pub enum Entry {
         /// The cluster it made, hexadecimal.
         cluster_id: String,
     },
+    /// The cluster was taken down on purpose: from here on empty disks are no loss.
+    TakenDown {
+        /// Whether its data was deleted rather than moved aside.
+        deleted: bool,
+    },
     /// A credential for a person was issued.
     CredentialIssued {
         /// Common name.
@@ -112,10 +117,19 @@ pub fn spend_genesis(path: &Path, cluster_id: &str) -> Result<(), VaultError> {
     write_line(&mut file, path, Entry::GenesisSpent { token, cluster_id: cluster_id.to_owned() })
 }
 
+/// The id of the cluster that was born and not taken down since.
+pub fn born(lines: &[Line]) -> Option<String> {
+    lines.iter().rev().find_map(|line| match &line.entry {
+        Entry::GenesisSpent { cluster_id, .. } => Some(Some(cluster_id.clone())),
+        Entry::TakenDown { .. } => Some(None),
+        _ => None,
+    })?
+}
+
 fn unspent(lines: &[Line]) -> Option<String> {
     lines.iter().rev().find_map(|line| match &line.entry {
         Entry::GenesisChosen { token } => Some(Some(token.clone())),
-        Entry::GenesisSpent { .. } => Some(None),
+        Entry::GenesisSpent { .. } | Entry::TakenDown { .. } => Some(None),
         _ => None,
     })?
 }

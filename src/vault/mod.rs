@@ -216,6 +216,27 @@ impl Vault {
         journal::spend_genesis(&self.journal_path(), cluster_id)
     }
 
+    /// The id of the cluster that was born and not taken down since.
+    pub fn born(&self) -> Result<Option<String>, VaultError> {
+        Ok(journal::born(&self.journal()?))
+    }
+
+    /// Replaces a file of the vault that is made again when needed, such as the kubeconfig: 0600, all or nothing.
+    pub fn replace(&self, name: &str, content: &str) -> Result<(), VaultError> {
+        use std::io::Write as _;
+        let path = self.dir.join(name);
+        let fresh = self.dir.join(format!(".{name}.new"));
+        match std::fs::remove_file(&fresh) {
+            Ok(()) => {} // left by a run that was killed
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(io_error("clear", &fresh)(e)),
+        }
+        let mut file = files::create_new(&fresh, 0o600)?;
+        let written = file.write_all(content.as_bytes()).and_then(|()| file.sync_all());
+        written.and_then(|()| std::fs::rename(&fresh, &path)).map_err(io_error("write", &path))?;
+        files::sync_dir(&self.dir)
+    }
+
     /// Writes ahead something that no later observation could tell; on disk before this returns.
     pub fn record(&self, entry: Entry) -> Result<(), VaultError> {
         journal::append(&self.journal_path(), entry)

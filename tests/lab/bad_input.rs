@@ -1,0 +1,104 @@
+//! What is wrong is named, with the remedy, and nothing is half done.
+
+use super::{Scenario, World};
+use std::fs;
+
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario { name: "a second run at the same time is told who holds the lock", cut: true, run: second_run },
+    Scenario { name: "hosts of another cluster are refused", cut: true, run: other_cluster },
+    Scenario { name: "lost state of a living cluster is never minted anew", cut: true, run: state_lost },
+    Scenario { name: "unknown and changed host keys stop everything", cut: true, run: host_keys },
+    Scenario { name: "an unreadable key, a wrong user and a wrong port are named", cut: true, run: no_way_in },
+    Scenario { name: "a version that is not in the bundle is refused before any host is touched", cut: true, run: version },
+    Scenario { name: "a flipped bit is refused here and on the host", cut: true, run: flipped_bit },
+];
+
+/// A copy of the inventory beside it, changed by `edit`.
+fn variant(w: &World, name: &str, edit: impl Fn(String) -> String) -> super::support::Hactl {
+    let path = w.lab.dir().join(name);
+    fs::write(&path, edit(fs::read_to_string(w.lab.inventory()).expect("readable"))).expect("writable");
+    super::support::Hactl::new(path)
+}
+
+fn second_run(w: &World) {
+    w.on("cp1", "sudo touch /etc/haproxy/haproxy.cfg && sudo sh -c 'echo >> /etc/haproxy/haproxy.cfg'");
+    let mut first = w.hactl.command(&["up", "--yes"]).spawn().expect("hactl can be started");
+    let mut told = false;
+    while first.try_wait().expect("it can be asked").is_none() {
+        let second = w.hactl.up();
+        if second.code == 6 {
+            assert!(second.err.contains("hactl up") && second.err.contains("process"), "{}", second.all());
+            told = true;
+            break;
+        }
+    }
+    let first = first.wait_with_output().expect("it ends");
+    assert!(told || first.status.code() == Some(6), "one of two runs at the same time was told who holds the lock");
+    w.hactl.up().ok();
+}
+
+fn other_cluster(w: &World) {
+    let other = variant(w, "other.yaml", |text| text.replace("cluster: t-main", "cluster: other"));
+    let ran = other.up();
+    assert!(ran.code == 3, "{}", ran.all());
+    ran.says("t-main");
+    let marks = w.on("cp1", "sudo cat /var/lib/hactl/cluster.json");
+    assert!(marks.contains("t-main"), "{marks}");
+}
+
+fn state_lost(w: &World) {
+    let state = w.lab.dir().join("elsewhere");
+    w.hactl.run(&["up", "--yes", "--state", state.to_str().expect("UTF-8")]).exits(3).says("hactl state pull");
+    assert!(!state.exists(), "no second authority was made");
+}
+
+fn host_keys(w: &World) {
+    let known = fs::read_to_string(w.lab.known_hosts()).expect("readable");
+    let empty = w.lab.dir().join("known_none");
+    fs::write(&empty, "").expect("writable");
+    let unknown = variant(w, "unknown.yaml", |t| t.replace("./known_hosts", "./known_none"));
+    unknown.up().exits(1).says("SHA256:").says("--trust-first-use");
+    let mut lines: Vec<&str> = known.lines().collect();
+    let keys: Vec<String> = lines.iter().map(|l| l.split_once(' ').expect("a key").1.to_owned()).collect();
+    let first = format!("{} {}", lines[0].split(' ').next().expect("a name"), keys[1]);
+    lines[0] = &first;
+    fs::write(w.lab.dir().join("known_swapped"), lines.join("\n") + "\n").expect("writable");
+    let changed = variant(w, "changed.yaml", |t| t.replace("./known_hosts", "./known_swapped"));
+    changed.run(&["up", "--yes", "--trust-first-use"]).exits(3).says("known_swapped:1");
+}
+
+fn no_way_in(w: &World) {
+    variant(w, "nokey.yaml", |t| t.replace("./id_ed25519", "./no_such_key")).up().exits(2).says("no_such_key");
+    variant(w, "nouser.yaml", |t| t.replace("user: ops", "user: nobody-here")).up().exits(1).says("nobody-here");
+    variant(w, "noport.yaml", |t| t.replace("{user: ops,", "{user: ops, port: 2222,")).up().exits(1).says("2222");
+}
+
+fn version(w: &World) {
+    let other = variant(w, "version.yaml", |t| t.replace("\"1.36.3\"", "\"1.36.99\""));
+    other.up().exits(2).says("1.36.99").says("hactl bundle build");
+}
+
+fn flipped_bit(w: &World) {
+    // On the host: an installed program is changed behind our back, found, and delivered anew.
+    let etcdctl = w.on("cp1", "readlink -f /usr/local/bin/etcdctl").trim().to_owned();
+    assert!(etcdctl.contains("/parts/"), "programs are run from their content address: {etcdctl}");
+    w.on("cp1", &format!("sudo sh -c 'printf X | dd of={etcdctl} bs=1 seek=4096 conv=notrunc'"));
+    w.hactl.run(&["plan", "--exit-code"]).exits(5).says("etcdctl");
+    w.hactl.up().ok();
+    w.hactl.up().ok().says("nothing to do");
+    // Here: a damaged copy of the store is refused before anything is sent.
+    let store = w.lab.dir().join("bundles");
+    let from = hactl::component::default_store();
+    let copied = std::process::Command::new("cp").arg("-a").arg(&from).arg(&store).status().expect("cp runs");
+    assert!(copied.success());
+    let store_text = store.to_str().expect("UTF-8").to_owned();
+    w.hactl.run(&["bundle", "verify", "--bundles", &store_text]).ok();
+    let blob = fs::read_dir(store.join("blobs/sha256")).expect("blobs").next().expect("one").expect("readable").path();
+    let mut bytes = fs::read(&blob).expect("readable");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&blob, bytes).expect("writable");
+    let named = blob.file_name().expect("a name").to_string_lossy()[..12].to_owned();
+    w.hactl.run(&["bundle", "verify", "--bundles", &store_text]).exits(1).says(&named);
+    fs::remove_dir_all(&store).expect("removable");
+}

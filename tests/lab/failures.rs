@@ -1,0 +1,162 @@
+//! Hosts that lose power, cables, disks and processes while a client keeps writing.
+
+use super::support::{Writer, wait_for};
+use super::{Scenario, World};
+use std::time::Duration;
+
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario { name: "each host in turn loses power under writes, and no acknowledged write is lost", cut: false, run: each_host },
+    Scenario { name: "one host loses power under writes and comes back by itself", cut: true, run: one_host },
+    Scenario { name: "a host that lost its disks is brought back by up", cut: true, run: wiped },
+    Scenario { name: "killed scheduler, controller manager and API server come back, and leaders move", cut: true, run: processes },
+    Scenario { name: "a killed API server costs new clients nothing", cut: true, run: killed_api_server },
+    Scenario { name: "the endpoint follows when its holder loses power", cut: true, run: holder },
+    Scenario { name: "a host cut off does not stop up from saying so", cut: true, run: cut_off },
+    Scenario { name: "all hosts start cold at once", cut: true, run: cold_start },
+    Scenario { name: "all hosts but one start cold, whichever it is", cut: false, run: cold_start_without_one },
+    Scenario { name: "with quorum lost up refuses, changes nothing and names recover", cut: true, run: lost_quorum },
+];
+
+const HOSTS: [&str; 3] = ["cp1", "cp2", "cp3"];
+const BOOT: Duration = Duration::from_secs(60);
+const HEAL: Duration = Duration::from_secs(180);
+
+fn power_cycle(w: &World, host: &str) {
+    let writer = Writer::start(&w.api(), &format!("w-{host}"));
+    std::thread::sleep(Duration::from_secs(2));
+    w.lab.kill(host).expect("the power can be cut");
+    // Long enough for leases to run out: leaders must move within theirs.
+    std::thread::sleep(Duration::from_secs(18));
+    let status = w.hactl.run(&["status"]).exits(4);
+    for lease in ["one leading scheduler", "one leading controller manager"] {
+        let line = status.out.lines().find(|l| l.contains(lease)).unwrap_or_default();
+        assert!(!line.contains("has not renewed") && !line.contains(host), "{lease} after {host} died: {line}");
+    }
+    w.lab.start(host, BOOT).expect("the host boots");
+    w.healthy(HEAL);
+    let (written, longest) = writer.end();
+    println!("        {host} off: {written} writes acknowledged, longest pause {longest:.1?}");
+    assert!(longest < Duration::from_secs(15), "writes stood still for {longest:?} while {host} was off");
+    w.hactl.up().ok().says("nothing to do");
+}
+
+fn each_host(w: &World) {
+    for host in HOSTS {
+        power_cycle(w, host);
+    }
+}
+
+fn one_host(w: &World) {
+    power_cycle(w, "cp1");
+}
+
+fn wiped(w: &World) {
+    let writer = Writer::start(&w.api(), "w-wiped");
+    w.lab.wipe("cp2", Some(BOOT)).expect("the disks can be lost");
+    w.hactl.run(&["plan", "--exit-code"]).exits(5).says("remove member").says("add learner").says("promote");
+    w.hactl.run(&["up"]).exits(3).says("--yes");
+    w.hactl.up().ok();
+    writer.end();
+    w.hactl.up().ok().says("nothing to do");
+}
+
+fn kill_process(w: &World, host: &str, name: &str) {
+    let killed = w.on(host, &format!("sudo pkill -KILL -x {name} && echo killed"));
+    assert_eq!(killed.trim(), "killed", "{name} runs on {host}");
+}
+
+fn processes(w: &World) {
+    for name in ["kube-scheduler", "kube-controller", "kube-apiserver"] {
+        for host in HOSTS {
+            kill_process(w, host, name);
+        }
+        w.healthy(HEAL);
+    }
+    w.hactl.up().ok().says("nothing to do");
+}
+
+fn killed_api_server(w: &World) {
+    let api = w.api();
+    for host in HOSTS {
+        let knocking = api.knock(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_secs(1));
+        kill_process(w, host, "kube-apiserver");
+        std::thread::sleep(Duration::from_secs(4));
+        let knocks = knocking.end();
+        let failed: Vec<_> = knocks.iter().filter(|k| k.2.is_some()).collect();
+        assert!(failed.is_empty(), "{} of {} new connections failed when {host}'s API server died, first: {:?}", failed.len(), knocks.len(), failed[0]);
+        w.healthy(HEAL);
+    }
+}
+
+/// The host that has the endpoint's address.
+pub fn holder_of(w: &World) -> &'static str {
+    let vip = format!(" {}/", w.lab.vip());
+    let mut found = None;
+    wait_for("somebody holds the endpoint's address", Duration::from_secs(20), || {
+        found = HOSTS.into_iter().find(|h| w.on(h, "ip -4 addr").contains(&vip));
+        found.is_some()
+    });
+    found.expect("just found")
+}
+
+fn holder(w: &World) {
+    let holder = holder_of(w);
+    let knocking = w.api().knock(Duration::from_millis(20));
+    std::thread::sleep(Duration::from_secs(1));
+    w.lab.kill(holder).expect("the power can be cut");
+    std::thread::sleep(Duration::from_secs(6));
+    let knocks = knocking.end();
+    let tail: Vec<_> = knocks.iter().rev().take(50).filter(|k| k.2.is_some()).collect();
+    assert!(tail.is_empty(), "the endpoint answers again after {holder} died: {tail:?}");
+    assert_ne!(holder_of(w), holder);
+    w.lab.start(holder, BOOT).expect("the host boots");
+    w.healthy(HEAL);
+}
+
+fn cut_off(w: &World) {
+    w.lab.cut("cp3").expect("the cable can be pulled");
+    w.hactl.up().exits(1).says("cp3");
+    w.hactl.run(&["status"]).exits(4).says("cp3");
+    w.lab.mend("cp3").expect("the cable can be plugged in");
+    w.healthy(HEAL);
+    w.hactl.up().ok().says("nothing to do");
+}
+
+fn cold_start(w: &World) {
+    for host in HOSTS {
+        w.lab.kill(host).expect("the power can be cut");
+    }
+    for host in HOSTS {
+        w.lab.start(host, BOOT).expect("the host boots");
+    }
+    w.healthy(HEAL);
+    w.hactl.up().ok().says("nothing to do");
+}
+
+fn cold_start_without_one(w: &World) {
+    for missing in HOSTS {
+        for host in HOSTS {
+            w.lab.kill(host).expect("the power can be cut");
+        }
+        for host in HOSTS.into_iter().filter(|h| *h != missing) {
+            w.lab.start(host, BOOT).expect("the host boots");
+        }
+        let api = w.api();
+        let took = wait_for("the endpoint serves a quorum read", HEAL, || api.get("/api/v1/namespaces/default").is_ok());
+        println!("        without {missing}: served after {took:.1?}");
+        w.lab.start(missing, BOOT).expect("the host boots");
+        w.healthy(HEAL);
+    }
+}
+
+fn lost_quorum(w: &World) {
+    w.lab.kill("cp1").expect("the power can be cut");
+    w.lab.kill("cp2").expect("the power can be cut");
+    w.hactl.up().exits(3).says("no quorum").says("hactl recover").says("cp3");
+    w.hactl.run(&["status"]).exits(7).says("no quorum");
+    w.lab.start("cp1", BOOT).expect("the host boots");
+    w.lab.start("cp2", BOOT).expect("the host boots");
+    w.healthy(HEAL);
+    w.hactl.up().ok().says("nothing to do");
+}

@@ -1,0 +1,83 @@
+//! `up` killed without warning, and a cable pulled in mid-run: the same command converges.
+
+use super::{Scenario, World};
+use std::time::{Duration, Instant};
+
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario { name: "up killed at three moments of a founding converges when run again", cut: true, run: killed_thrice },
+    Scenario { name: "up killed at ten random moments converges each time", cut: false, run: killed_ten_times },
+    Scenario { name: "a cable pulled in mid-run ends with the host's name, and the next run converges", cut: true, run: cable_in_mid_run },
+];
+
+fn bare_again(w: &World) {
+    for host in ["cp1", "cp2", "cp3"] {
+        w.lab.wipe(host, Some(Duration::from_secs(60))).expect("the disks can be lost");
+    }
+    let state = w.hactl.state(w.lab.name());
+    if state.exists() {
+        std::fs::remove_dir_all(&state).expect("the state can be removed");
+    }
+}
+
+/// Starts `up`, and kills it with SIGKILL after a while. Whether it was still running then.
+fn killed_after(w: &World, after: Duration) -> bool {
+    let mut child = w.hactl.command(&["up", "--yes"]).spawn().expect("hactl can be started");
+    let begun = Instant::now();
+    while begun.elapsed() < after {
+        if child.try_wait().expect("it can be asked").is_some() {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().expect("it can be killed");
+    child.wait().expect("it ends");
+    true
+}
+
+/// The lock of a killed run is given back within seconds, not after hours.
+fn up_when_free(w: &World) {
+    let mut last = w.hactl.up();
+    let begun = Instant::now();
+    while last.code == 6 && begun.elapsed() < Duration::from_secs(40) {
+        std::thread::sleep(Duration::from_millis(500));
+        last = w.hactl.up();
+    }
+    last.ok();
+    w.hactl.up().ok().says("nothing to do");
+    let members = w.on("cp1", "sudo sh -c 'ls -d /var/lib/etcd/member*'");
+    assert_eq!(members.trim(), "/var/lib/etcd/member", "nothing was founded twice");
+}
+
+fn killed_thrice(w: &World) {
+    for seconds in [2.0, 9.0, 16.0] {
+        killed_after(w, Duration::from_secs_f32(seconds));
+    }
+    up_when_free(w);
+}
+
+fn killed_ten_times(w: &World) {
+    // Moments drawn from the clock: a failure prints them, and `killed_after` repeats any of them.
+    let mut seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_nanos() as u64;
+    for number in 0..10 {
+        bare_again(w);
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let after = Duration::from_millis(300 + (seed >> 33) % 30_000);
+        let running = killed_after(w, after);
+        println!("        {number}: killed after {after:.1?}{}", if running { "" } else { " (it had ended)" });
+        up_when_free(w);
+    }
+}
+
+fn cable_in_mid_run(w: &World) {
+    bare_again(w);
+    let child = w.hactl.command(&["up", "--yes"]).spawn().expect("hactl can be started");
+    std::thread::sleep(Duration::from_secs(5));
+    w.lab.cut("cp2").expect("the cable can be pulled");
+    let begun = Instant::now();
+    let output = child.wait_with_output().expect("it ends");
+    assert!(begun.elapsed() < Duration::from_secs(200), "it ended by itself, after {:?}", begun.elapsed());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    assert!(!output.status.success() && said.contains("cp2"), "{said}");
+    w.lab.mend("cp2").expect("the cable can be plugged in");
+    up_when_free(w);
+}

@@ -1,0 +1,105 @@
+//! The lab suite: real hosts, real components, real failures. `cargo test --test lab -- cut|all|NAME...`
+//!
+//! Scenarios run in order on labs they share, each on a cluster that the one before left healthy. Ends with
+//! `lab: N passed, N failed`.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bad_input;
+mod cluster;
+mod failures;
+mod founding;
+
+use hactl::lab::{Scoped, Silent, Spec};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+use support::{Api, Hactl};
+
+/// A lab and hactl on it.
+pub struct World {
+    pub lab: Scoped,
+    pub hactl: Hactl,
+}
+
+impl World {
+    /// Bare hosts of a lab of this name.
+    pub fn bare(name: &str, hosts: usize) -> Self {
+        let lab = Scoped::up(&Spec::new(name).hosts(hosts, 0, 0), &Silent).expect("the lab comes up");
+        let hactl = Hactl::new(lab.inventory());
+        Self { lab, hactl }
+    }
+    /// A client with the administrator's kubeconfig.
+    pub fn api(&self) -> Api {
+        Api::new(&self.hactl.state(self.lab.name()).join("kubeconfig"), Duration::from_secs(10))
+    }
+    /// Runs a constant command on a host and returns what it printed.
+    pub fn on(&self, host: &str, command: &str) -> String {
+        let output = self.lab.ssh(host).expect("the host exists").arg(command).output().expect("ssh can be started");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+    /// The cluster says that all is well, within the time an operator would give it.
+    pub fn healthy(&self, within: Duration) -> Duration {
+        support::wait_for("status passes every check", within, || self.hactl.run(&["status"]).code == 0)
+    }
+}
+
+/// One scenario.
+pub struct Scenario {
+    pub name: &'static str,
+    /// Whether it belongs to the cut that `make test` runs.
+    pub cut: bool,
+    pub run: fn(&World),
+}
+
+struct Tally {
+    passed: usize,
+    failed: usize,
+    chosen: Vec<String>,
+}
+
+impl Tally {
+    fn wants(&self, scenario: &Scenario) -> bool {
+        match self.chosen.first().map(String::as_str) {
+            None | Some("cut") => scenario.cut,
+            Some("all") => true,
+            Some(_) => self.chosen.iter().any(|c| scenario.name.contains(c.as_str())),
+        }
+    }
+
+    fn suite(&mut self, lab: &str, hosts: usize, scenarios: &[Scenario]) {
+        if !scenarios.iter().any(|s| self.wants(s)) {
+            return;
+        }
+        let mut world = None;
+        for scenario in scenarios.iter().filter(|s| self.wants(s)) {
+            let begun = Instant::now();
+            let result = catch_unwind(AssertUnwindSafe(|| {
+                let world = world.get_or_insert_with(|| World::bare(lab, hosts));
+                (scenario.run)(world);
+            }));
+            let seconds = begun.elapsed().as_secs_f32();
+            match result {
+                Ok(()) => {
+                    self.passed += 1;
+                    println!("ok      {lab}: {} ({seconds:.1} s)", scenario.name);
+                }
+                Err(_) => {
+                    self.failed += 1;
+                    println!("FAILED  {lab}: {} ({seconds:.1} s)", scenario.name);
+                }
+            }
+        }
+    }
+}
+
+fn main() {
+    let chosen: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let mut tally = Tally { passed: 0, failed: 0, chosen };
+    tally.suite("t-main", 3, &[cluster::SCENARIOS, failures::SCENARIOS, bad_input::SCENARIOS, cluster::LAST].concat());
+    tally.suite("t-found", 3, founding::SCENARIOS);
+    println!("lab: {} passed, {} failed", tally.passed, tally.failed);
+    if tally.failed > 0 {
+        std::process::exit(1);
+    }
+}

@@ -1,0 +1,252 @@
+//! What the lab tests and the benchmark share: running hactl, an API client of their own, a writer that never lies.
+
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// hactl, working on one inventory.
+#[derive(Clone)]
+pub struct Hactl {
+    /// The binary.
+    pub program: PathBuf,
+    /// The inventory.
+    pub inventory: PathBuf,
+}
+
+/// How a command ended.
+pub struct Ran {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+    pub took: Duration,
+}
+
+impl Ran {
+    /// Everything it printed, for a failed assertion.
+    pub fn all(&self) -> String {
+        format!("exit {} after {:?}\n--- stdout\n{}\n--- stderr\n{}", self.code, self.took, self.out, self.err)
+    }
+    pub fn ok(self) -> Self {
+        self.exits(0)
+    }
+    pub fn exits(self, code: i32) -> Self {
+        assert!(self.code == code, "expected exit {code}: {}", self.all());
+        self
+    }
+    pub fn says(self, text: &str) -> Self {
+        assert!(self.out.contains(text) || self.err.contains(text), "expected {text:?}: {}", self.all());
+        self
+    }
+}
+
+impl Hactl {
+    pub fn new(inventory: PathBuf) -> Self {
+        Self { program: PathBuf::from(env!("CARGO_BIN_EXE_hactl")), inventory }
+    }
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg("-i").arg(&self.inventory).args(arguments).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+    pub fn run(&self, arguments: &[&str]) -> Ran {
+        let begun = Instant::now();
+        let output = self.command(arguments).output().expect("hactl can be started");
+        Ran {
+            code: output.status.code().unwrap_or(-1),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+            took: begun.elapsed(),
+        }
+    }
+    pub fn up(&self) -> Ran {
+        self.run(&["up", "--yes"])
+    }
+    pub fn kubectl(&self, arguments: &[&str]) -> Ran {
+        let mut all = vec!["kubectl", "--"];
+        all.extend(arguments);
+        self.run(&all)
+    }
+    /// The administrator's state folder.
+    pub fn state(&self, cluster: &str) -> PathBuf {
+        self.inventory.parent().expect("an inventory lies in a folder").join(".hactl").join(cluster)
+    }
+}
+
+/// Waits for a condition with a deadline; says what it waited for when it passes.
+pub fn wait_for(what: &str, within: Duration, mut holds: impl FnMut() -> bool) -> Duration {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < within, "{what}: not within {within:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    begun.elapsed()
+}
+
+/// An API client with the administrator's own kubeconfig and a new connection for every request.
+#[derive(Clone)]
+pub struct Api {
+    client: reqwest::Client,
+    base: String,
+    runtime: Arc<tokio::runtime::Runtime>,
+}
+
+impl Api {
+    pub fn new(kubeconfig: &Path, patience: Duration) -> Self {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let text = std::fs::read_to_string(kubeconfig).expect("the kubeconfig exists");
+        let config: Value = serde_saphyr::from_str(&text).expect("a kubeconfig is YAML");
+        let data = |path: &str| {
+            use base64::Engine as _;
+            let text = config.pointer(path).and_then(Value::as_str).expect("the kubeconfig carries it");
+            base64::engine::general_purpose::STANDARD.decode(text).expect("base64")
+        };
+        let mut identity = data("/users/0/user/client-certificate-data");
+        identity.extend(data("/users/0/user/client-key-data"));
+        let ca = data("/clusters/0/cluster/certificate-authority-data");
+        let client = reqwest::Client::builder()
+            .tls_certs_only([reqwest::Certificate::from_pem(&ca).expect("a certificate")])
+            .identity(reqwest::Identity::from_pem(&identity).expect("an identity"))
+            .pool_max_idle_per_host(0)
+            .timeout(patience)
+            .build()
+            .expect("a client");
+        let base = config.pointer("/clusters/0/cluster/server").and_then(Value::as_str).expect("a server").to_owned();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+        Self { client, base, runtime: Arc::new(runtime) }
+    }
+
+    pub fn get(&self, path: &str) -> Result<Value, String> {
+        let request = self.client.get(format!("{}{path}", self.base));
+        self.runtime.block_on(async { send(request).await })
+    }
+
+    pub fn post(&self, path: &str, body: &Value) -> Result<Value, String> {
+        let request = self.client.post(format!("{}{path}", self.base));
+        let request = request.header("content-type", "application/json").body(body.to_string());
+        self.runtime.block_on(async { send(request).await })
+    }
+
+    /// New connections to `/readyz` every `every`, until told to stop: how long each took, or why it failed.
+    pub fn knock(&self, every: Duration) -> Knocking {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (flag, client, url) = (Arc::clone(&stop), self.client.clone(), format!("{}/readyz", self.base));
+        let task = self.runtime.spawn(async move {
+            let begun = Instant::now();
+            let mut tasks = Vec::new();
+            let mut ticks = tokio::time::interval(every);
+            while !flag.load(Ordering::Relaxed) {
+                ticks.tick().await;
+                let request = client.get(&url);
+                let at = begun.elapsed();
+                tasks.push(tokio::spawn(async move {
+                    let start = Instant::now();
+                    let result = send_text(request).await;
+                    (at, start.elapsed(), result.err())
+                }));
+            }
+            let mut knocks = Vec::new();
+            for task in tasks {
+                knocks.push(task.await.expect("a knock ends"));
+            }
+            knocks
+        });
+        Knocking { stop, task, runtime: Arc::clone(&self.runtime) }
+    }
+}
+
+/// Connections being tried in the background.
+pub struct Knocking {
+    stop: Arc<AtomicBool>,
+    task: tokio::task::JoinHandle<Vec<Knock>>,
+    runtime: Arc<tokio::runtime::Runtime>,
+}
+
+/// When it was tried, how long it took, and why it failed if it did.
+pub type Knock = (Duration, Duration, Option<String>);
+
+impl Knocking {
+    pub fn end(self) -> Vec<Knock> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.runtime.block_on(self.task).expect("the knocking ends")
+    }
+}
+
+async fn send_text(request: reqwest::RequestBuilder) -> Result<String, String> {
+    let response = request.send().await.map_err(|e| chain(&e))?;
+    let status = response.status();
+    let text = response.text().await.map_err(|e| chain(&e))?;
+    if status.is_success() { Ok(text) } else { Err(format!("{status}: {}", text.chars().take(200).collect::<String>())) }
+}
+
+async fn send(request: reqwest::RequestBuilder) -> Result<Value, String> {
+    serde_json::from_str(&send_text(request).await?).map_err(|e| e.to_string())
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+/// Writes one ConfigMap after the other and remembers those that were acknowledged.
+pub struct Writer {
+    stop: Arc<AtomicBool>,
+    thread: std::thread::JoinHandle<(Vec<String>, Duration)>,
+    api: Api,
+}
+
+impl Writer {
+    pub fn start(api: &Api, prefix: &str) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (flag, own, prefix) = (Arc::clone(&stop), api.clone(), prefix.to_owned());
+        let thread = std::thread::spawn(move || {
+            let mut acknowledged = Vec::new();
+            let mut longest = Duration::ZERO;
+            let mut last = Instant::now();
+            for number in 0u32.. {
+                if flag.load(Ordering::Relaxed) {
+                    break;
+                }
+                let name = format!("{prefix}-{number}");
+                let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"n": number.to_string()}});
+                if own.post("/api/v1/namespaces/default/configmaps", &body).is_ok() {
+                    acknowledged.push(name);
+                    longest = longest.max(last.elapsed());
+                    last = Instant::now();
+                }
+            }
+            (acknowledged, longest)
+        });
+        Self { stop, thread, api: api.clone() }
+    }
+
+    /// Stops, and checks that every acknowledged write is there. Returns how many, and the longest pause between two.
+    pub fn end(self) -> (usize, Duration) {
+        self.stop.store(true, Ordering::Relaxed);
+        let (acknowledged, longest) = self.thread.join().expect("the writer ends");
+        assert!(!acknowledged.is_empty(), "no write was ever acknowledged");
+        let mut list = Err("not asked".to_owned());
+        wait_for("the list of what was written", Duration::from_secs(60), || {
+            list = self.api.get("/api/v1/namespaces/default/configmaps");
+            list.is_ok()
+        });
+        let list = list.expect("just seen to be fine");
+        let names: std::collections::BTreeSet<&str> = list["items"]
+            .as_array()
+            .expect("a list has items")
+            .iter()
+            .filter_map(|i| i.pointer("/metadata/name").and_then(Value::as_str))
+            .collect();
+        let lost: Vec<&String> = acknowledged.iter().filter(|n| !names.contains(n.as_str())).collect();
+        assert!(lost.is_empty(), "{} acknowledged writes are lost: {lost:?}", lost.len());
+        (acknowledged.len(), longest)
+    }
+}
