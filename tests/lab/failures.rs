@@ -61,7 +61,7 @@ fn wiped(w: &World) {
 }
 
 fn kill_process(w: &World, host: &str, name: &str) {
-    let killed = w.on(host, &format!("sudo pkill -KILL -x {name} && echo killed"));
+    let killed = w.on(host, &format!("sudo sh -c 'kill -KILL $(pgrep -x {name})' && echo killed"));
     assert_eq!(killed.trim(), "killed", "{name} runs on {host}");
 }
 
