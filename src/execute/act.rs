@@ -25,6 +25,9 @@ pub type Blobs = Box<dyn Fn(&Digest) -> Result<PathBuf, String> + Send + Sync>;
 /// Deliveries under way at once to one host: one decompresses while the other arrives.
 const DELIVERIES_PER_HOST: usize = 2;
 
+/// How long a kubelet may take to register its Node.
+const REGISTRATION: Duration = Duration::from_secs(90);
+
 /// Everything the actions need.
 pub struct Hands {
     /// What is wanted.
@@ -170,6 +173,9 @@ impl Hands {
         for object in objects {
             let key = crate::model::target::object_key(object);
             if keys.contains(&key) {
+                if object["kind"] == "Node" {
+                    client.exists(object, REGISTRATION).await.map_err(|e| failed(e.to_string()))?;
+                }
                 client.apply(object).await.map_err(|e| failed(format!("{}: {e}", key.replace('|', " "))))?;
             }
         }

@@ -27,6 +27,9 @@ pub enum Failure {
         /// Why.
         error: Box<HostError>,
     },
+    /// hactl could not read itself.
+    #[error(transparent)]
+    Access(Box<HostError>),
     /// No host could be reached.
     #[error("no host answered")]
     NoHost {

@@ -6,11 +6,12 @@ use crate::host::op::{FilePut, ObserveAsk};
 use crate::model::check::Check;
 use crate::model::desired::{Desired, EndpointKind, Host, Role};
 use crate::model::facts::{Etcd, Facts, Stamp};
-use crate::model::names::{Digest, HostName};
+use crate::model::names::HostName;
 use crate::model::plan::Plan;
 use crate::model::refusal::Refusal;
-use crate::model::target::{FileSet, FileTarget, HostTarget, Part, SetTarget, Target};
+use crate::model::target::{FileSet, HostTarget, Part, Target};
 use crate::observe::{Asks, HashCheck};
+use crate::render::{Input, Keys, Trust};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,7 +43,7 @@ impl Look {
         let desired = &session.desired;
         let bundle = session.bundle()?;
         let stamp = Stamp { cluster: desired.cluster.clone(), ca: state.publics().cluster.fingerprint };
-        let addons = crate::render::addons(desired, &bundle.lock().versions())?;
+        let addons = crate::render::addons(desired, &bundle.parts())?;
         let mut hosts = BTreeMap::new();
         for host in &desired.hosts {
             hosts.insert(host.name.clone(), question(desired, host, state, &bundle, &addons)?);
@@ -66,8 +67,28 @@ impl Look {
             let Some(Ok(facts)) = answers.get(&host.name) else { continue };
             let parts = bundle.parts_for(desired, host, &facts.architecture)?;
             let hactl = session.machines.get(&host.name).map(|m| m.hactl_path()).unwrap_or_default();
-            let rendered =
-                crate::render::host_sets(desired, host, facts, &parts, &state.trust(), &state.keys(), &hactl)?;
+            let (publics, material) = (state.publics(), state.contents().material());
+            let trust = Trust {
+                cluster_ca: &publics.cluster.cert_pem,
+                etcd_ca: &publics.etcd.cert_pem,
+                front_proxy_ca: &publics.front_proxy.cert_pem,
+                signing_cert: &publics.signing.cert_pem,
+                sa_public: &publics.service_account_pem,
+            };
+            let keys = Keys {
+                signing_key: material.signing_key_pem,
+                sa_key: material.service_account_key_pem,
+                encryption_key: material.encryption_key,
+            };
+            let rendered = crate::render::host_sets(&Input {
+                desired,
+                host,
+                facts,
+                parts: &parts,
+                trust: &trust,
+                keys: host.is(Role::ControlPlane).then_some(&keys),
+                hactl_path: &hactl,
+            })?;
             let (host_target, contents) = split(desired, host, state, parts, rendered);
             target.hosts.insert(host.name.clone(), host_target);
             files.insert(host.name.clone(), contents);
@@ -123,10 +144,6 @@ fn question(
 ) -> Result<ObserveAsk, Failure> {
     let preparation = crate::render::preparation(desired, host);
     let directories = preparation.directories.iter().map(|(path, _, _)| path.clone());
-    let mut api = crate::render::api_ask(desired, host);
-    if let Some(api) = &mut api {
-        api.objects = addons.iter().flat_map(|a| &a.objects).map(crate::model::target::object_key).collect();
-    }
     Ok(ObserveAsk {
         files: crate::render::paths(desired, host),
         parts: bundle.parts_of_any(desired, host)?,
@@ -137,7 +154,7 @@ fn question(
         sysctls: preparation.sysctls.keys().cloned().collect(),
         ports: crate::render::ports(desired, host),
         etcd: crate::render::etcd_ask(desired, host),
-        api,
+        api: crate::render::api_ask(desired, host, addons),
     })
 }
 
@@ -160,30 +177,10 @@ fn split(
     };
     let mut contents: BTreeMap<FileSet, Vec<FilePut>> = BTreeMap::new();
     for set in rendered {
-        let mut digests = Vec::new();
-        let mut puts = Vec::new();
-        for file in set.files {
-            let digest = digest_of(file.content.as_bytes());
-            digests.push(FileTarget { path: file.path.clone(), mode: file.mode, owner: file.owner.clone(), digest });
-            puts.push(FilePut {
-                path: file.path,
-                mode: file.mode,
-                owner: file.owner,
-                content: file.content,
-                check: file.check,
-            });
-        }
-        target.sets.insert(set.set, SetTarget { files: digests, unit: set.unit, reload: set.reload });
-        contents.insert(set.set, puts);
+        target.sets.insert(set.set, set.target());
+        contents.insert(set.set, set.files.iter().map(crate::render::RenderedFile::put).collect());
     }
     (target, contents)
-}
-
-fn digest_of(content: &[u8]) -> Digest {
-    let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, content);
-    let mut bytes = [0; 32];
-    bytes.copy_from_slice(hash.as_ref());
-    Digest::new(bytes)
 }
 
 /// What would make the run fail half-way, found before anything is changed.
