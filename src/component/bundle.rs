@@ -1,0 +1,200 @@
+//! A bundle in use: which parts a host gets, and the file that holds each.
+//!
+//! In: a store, a Kubernetes version, the desired state. Out: [`Part`]s in the order of delivery; paths of compressed
+//! files, each checked before it is handed out.
+
+use super::lock::{Component, Lock, name_of};
+use super::memory::{Memory, Print};
+use super::sum::Sum;
+use super::{BundleError, io_error, table};
+use crate::model::desired::{Desired, Host};
+use crate::model::names::Digest;
+use crate::model::target::Part;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+/// Where bundles are kept unless told otherwise: `$XDG_CACHE_HOME/hactl/bundles`, `~/.cache/hactl/bundles`.
+pub fn default_store() -> PathBuf {
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute("XDG_CACHE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
+        .unwrap_or_else(|| PathBuf::from("/var/cache"))
+        .join("hactl/bundles")
+}
+
+pub(super) fn blobs(store: &Path) -> PathBuf {
+    store.join("blobs/sha256")
+}
+
+pub(super) fn locks(store: &Path) -> PathBuf {
+    store.join("bundles")
+}
+
+pub(super) fn blob_path(store: &Path, digest: &Digest) -> PathBuf {
+    blobs(store).join(format!("{}.zst", digest.hex()))
+}
+
+pub(super) fn lock_path(store: &Path, name: &str) -> PathBuf {
+    locks(store).join(format!("{name}.lock.json"))
+}
+
+/// All bundles of a store, by name.
+pub fn list(store: &Path) -> Result<Vec<Lock>, BundleError> {
+    let dir = locks(store);
+    let entries = match std::fs::read_dir(&dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
+        Err(e) => return Err(io_error("list", &dir)(e)),
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(io_error("list", &dir))?.path();
+        if path.to_string_lossy().ends_with(".lock.json") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    paths.iter().map(|path| Lock::read(path)).collect()
+}
+
+/// The bundle of one Kubernetes version.
+pub struct Bundle {
+    store: PathBuf,
+    lock: Lock,
+    memory: Mutex<Memory>,
+}
+
+impl Bundle {
+    /// Finds the bundle of a Kubernetes version.
+    pub fn open(store: &Path, kubernetes: &str) -> Result<Self, BundleError> {
+        let path = lock_path(store, &name_of(kubernetes));
+        if !path.exists() {
+            let there = list(store)?.into_iter().map(|lock| lock.kubernetes).collect();
+            return Err(BundleError::NoSuchVersion { wanted: kubernetes.to_owned(), store: store.to_owned(), there });
+        }
+        let lock = Lock::read(&path)?;
+        if lock.kubernetes != kubernetes {
+            let why = format!("it is the bundle of {}", lock.kubernetes);
+            return Err(BundleError::Malformed { path, why });
+        }
+        Ok(Self { store: store.to_owned(), lock, memory: Mutex::new(Memory::load(store)) })
+    }
+
+    /// What it consists of.
+    pub fn lock(&self) -> &Lock {
+        &self.lock
+    }
+
+    /// Every part, whichever host needs it, in the order of delivery.
+    pub fn parts(&self) -> Vec<Part> {
+        self.lock.components.iter().map(Component::part).collect()
+    }
+
+    /// What a host needs, in the order of delivery. `architecture` is Go's or the kernel's name.
+    pub fn parts_for(&self, desired: &Desired, host: &Host, architecture: &str) -> Result<Vec<Part>, BundleError> {
+        let architecture = go_name(architecture);
+        let needed = self.needed(desired, host)?;
+        let parts = needed.into_iter().map(|row| {
+            let fits = |c: &&Component| c.name == row.name && c.kind == row.kind && c.architecture == architecture;
+            let found = self.lock.components.iter().find(fits);
+            found.map(Component::part).ok_or_else(|| self.lacks(row.name, architecture))
+        });
+        parts.collect()
+    }
+
+    /// What a host may need while its architecture is not known.
+    pub fn parts_of_any(&self, desired: &Desired, host: &Host) -> Result<Vec<Part>, BundleError> {
+        let mut parts = Vec::new();
+        for row in self.needed(desired, host)? {
+            let fits = |c: &&Component| c.name == row.name && c.kind == row.kind;
+            let before = parts.len();
+            parts.extend(self.lock.components.iter().filter(fits).map(Component::part));
+            if parts.len() == before {
+                return Err(self.lacks(row.name, "any architecture"));
+            }
+        }
+        Ok(parts)
+    }
+
+    fn needed(&self, desired: &Desired, host: &Host) -> Result<Vec<&'static table::Row>, BundleError> {
+        self.agrees("etcd", desired.versions.etcd.as_deref())?;
+        self.agrees("containerd", desired.versions.containerd.as_deref())?;
+        Ok(table::TABLE.iter().filter(|row| row.need.includes(desired, host)).collect())
+    }
+
+    /// A version that the inventory names must be the bundle's.
+    fn agrees(&self, component: &str, wanted: Option<&str>) -> Result<(), BundleError> {
+        let Some(wanted) = wanted else { return Ok(()) };
+        let there: BTreeSet<&str> =
+            self.lock.components.iter().filter(|c| c.name == component).map(|c| c.version.as_str()).collect();
+        if there.iter().all(|version| *version == wanted) {
+            return Ok(());
+        }
+        Err(BundleError::OtherVersion {
+            bundle: self.lock.name(),
+            component: component.to_owned(),
+            wanted: wanted.to_owned(),
+            there: there.into_iter().collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    fn lacks(&self, component: &str, architecture: &str) -> BundleError {
+        BundleError::Lacks {
+            bundle: self.lock.name(),
+            component: component.to_owned(),
+            architecture: architecture.to_owned(),
+        }
+    }
+
+    /// The compressed file of a part. It is read and checked, unless it has been since it last changed.
+    pub fn blob(&self, digest: &Digest) -> Result<PathBuf, BundleError> {
+        let component = self
+            .lock
+            .components
+            .iter()
+            .find(|c| &c.digest == digest)
+            .ok_or_else(|| BundleError::Unknown { bundle: self.lock.name(), digest: digest.hex() })?;
+        let path = blob_path(&self.store, digest);
+        let damaged = |why: String| BundleError::Damaged {
+            path: path.clone(),
+            component: format!("{} {}", component.name, component.version),
+            why,
+        };
+        let mut file = match File::open(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(damaged("it is gone".to_owned())),
+            other => other.map_err(io_error("open", &path))?,
+        };
+        let meta = file.metadata().map_err(io_error("read", &path))?;
+        if meta.len() != component.sent_size {
+            return Err(damaged(format!("it has {} bytes instead of {}", meta.len(), component.sent_size)));
+        }
+        let print = Print::of(&meta);
+        let known = self.memory.lock().unwrap_or_else(std::sync::PoisonError::into_inner).blob(digest, print);
+        if known == Some(component.sent_digest) {
+            return Ok(path);
+        }
+        let mut sum = Sum::new(io::sink());
+        io::copy(&mut file, &mut sum).map_err(io_error("read", &path))?;
+        let (_, found, _) = sum.finish();
+        if found != component.sent_digest {
+            return Err(damaged("its digest is not the one it was built with".to_owned()));
+        }
+        let mut memory = self.memory.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        memory.note_blob(*digest, print, found);
+        // A store that cannot be written (on a stick, say) is read again next time, which is all that is lost.
+        drop(memory.save(&self.store));
+        Ok(path)
+    }
+}
+
+/// Go's name of an architecture, which bundles use, for the kernel's, which hosts use.
+fn go_name(architecture: &str) -> &str {
+    match architecture {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}

@@ -1,0 +1,153 @@
+//! The lock file of a bundle: exactly which bytes it consists of.
+//!
+//! In: `bundles/<name>.lock.json` of a store. Out: a checked [`Lock`].
+
+use super::table::{self, Row};
+use super::{BundleError, io_error};
+use crate::model::names::Digest;
+use crate::model::target::{Part, Place};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
+
+const SCHEMA: u32 = 1;
+/// A lock file has a few kilobytes.
+const LARGEST: u64 = 1 << 20;
+
+/// What a bundle consists of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lock {
+    /// Version of this format.
+    pub schema: u32,
+    /// Kubernetes version without the `v`.
+    pub kubernetes: String,
+    /// The components, in the order of delivery.
+    pub components: Vec<Component>,
+}
+
+/// Program or image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// One executable.
+    Program,
+    /// An OCI archive.
+    Image,
+}
+
+/// One component, by its bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Component {
+    /// Its name, such as `kubelet`.
+    pub name: String,
+    /// Its version without the `v`.
+    pub version: String,
+    /// Program or image.
+    pub kind: Kind,
+    /// `amd64`, `arm64`.
+    pub architecture: String,
+    /// An image's full reference.
+    pub reference: Option<String>,
+    /// Where a program is found by others.
+    pub link: Option<String>,
+    /// SHA-256 of the content.
+    pub digest: Digest,
+    /// Size of the content, bytes.
+    pub size: u64,
+    /// SHA-256 of the compressed file.
+    pub sent_digest: Digest,
+    /// Size of the compressed file, bytes.
+    pub sent_size: u64,
+}
+
+impl Component {
+    /// The component as a host gets it.
+    pub fn part(&self) -> Part {
+        Part {
+            name: self.name.clone(),
+            version: self.version.clone(),
+            digest: self.digest,
+            size: self.size,
+            sent_size: self.sent_size,
+            place: match &self.reference {
+                Some(reference) if self.kind == Kind::Image => Place::Image { reference: reference.clone() },
+                _ => Place::Program { link: self.link.clone() },
+            },
+        }
+    }
+    /// Its row in the component table.
+    pub(super) fn row(&self) -> Option<&'static Row> {
+        table::row(&self.name, self.kind)
+    }
+}
+
+impl Lock {
+    /// A lock of this format.
+    pub(super) fn new(kubernetes: String, components: Vec<Component>) -> Self {
+        Self { schema: SCHEMA, kubernetes, components }
+    }
+
+    /// The name of the bundle, such as `k8s-1.36.3`.
+    pub fn name(&self) -> String {
+        name_of(&self.kubernetes)
+    }
+
+    /// Component names with their versions.
+    pub fn versions(&self) -> BTreeMap<String, String> {
+        self.components.iter().map(|c| (c.name.clone(), c.version.clone())).collect()
+    }
+
+    /// Bytes of the content and of the compressed files; what components share counts once.
+    pub fn sizes(&self) -> (u64, u64) {
+        let distinct: BTreeMap<_, _> = self.components.iter().map(|c| (c.digest, (c.size, c.sent_size))).collect();
+        distinct.values().fold((0, 0), |(size, sent), (s, z)| (size + s, sent + z))
+    }
+
+    pub(super) fn read(path: &Path) -> Result<Self, BundleError> {
+        let malformed = |why: String| BundleError::Malformed { path: path.to_owned(), why };
+        let meta = std::fs::metadata(path).map_err(io_error("read", path))?;
+        if meta.len() > LARGEST {
+            return Err(malformed(format!("it has {} bytes", meta.len())));
+        }
+        let text = std::fs::read(path).map_err(io_error("read", path))?;
+        let lock: Self = serde_json::from_slice(&text).map_err(|e| malformed(e.to_string()))?;
+        if lock.schema != SCHEMA {
+            return Err(malformed(format!("schema {} is not schema {SCHEMA}", lock.schema)));
+        }
+        for component in &lock.components {
+            if component.row().is_none() {
+                return Err(malformed(format!("{} is no component that a host has a use for", component.name)));
+            }
+            if component.kind == Kind::Image && component.reference.is_none() {
+                return Err(malformed(format!("image {} has no reference", component.name)));
+            }
+        }
+        Ok(lock)
+    }
+
+    pub(super) fn write(&self, path: &Path) -> Result<(), BundleError> {
+        let mut text = serde_json::to_vec_pretty(self).map_err(|e| io_error("write", path)(e.into()))?;
+        text.push(b'\n');
+        replace(path, &text)
+    }
+}
+
+/// The name of the bundle of a Kubernetes version.
+pub(super) fn name_of(kubernetes: &str) -> String {
+    format!("k8s-{kubernetes}")
+}
+
+/// Writes a file so that it is there whole or not at all.
+pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), BundleError> {
+    let fresh = path.with_extension(format!("{}.tmp", std::process::id()));
+    let write = || {
+        let mut file = std::fs::File::create(&fresh)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        std::fs::rename(&fresh, path)
+    };
+    write().map_err(io_error("write", path))
+}

@@ -1,0 +1,88 @@
+//! What a store remembers of files it has read, so that an unchanged file is not read again.
+//!
+//! In: a file's metadata. Out: what was found when it last had exactly these. The change time is part of it, which no
+//! user can set back: content that changes behind our back is read again even when its size and date are kept.
+//! Losing the memory costs time, never correctness.
+
+use super::lock::replace;
+use super::{BundleError, io_error};
+use crate::model::names::Digest;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// What tells one state of a file from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Print {
+    size: u64,
+    inode: u64,
+    modified_ns: i128,
+    changed_ns: i128,
+}
+
+impl Print {
+    /// Of a file's metadata.
+    pub fn of(meta: &Metadata) -> Self {
+        let ns = |s: i64, ns: i64| i128::from(s) * 1_000_000_000 + i128::from(ns);
+        Self {
+            size: meta.len(),
+            inode: meta.ino(),
+            modified_ns: ns(meta.mtime(), meta.mtime_nsec()),
+            changed_ns: ns(meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+}
+
+/// What was found when a file was last read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Seen {
+    print: Print,
+    digest: Digest,
+}
+
+/// Everything remembered.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Memory {
+    /// Files to build from, by path: the digest of their content.
+    sources: BTreeMap<PathBuf, Seen>,
+    /// Blobs, by the digest of their content: the digest of the compressed file.
+    blobs: BTreeMap<Digest, Seen>,
+}
+
+fn path(store: &Path) -> PathBuf {
+    store.join("seen.json")
+}
+
+impl Memory {
+    /// What the store remembers; nothing when there is nothing that can be understood.
+    pub fn load(store: &Path) -> Self {
+        std::fs::read(path(store)).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+    }
+    /// Writes it down.
+    pub fn save(&self, store: &Path) -> Result<(), BundleError> {
+        let path = path(store);
+        let text = serde_json::to_vec(self).map_err(|e| io_error("write", &path)(e.into()))?;
+        replace(&path, &text)
+    }
+    /// The digest of a source that has not changed since.
+    pub fn source(&self, path: &Path, print: Print) -> Option<Digest> {
+        self.sources.get(path).filter(|seen| seen.print == print).map(|seen| seen.digest)
+    }
+    /// The digest of a blob's compressed file that has not changed since.
+    pub fn blob(&self, content: &Digest, print: Print) -> Option<Digest> {
+        self.blobs.get(content).filter(|seen| seen.print == print).map(|seen| seen.digest)
+    }
+    /// Remembers a source.
+    pub fn note_source(&mut self, path: &Path, print: Print, digest: Digest) {
+        self.sources.insert(path.to_owned(), Seen { print, digest });
+    }
+    /// Remembers a blob.
+    pub fn note_blob(&mut self, content: Digest, print: Print, digest: Digest) {
+        self.blobs.insert(content, Seen { print, digest });
+    }
+}

@@ -1,0 +1,93 @@
+//! The component table: which host gets what, under which name, and in which order it is best sent.
+//!
+//! In: a component's name and kind. Out: its literal row. The order is that of need: etcd first, for nothing starts
+//! without it; then what starts the API server; then what makes Nodes Ready; tools for people last.
+
+use super::lock::Kind;
+use crate::model::desired::{Cni, Desired, Host, KubeProxy, Role};
+
+/// Which hosts need a component.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// Those with an etcd member.
+    Etcd,
+    /// Those with an API server.
+    ControlPlane,
+    /// Those with a kubelet.
+    Node,
+    /// Those with a kubelet, when hactl connects the pods.
+    Flannel,
+    /// Those with a kubelet, when hactl implements Services.
+    KubeProxy,
+}
+
+/// One row.
+#[derive(Debug)]
+pub struct Row {
+    /// The component's name in a bundle.
+    pub name: &'static str,
+    /// Program or image.
+    pub kind: Kind,
+    /// Where a program is found by others.
+    pub link: Option<&'static str>,
+    /// Who needs it.
+    pub need: Need,
+    /// Whether its version is that of Kubernetes.
+    pub kubernetes: bool,
+}
+
+const fn program(name: &'static str, link: &'static str, need: Need) -> Row {
+    Row { name, kind: Kind::Program, link: Some(link), need, kubernetes: false }
+}
+
+const fn image(name: &'static str, need: Need) -> Row {
+    Row { name, kind: Kind::Image, link: None, need, kubernetes: false }
+}
+
+const fn of_kubernetes(row: Row) -> Row {
+    Row { kubernetes: true, ..row }
+}
+
+/// All components, in the order of delivery.
+pub const TABLE: [Row; 22] = [
+    program("etcd", "/usr/local/bin/etcd", Need::Etcd),
+    program("containerd", "/usr/local/bin/containerd", Need::Node),
+    program("containerd-shim-runc-v2", "/usr/local/bin/containerd-shim-runc-v2", Need::Node),
+    program("runc", "/usr/local/bin/runc", Need::Node),
+    program("ctr", "/usr/local/bin/ctr", Need::Node),
+    program("cni-loopback", "/opt/cni/bin/loopback", Need::Node),
+    program("cni-bridge", "/opt/cni/bin/bridge", Need::Node),
+    program("cni-host-local", "/opt/cni/bin/host-local", Need::Node),
+    program("cni-portmap", "/opt/cni/bin/portmap", Need::Node),
+    program("cni-ptp", "/opt/cni/bin/ptp", Need::Node),
+    program("cni-flannel", "/opt/cni/bin/flannel", Need::Flannel),
+    of_kubernetes(program("kubelet", "/usr/local/bin/kubelet", Need::Node)),
+    image("pause", Need::Node),
+    of_kubernetes(image("kube-apiserver", Need::ControlPlane)),
+    of_kubernetes(image("kube-controller-manager", Need::ControlPlane)),
+    of_kubernetes(image("kube-scheduler", Need::ControlPlane)),
+    of_kubernetes(image("kube-proxy", Need::KubeProxy)),
+    image("flannel", Need::Flannel),
+    image("coredns", Need::Node),
+    of_kubernetes(program("kubectl", "/usr/local/bin/kubectl", Need::ControlPlane)),
+    program("etcdctl", "/usr/local/bin/etcdctl", Need::Etcd),
+    program("etcdutl", "/usr/local/bin/etcdutl", Need::Etcd),
+];
+
+/// The row of a component; `None`: no host has a use for it.
+pub fn row(name: &str, kind: Kind) -> Option<&'static Row> {
+    TABLE.iter().find(|row| row.name == name && row.kind == kind)
+}
+
+impl Need {
+    /// Whether this host is one of them.
+    pub fn includes(self, desired: &Desired, host: &Host) -> bool {
+        match self {
+            Self::Etcd => host.is(Role::Etcd),
+            Self::ControlPlane => host.is(Role::ControlPlane),
+            Self::Node => host.is_node(),
+            Self::Flannel => host.is_node() && desired.network.cni == Cni::Flannel,
+            Self::KubeProxy => host.is_node() && desired.network.kube_proxy == KubeProxy::Nftables,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Reads every byte of a bundle.
+//!
+//! In: a store and a lock. Out: each file that is not what it was when the bundle was built, by name. Nothing that was
+//! remembered is believed here.
+
+use super::lock::{Component, Lock};
+use super::sum::Sum;
+use super::{BundleError, bundle};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A file that is not what it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// What it should hold.
+    pub component: String,
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong.
+    pub why: String,
+}
+
+/// What was read.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Verified {
+    /// How many files.
+    pub files: usize,
+    /// Bytes of their content.
+    pub bytes: u64,
+    /// Those that are damaged.
+    pub problems: Vec<Problem>,
+}
+
+/// Reads and decompresses every blob of some bundles, on all cores.
+pub fn verify(store: &Path, locks: &[Lock]) -> Result<Verified, BundleError> {
+    let mut blobs: Vec<&Component> = locks
+        .iter()
+        .flat_map(|l| &l.components)
+        .map(|c| (c.digest, c))
+        .collect::<BTreeMap<_, _>>()
+        .into_values()
+        .collect();
+    blobs.sort_by_key(|c| std::cmp::Reverse(c.size));
+    let next = AtomicUsize::new(0);
+    let problems = Mutex::new(Vec::new());
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(blobs.len());
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some(component) = blobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let path = bundle::blob_path(store, &component.digest);
+                    if let Err(why) = whole(component, &path) {
+                        let component = format!("{} {}", component.name, component.version);
+                        let mut problems = problems.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                        problems.push(Problem { component, path, why });
+                    }
+                }
+            });
+        }
+    });
+    let mut problems = problems.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    problems.sort_by(|a, b| a.component.cmp(&b.component));
+    Ok(Verified { files: blobs.len(), bytes: blobs.iter().map(|c| c.size).sum(), problems })
+}
+
+fn whole(component: &Component, path: &Path) -> Result<(), String> {
+    let file = File::open(path).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => "it is gone".to_owned(),
+        _ => e.to_string(),
+    })?;
+    let length = file.metadata().map_err(|e| e.to_string())?.len();
+    if length != component.sent_size {
+        return Err(format!("it has {length} bytes instead of {}", component.sent_size));
+    }
+    let mut compressed = io::BufReader::with_capacity(1 << 17, Sum::new(file));
+    let mut content = Sum::new(io::sink());
+    let unpacked = zstd::Decoder::with_buffer(&mut compressed).and_then(|decoder| {
+        // A frame that was tampered with may unpack to anything: stop soon after its size is wrong.
+        io::copy(&mut decoder.take(component.size + 1), &mut content)
+    });
+    unpacked.map_err(|e| format!("it cannot be unpacked: {e}"))?;
+    io::copy(&mut compressed, &mut io::sink()).map_err(|e| e.to_string())?;
+    let (_, sent_digest, _) = compressed.into_inner().finish();
+    if content.bytes() != component.size || content.finish().1 != component.digest {
+        return Err("its content is not what the bundle was built from".to_owned());
+    }
+    if sent_digest != component.sent_digest {
+        return Err("its digest is not the one it was built with".to_owned());
+    }
+    Ok(())
+}
