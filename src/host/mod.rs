@@ -1,2 +1,3 @@
 //! The vocabulary and its carriers.
+pub mod frame;
 pub mod op;
