@@ -1,2 +1,23 @@
-//! The vocabulary and its carriers.
+//! Hosts: the vocabulary, its carriers (SSH, a child process), and the host's own side.
+//!
+//! In: operations ([`op::Op`]). Out: replies ([`op::Reply`]) or a [`HostError`]. A [`Machine`] is one host, entered; [`serve`](op) is what it
+//! talks to at the other end.
+
+pub mod frame;
 pub mod op;
+
+mod access;
+mod counters;
+mod error;
+mod line;
+mod local;
+mod machine;
+mod ssh;
+mod wire;
+
+pub use access::{Access, Binary};
+pub use counters::Traffic;
+pub use error::{Barrier, HostError};
+pub use line::{Feed, Progress, Watch};
+pub use machine::Machine;
+pub use ssh::Forward;

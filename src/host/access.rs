@@ -1,0 +1,98 @@
+//! What it takes to enter hosts: patience, trust, and a hactl binary for each kind of processor.
+//!
+//! In: the command line. Out: an [`Access`] shared by every [`super::Machine`] of a run; it also keeps the connections to jump hosts,
+//! so that a hundred hosts behind one bastion cost it one connection.
+
+use super::error::HostError;
+use super::ssh::Session;
+use crate::model::names::Digest;
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A hactl binary for one kind of processor.
+#[derive(Debug, Clone)]
+pub struct Binary {
+    /// As `uname -m` says it.
+    pub architecture: String,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Digest of its content: what it is called on a host.
+    pub digest: Digest,
+    /// Its size, bytes.
+    pub size: u64,
+}
+
+/// What it takes to enter hosts.
+#[derive(Clone)]
+pub struct Access {
+    /// Whether a host key that nobody vouched for is accepted and recorded. A changed key never is.
+    pub trust_first_use: bool,
+    /// For each phase of getting in: TCP, key exchange, login, start of the host's side.
+    pub connect_timeout: Duration,
+    /// The binaries at hand, the likeliest first.
+    pub binaries: Vec<Binary>,
+    /// Where identities and known_hosts are when the inventory names none; `None`: `~/.ssh`.
+    pub ssh_dir: Option<PathBuf>,
+    /// The agent's socket; `None`: no agent.
+    pub agent: Option<PathBuf>,
+    pub(super) jumps: Arc<tokio::sync::Mutex<HashMap<String, Arc<Session>>>>,
+}
+
+impl std::fmt::Debug for Access {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Access")
+            .field("trust_first_use", &self.trust_first_use)
+            .field("binaries", &self.binaries)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Access {
+    /// Access with the given binaries, each with what `uname -m` says where it runs. Reads and digests them.
+    pub fn with(binaries: &[(String, PathBuf)]) -> Result<Self, HostError> {
+        let binaries =
+            binaries.iter().map(|(architecture, path)| digest(architecture, path)).collect::<Result<_, _>>()?;
+        let home = std::env::home_dir();
+        Ok(Self {
+            trust_first_use: false,
+            connect_timeout: Duration::from_secs(10),
+            binaries,
+            ssh_dir: home.map(|home| home.join(".ssh")),
+            agent: std::env::var_os("SSH_AUTH_SOCK").filter(|socket| !socket.is_empty()).map(PathBuf::from),
+            jumps: Arc::default(),
+        })
+    }
+
+    /// Access with this very binary, for hosts of this machine's architecture.
+    pub fn this_binary() -> Result<Self, HostError> {
+        // The running binary, even when the file it was started from has been replaced meanwhile.
+        let running = Path::new("/proc/self/exe");
+        let path = if running.exists() {
+            running.to_owned()
+        } else {
+            std::env::current_exe().map_err(|source| HostError::BinaryUnreadable { path: "hactl".into(), source })?
+        };
+        Self::with(&[(std::env::consts::ARCH.to_owned(), path)])
+    }
+}
+
+fn digest(architecture: &str, path: &Path) -> Result<Binary, HostError> {
+    let unreadable = |source| HostError::BinaryUnreadable { path: path.to_owned(), source };
+    let mut file = std::fs::File::open(path).map_err(unreadable)?;
+    let mut sum = aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA256);
+    let mut piece = vec![0; 256 << 10];
+    let mut size = 0;
+    loop {
+        let read = file.read(&mut piece).map_err(unreadable)?;
+        if read == 0 {
+            break;
+        }
+        sum.update(&piece[..read]);
+        size += read as u64;
+    }
+    let sum: [u8; 32] = sum.finish().as_ref().try_into().expect("SHA-256 has 32 bytes");
+    Ok(Binary { architecture: architecture.to_owned(), path: path.to_owned(), digest: Digest::new(sum), size })
+}

@@ -1,0 +1,313 @@
+//! Why a host could not be reached, entered, understood or obeyed.
+//!
+//! In: what the carriers ran into. Out: one variant per thing that failed, with its numbers, and [`HostError::hint`] with the next
+//! thing to do. The host's name is not repeated here: whoever asked knows whom.
+
+use super::op::Fault;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What stood between us and an open TCP connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Barrier {
+    /// Something answered and refused: nothing listens on the port.
+    Refused,
+    /// The network knows no way there.
+    NoRoute,
+    /// Nothing answered in time.
+    TimedOut,
+    /// The name has no address.
+    NoAddress,
+    /// The connection was closed before SSH began, as an overloaded or filtering sshd does.
+    HungUp,
+    /// Anything else; the message says what.
+    Other,
+}
+
+impl fmt::Display for Barrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Refused => "the connection was refused",
+            Self::NoRoute => "there is no route to it",
+            Self::TimedOut => "nothing answered in time",
+            Self::NoAddress => "the name has no address",
+            Self::HungUp => "it hung up before SSH began",
+            Self::Other => "the connection failed",
+        })
+    }
+}
+
+/// What went wrong with a host.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// No TCP connection.
+    #[error("{address} cannot be reached: {barrier}{}", detail(said))]
+    Unreachable {
+        /// Host and port.
+        address: String,
+        /// What stood in the way.
+        barrier: Barrier,
+        /// The system's words, when they add something.
+        said: String,
+    },
+    /// A TCP connection, but no SSH on it.
+    #[error("no SSH session with {address}: {why}")]
+    Handshake {
+        /// Host and port.
+        address: String,
+        /// The reason.
+        why: String,
+    },
+    /// The host presents a key that nobody vouched for.
+    #[error("the host key of {address} is not known: {key}{}", notes.iter().map(|n| format!("; {n}")).collect::<String>())]
+    UnknownKey {
+        /// Host and port.
+        address: String,
+        /// Type and SHA-256 fingerprint of the key presented.
+        key: String,
+        /// Records for this host that could not be used, and why.
+        notes: Vec<String>,
+        /// Where a record would be kept.
+        file: PathBuf,
+    },
+    /// The host presents another key than the one on record.
+    #[error("THE HOST KEY OF {address} HAS CHANGED: it presents {key}, but {on_record} says {expected}")]
+    KeyChanged {
+        /// Host and port.
+        address: String,
+        /// Type and SHA-256 fingerprint of the key presented.
+        key: String,
+        /// Type and fingerprint on record.
+        expected: String,
+        /// `file:line` of the record, or that it is the inventory.
+        on_record: String,
+    },
+    /// The host presents a key that was revoked.
+    #[error("the host key of {address}, {key}, is marked @revoked in {on_record}")]
+    KeyRevoked {
+        /// Host and port.
+        address: String,
+        /// Type and SHA-256 fingerprint of the key presented.
+        key: String,
+        /// `file:line` of the mark.
+        on_record: String,
+    },
+    /// The record of host keys cannot be read or written.
+    #[error("the known hosts file {} cannot be used", path.display())]
+    KnownHosts {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Nothing we have opens the door.
+    #[error(
+        "{address} did not let {user} in; tried: {}{}",
+        if tried.is_empty() { "nothing, for there is no key to try".to_owned() } else { tried.join(", ") },
+        if accepted.is_empty() { String::new() } else { format!("; it accepts: {}", accepted.join(", ")) }
+    )]
+    AuthFailed {
+        /// Host and port.
+        address: String,
+        /// The user.
+        user: String,
+        /// Keys tried or passed over, with the reason.
+        tried: Vec<String>,
+        /// Methods the host would accept.
+        accepted: Vec<String>,
+    },
+    /// The identity file named in the inventory cannot be used.
+    #[error("the identity {} cannot be used: {why}", path.display())]
+    IdentityUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// The reason, with what to do.
+        why: String,
+    },
+    /// The SSH agent was needed and does not answer.
+    #[error("the SSH agent at {} does not answer: {why}", socket.display())]
+    AgentUnavailable {
+        /// Its socket.
+        socket: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// The jump host is written in a way that is not understood.
+    #[error("the jump host {text:?} cannot be used: {why}")]
+    BadJump {
+        /// As written.
+        text: String,
+        /// The reason.
+        why: &'static str,
+    },
+    /// `sudo` does not let the user become root without a question.
+    #[error("{user} cannot become root without a password: {said}")]
+    NoSudo {
+        /// The user.
+        user: String,
+        /// What sudo said.
+        said: String,
+    },
+    /// Programs cannot be run from where the host's side would live.
+    #[error("{path} is on a file system that does not run programs (noexec), or is otherwise barred from it")]
+    NoExec {
+        /// The directory on the host.
+        path: String,
+    },
+    /// No room for the host's side.
+    #[error("{path} has {available} KiB free, the host's side of hactl needs {needed} KiB")]
+    NoSpace {
+        /// The directory on the host.
+        path: String,
+        /// Free, KiB.
+        available: u64,
+        /// Needed, KiB.
+        needed: u64,
+    },
+    /// There is no hactl for the host's processor.
+    #[error("the host is {host}, and hactl is at hand for {} only", have.join(", "))]
+    WrongArchitecture {
+        /// `uname -m` of the host.
+        host: String,
+        /// What there is.
+        have: Vec<String>,
+    },
+    /// Our own binary cannot be read.
+    #[error("the hactl binary {} cannot be read", path.display())]
+    BinaryUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The host's side could not be put in place or started.
+    #[error("hactl could not be started on the host: {output}")]
+    BootstrapFailed {
+        /// What the host said.
+        output: String,
+    },
+    /// The other side talks, but not in our words.
+    #[error("the host does not speak hactl's protocol; it said: {first:?}")]
+    Garbage {
+        /// The first 200 printable bytes.
+        first: String,
+    },
+    /// An answer that does not fit the question.
+    #[error("the host gave an answer that does not fit the question: {what}")]
+    Misanswered {
+        /// What came.
+        what: String,
+    },
+    /// Nothing was heard, not even a heartbeat.
+    #[error("nothing was heard from the host for {seconds} s")]
+    Silent {
+        /// How long.
+        seconds: u64,
+    },
+    /// A message larger than either side accepts.
+    #[error("a message of {length} bytes is larger than the protocol allows")]
+    TooLarge {
+        /// Its length.
+        length: usize,
+    },
+    /// The patience of the caller ended.
+    #[error("{doing} took longer than {after:?}{}", detail(waiting_on))]
+    TimedOut {
+        /// What was being done.
+        doing: &'static str,
+        /// The deadline.
+        after: Duration,
+        /// What the host last said it was waiting for.
+        waiting_on: String,
+    },
+    /// The connection, or the process at its other end, ended in the middle of things.
+    #[error("the connection to the host was lost: {why}")]
+    Lost {
+        /// What is known about it.
+        why: String,
+    },
+    /// A file that should be sent cannot be read.
+    #[error("{} cannot be read", path.display())]
+    BlobUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The sshd forbids tunnels.
+    #[error("the host's sshd does not let connections be forwarded")]
+    ForwardingForbidden,
+    /// The near end of a tunnel could not be opened.
+    #[error("no local port could be opened for a tunnel")]
+    NoLocalPort(#[source] std::io::Error),
+    /// The host did not start at all; only for this machine's own process.
+    #[error("{} could not be started", program.display())]
+    NotStarted {
+        /// The program.
+        program: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The host understood and failed.
+    #[error("{}", .0.what)]
+    Fault(Fault),
+}
+
+fn detail(said: &str) -> String {
+    if said.is_empty() { String::new() } else { format!(" ({said})") }
+}
+
+impl HostError {
+    /// The next thing to do about it, when there is one.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Unreachable { barrier: Barrier::Refused, .. } => "is sshd running there, on this port? (ssh.port)".to_owned(),
+            Self::Unreachable { barrier: Barrier::NoRoute | Barrier::TimedOut, .. } => {
+                "is the host powered on, and its address right? (hosts[].address, ssh.host)".to_owned()
+            }
+            Self::Unreachable { barrier: Barrier::NoAddress, .. } => "check the name (ssh.host)".to_owned(),
+            Self::Unreachable { barrier: Barrier::HungUp, .. } => {
+                "its sshd may be starting, overloaded (MaxStartups) or filtering; run the same command again".to_owned()
+            }
+            Self::UnknownKey { key, file, .. } => format!(
+                "compare with `ssh-keygen -lf` on the host's console, then add the key to {}, or pin it in the inventory \
+                 (ssh.fingerprint: {}), or accept what is seen now with --trust-first-use",
+                file.display(),
+                key.rsplit(' ').next().unwrap_or(key)
+            ),
+            Self::KeyChanged { on_record, .. } => format!(
+                "either the host was reinstalled or somebody is between you and it; only when you are certain of the first, \
+                 remove the old key ({on_record}) and run again"
+            ),
+            Self::AuthFailed { tried, .. } if tried.is_empty() => {
+                "name a key in the inventory (ssh.identity) or add one to the agent (ssh-add)".to_owned()
+            }
+            Self::AuthFailed { user, .. } => format!("is one of these keys in ~{user}/.ssh/authorized_keys on the host?"),
+            Self::AgentUnavailable { .. } => "start an agent, or name a key file in the inventory (ssh.identity)".to_owned(),
+            Self::NoSudo { user, said } => {
+                let mut hint = format!(
+                    "log in as root, or put this line into /etc/sudoers.d/hactl on the host: {user} ALL=(root) NOPASSWD: ALL"
+                );
+                if said.contains("tty") {
+                    hint.push_str(&format!(" and this one: Defaults:{user} !requiretty"));
+                }
+                hint
+            }
+            Self::NoExec { path } => format!("remount the file system of {path} without noexec, or mount another one there"),
+            Self::NoSpace { path, .. } => format!("free some space on the file system of {path}"),
+            Self::WrongArchitecture { host, .. } => format!("hand over a hactl built for {host} as well"),
+            Self::Garbage { .. } => {
+                "a shell start-up file on the host prints something (keep ~/.bashrc silent without a terminal), or the account has \
+                 no usable shell"
+                    .to_owned()
+            }
+            Self::ForwardingForbidden => "allow it in the host's sshd_config: AllowTcpForwarding local".to_owned(),
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,264 @@
+//! A machine: one host as the rest of hactl sees it, whatever carries the words.
+//!
+//! In: typed operations with a patience. Out: typed replies. One SSH connection per host; each call runs on a line of its own
+//! (a `hactl host` process), taken from a pool and given back only when the call ended in good order: after a timeout or
+//! a cancelled future the line is closed, which ends the operation on the host as well.
+
+use super::access::Access;
+use super::counters::{Counters, Traffic};
+use super::error::HostError;
+use super::line::{Feed, Greeting, Line, Progress, Watch};
+use super::local;
+use super::op::{Op, Reply};
+use super::ssh::{Forward, Session, bootstrap};
+use crate::model::desired::SshTarget;
+use crate::model::names::HostName;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// Lines at once: well below sshd's MaxSessions of 10, which is shared with the administrator's own shells through the same connection.
+const LINES: usize = 6;
+/// How long a process of our own machine may take to say hello.
+const LOCAL_START: Duration = Duration::from_secs(10);
+
+/// One host, entered.
+pub struct Machine {
+    name: HostName,
+    carrier: Carrier,
+    gate: Semaphore,
+    pool: Mutex<Pool>,
+    epoch: AtomicU64,
+    counters: Arc<Counters>,
+    patience: Duration,
+}
+
+enum Carrier {
+    Ssh { session: Arc<Session>, command: String },
+    Local { program: PathBuf, args: Vec<String> },
+}
+
+#[derive(Default)]
+struct Pool {
+    idle: Vec<Line>,
+    lock: Lock,
+    closed: bool,
+}
+
+/// The process that holds the run's lock. It only serves requests that change nothing and wait for nothing, so that giving up
+/// on an operation that hangs never gives up the lock.
+#[derive(Default)]
+enum Lock {
+    #[default]
+    None,
+    Here(Line),
+    Busy,
+}
+
+impl Pool {
+    fn take_locked(&mut self) -> Option<(Line, bool)> {
+        match std::mem::take(&mut self.lock) {
+            Lock::Here(line) if line.usable() => {
+                self.lock = Lock::Busy;
+                Some((line, true))
+            }
+            // A lock whose process has ended is nobody's.
+            Lock::Here(_) | Lock::None => None,
+            Lock::Busy => {
+                self.lock = Lock::Busy;
+                None
+            }
+        }
+    }
+}
+
+/// A line lent for one call: it goes back when it can be used again, whichever way the call ends.
+struct Lease<'a> {
+    machine: &'a Machine,
+    line: Option<Line>,
+    holds_lock: bool,
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        let line = self.line.take().filter(Line::usable);
+        let mut pool = self.machine.pool();
+        if self.holds_lock {
+            pool.lock = Lock::None;
+        }
+        match line {
+            Some(line) if !pool.closed && self.holds_lock => pool.lock = Lock::Here(line),
+            Some(line) if !pool.closed => pool.idle.push(line),
+            _ => {}
+        }
+    }
+}
+
+impl std::fmt::Debug for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Machine").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Machine {
+    /// Connects by SSH, puts hactl there if it is not, and starts its host's side. A host that is prepared costs one exec.
+    pub async fn connect(name: &HostName, target: &SshTarget, access: &Access) -> Result<Self, HostError> {
+        let counters = Arc::new(Counters::default());
+        let session = Arc::new(Session::open(target, access, counters.clone()).await?);
+        let (line, command) = bootstrap::start(&session, target, access).await?;
+        Ok(Self::with(name, Carrier::Ssh { session, command }, line, counters, access.connect_timeout))
+    }
+
+    /// Starts `program host ARGS...` on this machine.
+    pub async fn local(name: &HostName, program: &Path, args: &[String]) -> Result<Self, HostError> {
+        let counters = Arc::new(Counters::default());
+        let args: Vec<String> = std::iter::once("host".to_owned()).chain(args.iter().cloned()).collect();
+        let carrier = Carrier::Local { program: program.to_owned(), args };
+        let line = carrier.line(&counters, LOCAL_START).await?;
+        Ok(Self::with(name, carrier, line, counters, LOCAL_START))
+    }
+
+    fn with(name: &HostName, carrier: Carrier, line: Line, counters: Arc<Counters>, patience: Duration) -> Self {
+        let pool = Mutex::new(Pool { idle: vec![line], ..Pool::default() });
+        Self {
+            name: name.clone(),
+            carrier,
+            gate: Semaphore::new(LINES),
+            pool,
+            epoch: AtomicU64::new(0),
+            counters,
+            patience,
+        }
+    }
+
+    /// The host's name.
+    pub fn name(&self) -> &HostName {
+        &self.name
+    }
+
+    /// Asks for one operation and waits for its reply, at most for `patience`. Dropping the future ends the operation.
+    pub async fn call(&self, op: Op, feed: Feed, patience: Duration, watch: Watch<'_>) -> Result<Reply, HostError> {
+        let waiting_on = Mutex::new(String::new());
+        let note = |progress: Progress| {
+            if let Progress::Waiting(on) = &progress {
+                on.clone_into(&mut waiting_on.lock().unwrap_or_else(PoisonError::into_inner));
+            }
+            watch(progress);
+        };
+        let outcome = timeout(patience, self.ask(op, &feed, &note)).await;
+        outcome.unwrap_or_else(|_| {
+            let waiting_on = std::mem::take(&mut *waiting_on.lock().unwrap_or_else(PoisonError::into_inner));
+            Err(HostError::TimedOut { doing: "the operation", after: patience, waiting_on })
+        })
+    }
+
+    async fn ask(&self, op: Op, feed: &Feed, watch: Watch<'_>) -> Result<Reply, HostError> {
+        let quick = matches!(op, Op::Lock { .. } | Op::Observe(_) | Op::EtcdHash { .. } | Op::Journal { .. });
+        let locking = matches!(op, Op::Lock { .. });
+        let _turn = self.gate.acquire().await.map_err(|_| closed())?;
+        let mut lease = self.lease(quick, locking).await?;
+        let line = lease.line.as_mut().expect("taken only when dropped");
+        let outcome = line.call(self.epoch.load(SeqCst), op, feed, watch).await;
+        if let Ok(Reply::Locked { epoch }) = outcome {
+            self.epoch.store(epoch, SeqCst);
+            lease.holds_lock = true;
+        }
+        outcome.map_err(|error| self.explain(error))
+    }
+
+    /// A line for one call.
+    async fn lease(&self, quick: bool, locking: bool) -> Result<Lease<'_>, HostError> {
+        {
+            let mut pool = self.pool();
+            if pool.closed {
+                return Err(closed());
+            }
+            pool.idle.retain(Line::usable);
+            // To lock again is to ask the one who holds the lock.
+            let line = if locking { pool.take_locked() } else { None };
+            if let Some(line) = line.or_else(|| pool.idle.pop().map(|line| (line, false))) {
+                return Ok(Lease { machine: self, line: Some(line.0), holds_lock: line.1 });
+            }
+            if let Some(line) = if quick { pool.take_locked() } else { None } {
+                return Ok(Lease { machine: self, line: Some(line.0), holds_lock: line.1 });
+            }
+        }
+        let line = self.carrier.line(&self.counters, self.patience).await?;
+        Ok(Lease { machine: self, line: Some(line), holds_lock: false })
+    }
+
+    /// Whether the process that took the lock still lives, as far as is known here.
+    pub fn holds_lock(&self) -> bool {
+        match &self.pool().lock {
+            Lock::None => false,
+            Lock::Here(line) => line.usable(),
+            Lock::Busy => true,
+        }
+    }
+
+    /// A local port whose connections are made by the host to `to_host` at `to_port`.
+    pub async fn forward(&self, to_host: &str, to_port: u16) -> Result<Forward, HostError> {
+        match &self.carrier {
+            Carrier::Ssh { session, .. } => Forward::through(session.clone(), to_host, to_port).await,
+            Carrier::Local { .. } => Forward::direct(to_host, to_port).await,
+        }
+    }
+
+    /// What talking to the host has cost so far.
+    pub fn counters(&self) -> Traffic {
+        self.counters.traffic()
+    }
+
+    /// Ends every line and the connection, in order. Calls still under way end as lost.
+    pub async fn close(&self) {
+        self.gate.close();
+        let open = {
+            let mut pool = self.pool();
+            pool.closed = true;
+            (std::mem::take(&mut pool.idle), std::mem::take(&mut pool.lock))
+        };
+        drop(open);
+        if let Carrier::Ssh { session, .. } = &self.carrier {
+            session.close().await;
+        }
+    }
+
+    fn explain(&self, error: HostError) -> HostError {
+        match &self.carrier {
+            Carrier::Ssh { session, .. } => session.explain(error),
+            Carrier::Local { .. } => error,
+        }
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Carrier {
+    async fn line(&self, counters: &Arc<Counters>, patience: Duration) -> Result<Line, HostError> {
+        let mut line = Line::over(match self {
+            Self::Ssh { session, command } => session.exec(command).await?,
+            Self::Local { program, args } => local::start(program, args, counters)?,
+        });
+        match timeout(patience, line.greeting()).await {
+            Ok(Ok(Greeting::Hello)) => Ok(line),
+            Ok(Ok(Greeting::Ended { exit, said })) => {
+                Err(HostError::BootstrapFailed { output: format!("{said} ({exit:?})").trim().to_owned() })
+            }
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(HostError::TimedOut {
+                doing: "starting hactl on the host",
+                after: patience,
+                waiting_on: String::new(),
+            }),
+        }
+    }
+}
+
+fn closed() -> HostError {
+    HostError::Lost { why: "hactl has closed the connection itself".to_owned() }
+}

@@ -1,0 +1,321 @@
+//! Logging in: an identity file, else the agent, else the usual files.
+//!
+//! In: an SSH session past its key exchange. Out: a session past its login, or which keys were tried and what the host would accept.
+//! RSA keys sign through the agent only (never with SHA-1): the crate that would do it here is known to leak through timing.
+
+use super::doorman::Doorman;
+use crate::host::access::Access;
+use crate::host::error::HostError;
+use crate::model::desired::SshTarget;
+use russh::MethodKind;
+use russh::client::{AuthResult, Handle};
+use russh::keys::agent::AgentIdentity;
+use russh::keys::agent::client::AgentClient;
+use russh::keys::{Algorithm, Certificate, HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicKey};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+/// A signature may wait for a finger on a hardware key.
+const SIGNING: Duration = Duration::from_secs(60);
+/// The files tried when nothing is named.
+const USUAL: [&str; 3] = ["id_ed25519", "id_ecdsa", "id_rsa"];
+
+/// What an identity file holds.
+enum Identity {
+    /// A key that signs.
+    Key(Box<PrivateKey>),
+    /// A key that only the agent can use, and why the file cannot.
+    AgentOnly(Box<PublicKey>, &'static str),
+}
+
+struct Login<'a> {
+    handle: &'a mut Handle<Doorman>,
+    target: &'a SshTarget,
+    patience: Duration,
+    tried: Vec<String>,
+    accepted: Vec<String>,
+}
+
+/// What an attempt came to.
+enum Door {
+    Open,
+    Shut,
+    /// No further attempt can succeed.
+    Bolted,
+}
+
+/// Logs in.
+pub(super) async fn log_in(handle: &mut Handle<Doorman>, target: &SshTarget, access: &Access) -> Result<(), HostError> {
+    let mut login = Login { handle, target, patience: access.connect_timeout, tried: Vec::new(), accepted: Vec::new() };
+    let agent = access.agent.as_deref();
+    let door = match &target.identity {
+        Some(path) => login.named(path, agent).await?,
+        None => login.whatever_there_is(access.ssh_dir.as_deref(), agent).await?,
+    };
+    match door {
+        Door::Open => Ok(()),
+        Door::Shut | Door::Bolted => Err(HostError::AuthFailed {
+            address: format!("{}:{}", target.host, target.port),
+            user: target.user.clone(),
+            tried: login.tried,
+            accepted: login.accepted,
+        }),
+    }
+}
+
+impl Login<'_> {
+    async fn named(&mut self, path: &Path, agent: Option<&Path>) -> Result<Door, HostError> {
+        let unusable = |why: String| HostError::IdentityUnreadable { path: path.to_owned(), why };
+        match read(path).map_err(unusable)? {
+            Identity::Key(key) => self.with_key(path, *key).await,
+            Identity::AgentOnly(key, why) => {
+                let advice =
+                    format!("{why}: add it to the agent (ssh-add {}), and hactl uses it from there", path.display());
+                let Some(socket) = agent else { return Err(unusable(advice)) };
+                let mut agent = self.agent(socket).await?;
+                let held = identities(&mut agent)
+                    .await
+                    .map_err(|why| HostError::AgentUnavailable { socket: socket.into(), why })?;
+                match held.into_iter().find(|held| held.public_key().key_data() == key.key_data()) {
+                    Some(held) => self.with_agent(&mut agent, held).await,
+                    None => Err(unusable(advice)),
+                }
+            }
+        }
+    }
+
+    async fn whatever_there_is(&mut self, folder: Option<&Path>, socket: Option<&Path>) -> Result<Door, HostError> {
+        let mut silent_agent = None;
+        let mut offered = Vec::new();
+        if let Some(socket) = socket {
+            let held = match self.agent(socket).await {
+                Ok(mut agent) => match identities(&mut agent).await {
+                    Ok(held) => Ok((agent, held)),
+                    Err(why) => Err(HostError::AgentUnavailable { socket: socket.into(), why }),
+                },
+                Err(error) => Err(error),
+            };
+            match held {
+                Ok((mut agent, held)) => {
+                    for identity in held {
+                        offered.push(identity.public_key().key_data().clone());
+                        match self.with_agent(&mut agent, identity).await? {
+                            Door::Shut => {}
+                            door => return Ok(door),
+                        }
+                    }
+                }
+                Err(error) => {
+                    self.tried.push(format!("{error}"));
+                    silent_agent = Some(error);
+                }
+            }
+        }
+        let mut files = 0;
+        for path in folder.into_iter().flat_map(|folder| USUAL.map(|name| folder.join(name))) {
+            if !path.exists() {
+                continue;
+            }
+            match read(&path) {
+                Ok(Identity::Key(key)) if offered.contains(key.public_key().key_data()) => {}
+                Ok(Identity::Key(key)) => {
+                    files += 1;
+                    match self.with_key(&path, *key).await? {
+                        Door::Shut => {}
+                        door => return Ok(door),
+                    }
+                }
+                Ok(Identity::AgentOnly(key, _)) if offered.contains(key.key_data()) => {}
+                Ok(Identity::AgentOnly(_, why)) => {
+                    self.tried.push(format!("not {}, for {why}: add it to the agent (ssh-add)", path.display()));
+                }
+                Err(why) => self.tried.push(format!("not {}: {why}", path.display())),
+            }
+        }
+        match silent_agent {
+            Some(error) if files == 0 => Err(error),
+            _ => Ok(Door::Shut),
+        }
+    }
+
+    /// A key from a file, with the certificate beside it when there is one.
+    async fn with_key(&mut self, path: &Path, key: PrivateKey) -> Result<Door, HostError> {
+        let key = Arc::new(key);
+        let user = self.target.user.clone();
+        let mut beside = path.as_os_str().to_owned();
+        beside.push("-cert.pub");
+        if let Some(certificate) =
+            std::fs::read_to_string(beside).ok().and_then(|text| Certificate::from_openssh(&text).ok())
+        {
+            self.tried.push(format!("{} with its certificate", path.display()));
+            let attempt = self.handle.authenticate_openssh_cert(user.clone(), key.clone(), certificate);
+            let outcome = timeout(self.patience, attempt).await;
+            match self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))? {
+                Door::Shut => {}
+                door => return Ok(door),
+            }
+        }
+        self.tried.push(format!("{} ({})", path.display(), super::known_hosts::describe(key.public_key())));
+        let key = PrivateKeyWithHashAlg::new(key, None);
+        let outcome = timeout(self.patience, self.handle.authenticate_publickey(user, key)).await;
+        self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))
+    }
+
+    async fn with_agent(
+        &mut self,
+        agent: &mut AgentClient<UnixStream>,
+        identity: AgentIdentity,
+    ) -> Result<Door, HostError> {
+        let key = identity.public_key().into_owned();
+        let mut hash = None;
+        if matches!(key.algorithm(), Algorithm::Rsa { .. }) {
+            hash = match timeout(self.patience, self.handle.best_supported_rsa_hash()).await {
+                Ok(Ok(Some(Some(best)))) => Some(best),
+                // It does not say: every sshd since 2016 knows this one.
+                Ok(Ok(None)) => Some(HashAlg::Sha512),
+                _ => {
+                    self.tried
+                        .push(format!("not {} of the agent: the host knows RSA with SHA-1 only", identity.comment()));
+                    return Ok(Door::Shut);
+                }
+            };
+        }
+        self.tried.push(format!("{} of the agent ({})", identity.comment(), super::known_hosts::describe(&key)));
+        let user = self.target.user.clone();
+        let outcome = match identity {
+            AgentIdentity::PublicKey { key, .. } => {
+                timeout(SIGNING, self.handle.authenticate_publickey_with(user, key, hash, agent)).await
+            }
+            AgentIdentity::Certificate { certificate, .. } => {
+                timeout(SIGNING, self.handle.authenticate_certificate_with(user, certificate, hash, agent)).await
+            }
+        };
+        self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))
+    }
+
+    fn outcome(
+        &mut self,
+        outcome: Result<Result<AuthResult, String>, tokio::time::error::Elapsed>,
+    ) -> Result<Door, HostError> {
+        match outcome {
+            Ok(Ok(AuthResult::Success)) => Ok(Door::Open),
+            Ok(Ok(AuthResult::Failure { remaining_methods, partial_success })) => {
+                if self.handle.is_closed() {
+                    // Empty-handed: the reply never came. MaxAuthTries, most likely.
+                    self.tried.push("then the host hung up (too many keys? name one with ssh.identity)".to_owned());
+                    return Ok(Door::Bolted);
+                }
+                self.accepted = remaining_methods.iter().map(|m| <&str>::from(m).to_owned()).collect();
+                if partial_success {
+                    self.accepted.push("a second factor, which hactl cannot give".to_owned());
+                    return Ok(Door::Bolted);
+                }
+                Ok(if remaining_methods.contains(&MethodKind::PublicKey) { Door::Shut } else { Door::Bolted })
+            }
+            // One key that does not sign is no reason not to try the next.
+            Ok(Err(why)) => {
+                if let Some(last) = self.tried.last_mut() {
+                    last.push_str(&format!(", which did not sign: {why}"));
+                }
+                Ok(if self.handle.is_closed() { Door::Bolted } else { Door::Shut })
+            }
+            Err(_) => Err(HostError::TimedOut { doing: "logging in", after: self.patience, waiting_on: String::new() }),
+        }
+    }
+
+    async fn agent(&self, socket: &Path) -> Result<AgentClient<UnixStream>, HostError> {
+        let unavailable = |why: String| HostError::AgentUnavailable { socket: socket.to_owned(), why };
+        match timeout(self.patience, AgentClient::connect_uds(socket)).await {
+            Ok(agent) => agent.map_err(|e| unavailable(e.to_string())),
+            Err(_) => Err(unavailable("it did not take the connection".to_owned())),
+        }
+    }
+}
+
+async fn identities(agent: &mut AgentClient<UnixStream>) -> Result<Vec<AgentIdentity>, String> {
+    match timeout(SIGNING, agent.request_identities()).await {
+        Ok(held) => held.map_err(|e| e.to_string()),
+        Err(_) => Err("it did not list its keys".to_owned()),
+    }
+}
+
+fn read(path: &Path) -> Result<Identity, String> {
+    let path = expanded(path);
+    let text = zeroize::Zeroizing::new(std::fs::read_to_string(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        io::ErrorKind::InvalidData => "it is not text".to_owned(),
+        _ => error.to_string(),
+    })?);
+    let agent_only = |key: &PublicKey, why| Ok(Identity::AgentOnly(Box::new(key.clone()), why));
+    if let Ok(key) = PublicKey::from_openssh(&text) {
+        return agent_only(&key, "it is a public key");
+    }
+    if text.contains("BEGIN OPENSSH PRIVATE KEY") {
+        let key =
+            PrivateKey::from_openssh(text.as_bytes()).map_err(|error| format!("it is not understood: {error}"))?;
+        return match key.algorithm() {
+            Algorithm::Rsa { .. } => agent_only(key.public_key(), "hactl uses RSA keys through the agent only"),
+            _ if key.is_encrypted() => agent_only(key.public_key(), "it has a passphrase"),
+            _ => Ok(Identity::Key(Box::new(key))),
+        };
+    }
+    // The older formats do not show the public half of a key that is locked or RSA; it is usually beside it.
+    let why = if text.contains("ENCRYPTED") {
+        "it has a passphrase"
+    } else if text.contains("BEGIN RSA PRIVATE KEY") {
+        "hactl uses RSA keys through the agent only"
+    } else {
+        return match russh::keys::decode_secret_key(&text, None) {
+            Ok(key) => Ok(Identity::Key(Box::new(key))),
+            Err(error) => Err(format!("it is not understood: {error}")),
+        };
+    };
+    let mut beside = path.into_os_string();
+    beside.push(".pub");
+    match std::fs::read_to_string(&beside).ok().and_then(|text| PublicKey::from_openssh(&text).ok()) {
+        Some(key) => agent_only(&key, why),
+        None => Err(format!("{why}, and its public half is not beside it: convert it with ssh-keygen -p -f")),
+    }
+}
+
+/// `~/` is the home directory, as everybody writes it.
+pub(super) fn expanded(path: &Path) -> PathBuf {
+    match (path.strip_prefix("~"), std::env::home_dir()) {
+        (Ok(rest), Some(home)) => home.join(rest),
+        _ => path.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    fn generated(dir: &Path, name: &str, args: &[&str]) -> PathBuf {
+        let path = dir.join(name);
+        let status = Command::new("ssh-keygen").args(args).arg("-q").arg("-f").arg(&path).status().unwrap();
+        assert!(status.success());
+        path
+    }
+
+    #[test]
+    fn an_identity_is_told_apart_by_what_can_be_done_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let plain = generated(dir.path(), "plain", &["-t", "ed25519", "-N", ""]);
+        assert!(matches!(read(&plain), Ok(Identity::Key(_))));
+        let locked = generated(dir.path(), "locked", &["-t", "ed25519", "-N", "secret"]);
+        assert!(matches!(read(&locked), Ok(Identity::AgentOnly(_, "it has a passphrase"))));
+        let rsa = generated(dir.path(), "rsa", &["-t", "rsa", "-b", "2048", "-N", ""]);
+        assert!(matches!(read(&rsa), Ok(Identity::AgentOnly(_, why)) if why.contains("RSA")));
+        let pem = generated(dir.path(), "pem", &["-t", "rsa", "-b", "2048", "-N", "", "-m", "PEM"]);
+        assert!(matches!(read(&pem), Ok(Identity::AgentOnly(_, why)) if why.contains("RSA")));
+        assert!(matches!(read(&dir.path().join("plain.pub")), Ok(Identity::AgentOnly(..))));
+        assert!(read(&dir.path().join("none")).is_err_and(|why| why.contains("no such file")));
+        std::fs::write(dir.path().join("junk"), "junk").unwrap();
+        assert!(read(&dir.path().join("junk")).is_err());
+    }
+}

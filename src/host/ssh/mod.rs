@@ -1,0 +1,313 @@
+//! One SSH connection to a host: entered once, carrying many channels.
+//!
+//! In: where and how to log in. Out: [`Session`]: programs started on the host ([`Session::exec`]), connections made from it
+//! ([`Session::tunnel`]), and why it ended. Every wait on the network has a deadline, here or in the kernel (unacknowledged data) or in
+//! russh (keepalives).
+
+mod auth;
+pub(super) mod bootstrap;
+mod dial;
+mod doorman;
+mod forward;
+mod known_hosts;
+
+pub use forward::Forward;
+
+use super::access::Access;
+use super::counters::{Counted, Counters};
+use super::error::{Barrier, HostError};
+use super::wire::{Exit, LastWords, Wire, intake};
+use crate::model::desired::SshTarget;
+use doorman::Doorman;
+use known_hosts::Records;
+use russh::client::{self, Handle, Msg};
+use russh::keys::Algorithm;
+use russh::{
+    Channel, ChannelMsg, ChannelOpenFailure, ChannelReadHalf, ChannelWriteHalf, Disconnect, Preferred, cipher,
+};
+use std::borrow::Cow;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+use tokio_util::bytes::Bytes;
+
+/// A host that answers nothing for three of these is gone.
+const KEEPALIVE: Duration = Duration::from_secs(5);
+/// How long an orderly goodbye may take.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// One SSH connection to a host.
+pub(super) struct Session {
+    handle: Handle<Doorman>,
+    gone: watch::Receiver<Option<String>>,
+    counters: Arc<Counters>,
+    patience: Duration,
+    /// The way here, when it is through another host.
+    _by: Option<Arc<Session>>,
+}
+
+impl Session {
+    /// Connects, judges the host's key, logs in.
+    pub(super) async fn open(target: &SshTarget, access: &Access, counters: Arc<Counters>) -> Result<Self, HostError> {
+        let records =
+            Records::read(&record_files(target, access), &target.host, target.port, target.fingerprint.as_deref())?;
+        let by = match &target.jump {
+            Some(jump) => Some(dial::jump(jump, target, access).await?),
+            None => None,
+        };
+        let types = records.types();
+        // Of a pinned key only the fingerprint is known: a host with several keys is asked for each type in turn.
+        let asks: Vec<&[Algorithm]> = if records.is_pinned() { types.chunks(1).collect() } else { vec![&types[..]] };
+        let mut first_error = None;
+        for ask in asks {
+            match Self::shake_hands(target, access, &counters, by.clone(), &records, ask).await {
+                Ok(mut session) => {
+                    auth::log_in(&mut session.handle, target, access).await.map_err(|error| session.explain(error))?;
+                    return Ok(session);
+                }
+                Err(Attempt::NoSuchType(error)) => drop(first_error.get_or_insert(error)),
+                Err(Attempt::Failed(error @ HostError::KeyChanged { .. })) if records.is_pinned() => {
+                    // More telling than a type the host does not have.
+                    if !matches!(first_error, Some(HostError::KeyChanged { .. })) {
+                        first_error = Some(error);
+                    }
+                }
+                Err(Attempt::Failed(error)) => return Err(error),
+            }
+        }
+        Err(first_error.expect("at least one key type is asked for"))
+    }
+
+    async fn shake_hands(
+        target: &SshTarget,
+        access: &Access,
+        counters: &Arc<Counters>,
+        by: Option<Arc<Session>>,
+        records: &Records,
+        types: &[Algorithm],
+    ) -> Result<Self, Attempt> {
+        let patience = access.connect_timeout;
+        let address = format!("{}:{}", target.host, target.port);
+        let stream = dial::dial(target, by.as_deref(), patience).await.map_err(Attempt::Failed)?;
+        counters.connection();
+        let stream = Counted { stream, counters: counters.clone() };
+        let verdict = Arc::new(Mutex::new(None));
+        let (going, gone) = watch::channel(None);
+        let doorman = Doorman {
+            records: records.clone(),
+            trust_first_use: access.trust_first_use,
+            verdict: verdict.clone(),
+            gone: going,
+        };
+        let shaken = timeout(patience, client::connect_stream(Arc::new(config(types)), stream, doorman)).await;
+        if let Some(verdict) = verdict.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Err(Attempt::Failed(verdict));
+        }
+        let handshake = |why: String| HostError::Handshake { address: address.clone(), why };
+        match shaken {
+            Ok(Ok(handle)) => Ok(Self { handle, gone, counters: counters.clone(), patience, _by: by }),
+            Ok(Err(russh::Error::NoCommonAlgo { kind, ours, theirs })) => {
+                let error = handshake(format!(
+                    "it offers no {kind:?} that hactl takes ({}), but {}",
+                    ours.join(" "),
+                    theirs.join(" ")
+                ));
+                Err(if matches!(kind, russh::AlgorithmKind::Key) {
+                    Attempt::NoSuchType(error)
+                } else {
+                    Attempt::Failed(error)
+                })
+            }
+            Ok(Err(russh::Error::Disconnect | russh::Error::HUP | russh::Error::IO(_))) => {
+                Err(Attempt::Failed(HostError::Unreachable { address, barrier: Barrier::HungUp, said: String::new() }))
+            }
+            Ok(Err(error)) => Err(Attempt::Failed(handshake(error.to_string()))),
+            Err(_) => {
+                Err(Attempt::Failed(handshake(format!("no key exchange within {patience:?}; is it an SSH server?"))))
+            }
+        }
+    }
+
+    /// Why the session ended; `None` while it lives.
+    pub(super) fn gone(&self) -> Option<String> {
+        let why = self.gone.borrow().clone();
+        why.or_else(|| self.handle.is_closed().then(|| "the connection was closed".to_owned()))
+    }
+
+    /// Says why a line or login broke, when the reason is that the whole connection ended.
+    pub(super) fn explain(&self, error: HostError) -> HostError {
+        match (error, self.gone()) {
+            (HostError::Lost { .. }, Some(why)) => HostError::Lost { why },
+            (error, _) => error,
+        }
+    }
+
+    fn lost(&self, otherwise: &str) -> HostError {
+        HostError::Lost { why: self.gone().unwrap_or_else(|| otherwise.to_owned()) }
+    }
+
+    /// Starts a program on the host. The command must be constant but for hexadecimal digits: it passes through a shell.
+    pub(super) async fn exec(&self, command: &str) -> Result<Wire, HostError> {
+        let starting = async {
+            let channel = self.handle.channel_open_session().await?;
+            let (reader, writer) = channel.split();
+            let hangup = Hangup(Some(writer));
+            hangup.exec(command).await?;
+            Ok::<_, russh::Error>((reader, hangup))
+        };
+        let (reader, hangup) = match timeout(self.patience, starting).await {
+            Ok(Ok(started)) => started,
+            Ok(Err(russh::Error::ChannelOpenFailure(why))) => {
+                return Err(self.lost(&format!("the host's sshd opens no further session ({why:?}; MaxSessions?)")));
+            }
+            Ok(Err(error)) => return Err(self.lost(&error.to_string())),
+            Err(_) => {
+                return Err(HostError::TimedOut {
+                    doing: "starting a program",
+                    after: self.patience,
+                    waiting_on: String::new(),
+                });
+            }
+        };
+        self.counters.exec();
+        let writer = Box::new(hangup.writer().make_writer());
+        let (to, intake) = intake();
+        let last_words = LastWords::default();
+        tokio::spawn(pump(reader, hangup, to, last_words.clone()));
+        Ok(Wire { reader: Box::new(intake), writer, last_words })
+    }
+
+    /// Opens a connection from the host to somewhere.
+    async fn tunnel(&self, host: &str, port: u16) -> Result<Channel<Msg>, HostError> {
+        let opening = self.handle.channel_open_direct_tcpip(host, u32::from(port), "127.0.0.1", 0);
+        match timeout(self.patience, opening).await {
+            Ok(Ok(channel)) => Ok(channel),
+            Ok(Err(russh::Error::ChannelOpenFailure(ChannelOpenFailure::AdministrativelyProhibited))) => {
+                Err(HostError::ForwardingForbidden)
+            }
+            Ok(Err(russh::Error::ChannelOpenFailure(_))) => Err(HostError::Unreachable {
+                address: format!("{host}:{port}"),
+                barrier: Barrier::Refused,
+                said: "seen from the host".to_owned(),
+            }),
+            Ok(Err(error)) => Err(self.lost(&error.to_string())),
+            Err(_) => Err(HostError::Unreachable {
+                address: format!("{host}:{port}"),
+                barrier: Barrier::TimedOut,
+                said: "seen from the host".to_owned(),
+            }),
+        }
+    }
+
+    /// Says goodbye and waits, for a moment, until it is heard.
+    pub(super) async fn close(&self) {
+        let mut gone = self.gone.clone();
+        let parting = async {
+            if self.handle.disconnect(Disconnect::ByApplication, "done", "en").await.is_ok() {
+                // An error means that the doorman is gone, and the session with it.
+                let _ = gone.wait_for(Option::is_some).await;
+            }
+        };
+        // A host that does not take leave is left all the same: dropping the session closes the connection.
+        let _ = timeout(GOODBYE, parting).await;
+    }
+}
+
+enum Attempt {
+    /// The host has no key of the type that was asked for.
+    NoSuchType(HostError),
+    Failed(HostError),
+}
+
+fn record_files(target: &SshTarget, access: &Access) -> Vec<PathBuf> {
+    match &target.known_hosts {
+        Some(file) => vec![auth::expanded(file)],
+        None => {
+            let own = access.ssh_dir.iter().map(|folder| folder.join("known_hosts"));
+            own.chain([PathBuf::from("/etc/ssh/ssh_known_hosts")]).collect()
+        }
+    }
+}
+
+fn config(types: &[Algorithm]) -> client::Config {
+    client::Config {
+        preferred: Preferred {
+            key: Cow::Owned(types.to_vec()),
+            // Processors do AES-GCM several times faster than anything else here.
+            cipher: Cow::Borrowed(&[
+                cipher::AES_128_GCM,
+                cipher::AES_256_GCM,
+                cipher::CHACHA20_POLY1305,
+                cipher::AES_256_CTR,
+                cipher::AES_128_CTR,
+            ]),
+            compression: Cow::Borrowed(&[russh::compression::NONE]),
+            ..Preferred::DEFAULT
+        },
+        window_size: 4 << 20,
+        maximum_packet_size: 64 << 10,
+        channel_buffer_size: 256,
+        keepalive_interval: Some(KEEPALIVE),
+        keepalive_max: 3,
+        nodelay: true,
+        ..client::Config::default()
+    }
+}
+
+/// A channel's writing half that closes the channel when it is dropped; russh's own does not, and the process would live on.
+struct Hangup(Option<ChannelWriteHalf<Msg>>);
+
+impl Hangup {
+    fn writer(&self) -> &ChannelWriteHalf<Msg> {
+        self.0.as_ref().expect("taken only when dropped")
+    }
+    async fn exec(&self, command: &str) -> Result<(), russh::Error> {
+        self.writer().exec(true, command).await
+    }
+}
+
+impl Drop for Hangup {
+    fn drop(&mut self) {
+        // Without a runtime the connection is ending as well.
+        if let (Some(writer), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(async move {
+                // An error means that the connection is closed already, and the channel with it.
+                let _ = writer.close().await;
+            });
+        }
+    }
+}
+
+/// Moves what a program says into its wire, until either end closes.
+async fn pump(mut channel: ChannelReadHalf, hangup: Hangup, to: mpsc::Sender<Bytes>, last_words: LastWords) {
+    loop {
+        let message = tokio::select! {
+            message = channel.wait() => message,
+            () = to.closed() => break,
+        };
+        match message {
+            Some(ChannelMsg::Data { data }) => {
+                if to.send(data).await.is_err() {
+                    break;
+                }
+            }
+            Some(ChannelMsg::ExtendedData { data, .. }) => last_words.stderr(&data),
+            Some(ChannelMsg::ExitStatus { exit_status }) => {
+                last_words.exit(Exit::Code(i32::try_from(exit_status).unwrap_or(i32::MAX)));
+            }
+            Some(ChannelMsg::ExitSignal { signal_name, .. }) => {
+                last_words.exit(Exit::Signal(format!("{signal_name:?}")))
+            }
+            Some(ChannelMsg::Failure) => {
+                last_words.stderr(b"the host's sshd does not let programs be started");
+                last_words.exit(Exit::Code(255));
+                break;
+            }
+            Some(ChannelMsg::Close) | None => break,
+            Some(_) => {}
+        }
+    }
+    drop(hangup);
+}

@@ -1,0 +1,52 @@
+# Puts the host's side of hactl in its place, and nothing else. Runs as root, read from stdin; what it is told comes on stdin too.
+#   out: hello ARCHITECTURE
+#   in:  DIGEST SIZE
+#   out: have | send
+#   in:  SIZE bytes, after "send"
+#   out: done
+# Any other word is a reason to stop: no-exec, no-space FREE NEEDED (KiB), refused WHAT. Each word is a line of its own.
+umask 022
+LC_ALL=C
+PATH=/usr/sbin:/usr/bin:/sbin:/bin
+export LC_ALL PATH
+base=/var/lib/hactl/bin
+tmp=$base/.incoming.$$
+say() { printf 'hactl-bootstrap %s\n' "$*"; }
+stop() { say "$@"; exit 1; }
+sum() { set -- $(sha256sum "$1") && printf %s "$1"; }
+
+[ "$(id -u)" = 0 ] || stop refused not running as root
+mkdir -p "$base" || stop refused cannot make the directory "$base"
+trap 'rm -f "$tmp"' EXIT
+trap 'exit 1' HUP INT TERM PIPE
+# Left by connections that were cut long ago.
+find "$base" -maxdepth 1 -name '.incoming.*' -mmin +60 -exec rm -f {} +
+printf '#!/bin/sh\nexit 0\n' > "$tmp" && chmod 0755 "$tmp" || stop refused cannot write into "$base"
+"$tmp" || stop no-exec
+rm -f "$tmp"
+say hello "$(uname -m)"
+
+IFS=' ' read -r digest size || exit 1
+case $digest in *[!0-9a-f]*) stop refused bad digest ;; esac
+case $size in '' | *[!0-9]*) stop refused bad size ;; esac
+[ "${#digest}" = 64 ] || stop refused bad digest
+to=$base/$digest
+if [ -x "$to/hactl" ] && [ "$(sum "$to/hactl")" = "$digest" ]; then
+    touch "$to"
+    say have
+    exit 0
+fi
+free=$(df -Pk "$base" | awk 'NR == 2 { print $4 }')
+need=$((size / 1024 + 1024))
+[ "${free:-0}" -ge "$need" ] || stop no-space "${free:-0}" "$need"
+say send
+head -c "$size" > "$tmp" || stop refused cannot write into "$base"
+[ "$(sum "$tmp")" = "$digest" ] || stop refused what arrived has another digest
+chmod 0755 "$tmp" && chown 0:0 "$tmp" || stop refused cannot set mode and owner
+sync "$tmp" 2>/dev/null || sync
+mkdir -p "$to" && mv -f "$tmp" "$to/hactl" || stop refused cannot rename into "$to"
+sync "$to" 2>/dev/null || sync
+touch "$to"
+# Keeps the newest two of the others: an older hactl may be at work, or be run again.
+ls -t "$base" | grep -x '[0-9a-f]\{64\}' | grep -vx "$digest" | tail -n +3 | while read -r old; do rm -rf "${base:?}/$old"; done
+say done
