@@ -1,1 +1,271 @@
-//! (being written)
+//! Labs: bare systemd hosts with a real sshd, as LXC containers of this machine, and an inventory for them.
+//!
+//! The lab makes hosts and takes them away, cuts their power, their cables and their disks. It never
+//! deploys anything to them. All of a lab lies in one folder and carries one number, the third octet of
+//! its network: bridge `hlbN`, cables `hlvN-*`, nftables table `hactl_lab_N`, cgroups `hactl-lab-N`.
+//!
+//! Power-offs are those of a container: what was written stays in the machine's page cache, so that a
+//! host loses its processes and its memory, but no unsynced file.
+
+mod base;
+mod cgroup;
+mod down;
+mod error;
+mod files;
+mod host;
+mod inventory;
+mod machine;
+mod mounts;
+mod network;
+mod progress;
+mod record;
+mod run;
+mod scoped;
+mod ssh;
+mod up;
+
+pub use error::{LabError, Result};
+pub use progress::{Note, Progress, Silent};
+pub use record::{HostSpec, Kind, Spec, default_cache, default_root};
+pub use scoped::Scoped;
+
+use host::Host;
+use record::Record;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// A lab: made by [`Lab::up`], found by [`Lab::open`]. Dropping it leaves it running; [`Scoped`] does not.
+#[derive(Debug, Clone)]
+pub struct Lab {
+    dir: PathBuf,
+    record: Record,
+}
+
+/// A host as it is now.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct HostState {
+    /// Its name.
+    pub name: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// What it is meant for.
+    pub kind: Kind,
+    /// Whether it has power.
+    pub running: bool,
+    /// Whether its cable is cut; a host that is off has none.
+    pub cut: bool,
+}
+
+impl Lab {
+    /// Makes the lab, or completes it: hosts that run stay, those that are off are started, new ones are added.
+    ///
+    /// # Errors
+    /// Whatever keeps a host from answering SSH. What was made until then stays for a look, until `down`.
+    pub fn up(spec: &Spec, progress: &dyn Progress) -> Result<Self> {
+        up::up(spec, progress)
+    }
+
+    /// The lab of that name, in whatever state it is.
+    ///
+    /// # Errors
+    /// When there is none, or its record cannot be read.
+    pub fn open(root: &Path, name: &str) -> Result<Self> {
+        down::find(root, name)
+    }
+
+    /// All labs below `root`, and those of this machine that lie elsewhere.
+    ///
+    /// # Errors
+    /// When the folder or a record cannot be read.
+    pub fn all(root: &Path) -> Result<Vec<Self>> {
+        let mut labs = Vec::new();
+        for dir in files::folders(root)? {
+            labs.extend(Record::load(&dir)?.map(|record| Self { dir, record }));
+        }
+        for entry in machine::entries()? {
+            if labs.iter().all(|lab| lab.dir != entry.dir) {
+                labs.push(Self { dir: entry.dir, record: entry.record });
+            }
+        }
+        Ok(labs)
+    }
+
+    /// Removes the lab and leaves nothing behind but the cached base.
+    ///
+    /// # Errors
+    /// When a process cannot be killed or a file cannot be removed; running it again goes on from there.
+    pub fn down(&self, progress: &dyn Progress) -> Result<()> {
+        down::down(self, progress)
+    }
+
+    /// Removes the cached bases on which no lab stands.
+    ///
+    /// # Errors
+    /// When a file cannot be removed.
+    pub fn purge(root: &Path, cache: &Path, progress: &dyn Progress) -> Result<()> {
+        down::purge(root, cache, progress)
+    }
+
+    /// The lab's and the cluster's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.record.name
+    }
+
+    /// The lab's own folder.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The inventory for `hactl up -i`.
+    #[must_use]
+    pub fn inventory(&self) -> PathBuf {
+        self.dir.join(inventory::FILE)
+    }
+
+    /// The administrator's key.
+    #[must_use]
+    pub fn identity(&self) -> PathBuf {
+        self.dir.join("id_ed25519")
+    }
+
+    /// The hosts' real keys.
+    #[must_use]
+    pub fn known_hosts(&self) -> PathBuf {
+        self.dir.join("known_hosts")
+    }
+
+    /// The network, as `10.88.N.0/24`.
+    #[must_use]
+    pub fn network(&self) -> String {
+        self.record.network().cidr()
+    }
+
+    /// The virtual address of the inventory's endpoint.
+    #[must_use]
+    pub fn vip(&self) -> Ipv4Addr {
+        self.record.network().vip()
+    }
+
+    /// The hosts' names, in the order of their addresses.
+    pub fn hosts(&self) -> impl Iterator<Item = &str> {
+        self.record.hosts.iter().map(|host| host.name.as_str())
+    }
+
+    /// A host's address.
+    ///
+    /// # Errors
+    /// When the lab has no such host.
+    pub fn address(&self, host: &str) -> Result<Ipv4Addr> {
+        Ok(self.host(host)?.address())
+    }
+
+    /// Every host as it is now.
+    ///
+    /// # Errors
+    /// When LXC cannot be asked.
+    pub fn states(&self) -> Result<Vec<HostState>> {
+        let state = |host: Host<'_>| {
+            let running = host.runs()?;
+            let cut = running && self.record.network().plugged(host.index) == Some(false);
+            let kind = self.record.hosts[host.index].kind;
+            Ok(HostState { name: host.name.to_owned(), address: host.address(), kind, running, cut })
+        };
+        self.each().map(state).collect()
+    }
+
+    /// Cuts a host's power. A host that is off stays off.
+    ///
+    /// # Errors
+    /// When there is no such host or a process of it survives.
+    pub fn kill(&self, host: &str) -> Result<()> {
+        machine::check()?;
+        self.host(host)?.kill()
+    }
+
+    /// Powers a host on and waits until it answers; its cable is plugged in again.
+    ///
+    /// # Errors
+    /// When there is no such host or it does not answer in time.
+    pub fn start(&self, host: &str, patience: Duration) -> Result<()> {
+        machine::check()?;
+        let host = self.host(host)?;
+        host.settle()?;
+        if !host.runs()? {
+            host.start()?;
+        }
+        host.network.cable(host.index, true)?;
+        host.wait(patience)
+    }
+
+    /// Pulls a host's cable, at the machine's end: the host sees a link without carrier, and runs on.
+    ///
+    /// # Errors
+    /// When there is no such host or it is off.
+    pub fn cut(&self, host: &str) -> Result<()> {
+        self.cable(host, false)
+    }
+
+    /// Plugs a host's cable in again.
+    ///
+    /// # Errors
+    /// When there is no such host or it is off.
+    pub fn mend(&self, host: &str) -> Result<()> {
+        self.cable(host, true)
+    }
+
+    /// Cuts a host's power and empties its disks: it is off, and will come back bare, with its address and SSH host key.
+    ///
+    /// # Errors
+    /// When there is no such host or a file cannot be removed.
+    pub fn wipe(&self, host: &str) -> Result<()> {
+        machine::check()?;
+        let host = self.host(host)?;
+        host.kill()?;
+        host.empty()
+    }
+
+    /// OpenSSH to a host as user `ops`, strictly checked; add a command, or run it as it is for a shell.
+    ///
+    /// # Errors
+    /// When there is no such host.
+    pub fn ssh(&self, host: &str) -> Result<Command> {
+        Ok(ssh::command(&self.dir, host, self.address(host)?))
+    }
+
+    fn cable(&self, name: &str, plugged: bool) -> Result<()> {
+        machine::check()?;
+        let host = self.host(name)?;
+        if !host.runs()? {
+            return Err(LabError::HostOff { lab: self.name().to_owned(), host: name.to_owned() });
+        }
+        host.network.cable(host.index, plugged)
+    }
+
+    fn host(&self, name: &str) -> Result<Host<'_>> {
+        self.each().find(|host| host.name == name).ok_or_else(|| LabError::NoHost {
+            lab: self.name().to_owned(),
+            host: name.to_owned(),
+            known: self.hosts().map(str::to_owned).collect(),
+        })
+    }
+
+    fn each(&self) -> impl Iterator<Item = Host<'_>> {
+        self.record.hosts.iter().enumerate().map(|(index, host)| Host {
+            lab: &self.record.name,
+            dir: &self.dir,
+            base: &self.record.base,
+            network: self.record.network(),
+            name: &host.name,
+            index,
+        })
+    }
+}
+
+/// A thread's answer; its panic goes on here.
+fn join<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}

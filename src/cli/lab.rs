@@ -1,0 +1,239 @@
+//! `hactl lab`: bare hosts on this machine, to try things on and to break.
+
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a verb's own reader: results on stdout, progress on stderr"
+)]
+
+use crate::lab::{HostState, Lab, LabError, Note, Spec, default_cache, default_root};
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// Bare systemd hosts as LXC containers of this machine, with an inventory for `hactl up`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  hactl lab up                            three bare hosts, an inventory and its path
+  hactl up -i $(hactl lab inventory)      make them a cluster
+  hactl lab kill cp1                      cut cp1's power
+  hactl lab wipe cp2                      lose cp2's disks; it comes back bare
+  hactl lab cut cp3                       pull cp3's cable; `mend` plugs it in again
+  hactl lab down                          leave nothing behind")]
+pub struct LabArgs {
+    /// What to do
+    #[command(subcommand)]
+    pub verb: LabVerb,
+
+    /// The lab
+    #[arg(long, global = true, default_value = "lab", value_name = "NAME")]
+    pub name: String,
+
+    /// The folder of all labs [default: $XDG_STATE_HOME/hactl/labs]
+    #[arg(long, global = true, value_name = "DIR", env = "HACTL_LAB_DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+/// The verbs of the lab.
+#[derive(Debug, Subcommand)]
+pub enum LabVerb {
+    /// Make the lab, or complete it: start what is off, add what is new
+    Up {
+        /// Control-plane hosts, cp1..
+        #[arg(long, default_value_t = 3, value_name = "N")]
+        hosts: usize,
+        /// Hosts with the role worker, w1..
+        #[arg(long, default_value_t = 0, value_name = "N")]
+        workers: usize,
+        /// Hosts with the role spare, s1..
+        #[arg(long, default_value_t = 0, value_name = "N")]
+        spares: usize,
+        /// The inventory's Kubernetes version
+        #[arg(long, default_value = "1.36.3", value_name = "VERSION")]
+        kubernetes: String,
+        /// A mirror of Debian to make the base from, with debian and debian-security below it
+        #[arg(long, value_name = "URL")]
+        mirror: Option<String>,
+        /// Seconds a host may take to answer
+        #[arg(long, default_value_t = 90, value_name = "SECONDS")]
+        patience: u64,
+    },
+    /// Remove the lab and all that it made
+    Down {
+        /// All labs of this machine
+        #[arg(long)]
+        all: bool,
+        /// The cached base, too (it takes a minute to make)
+        #[arg(long)]
+        purge: bool,
+        /// Keep the cached base (the default)
+        #[arg(long, conflicts_with = "purge")]
+        keep_base: bool,
+    },
+    /// Show all labs and their hosts
+    List,
+    /// Print the path of the lab's inventory
+    Inventory,
+    /// Log in to a host as ops, or run a command there
+    Ssh {
+        /// The host
+        host: String,
+        /// The command; without one, a shell
+        #[arg(last = true)]
+        command: Vec<String>,
+    },
+    /// Cut a host's power
+    Kill {
+        /// The host
+        host: String,
+    },
+    /// Power a host on, its cable plugged in
+    Start {
+        /// The host
+        host: String,
+    },
+    /// Pull a host's cable
+    Cut {
+        /// The host
+        host: String,
+    },
+    /// Plug a host's cable in
+    Mend {
+        /// The host
+        host: String,
+    },
+    /// Cut a host's power and lose its disks; it comes back bare, with its address and SSH host key
+    Wipe {
+        /// The host
+        host: String,
+        /// Leave it off
+        #[arg(long)]
+        stay_off: bool,
+    },
+}
+
+/// How `list` shows the labs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    /// A table.
+    Text,
+    /// One JSON array.
+    Json,
+}
+
+/// How long `start` and `wipe` wait for a host.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Runs the verb; answers the exit code.
+///
+/// # Errors
+/// Whatever the lab says.
+pub fn run(args: &LabArgs) -> Result<u8, LabError> {
+    let root = match &args.dir {
+        Some(dir) => std::path::absolute(dir).unwrap_or_else(|_| dir.clone()),
+        None => default_root(),
+    };
+    let open = || Lab::open(&root, &args.name);
+    let say = |note: &Note| eprintln!("{note}");
+    match &args.verb {
+        LabVerb::Up { hosts, workers, spares, kubernetes, mirror, patience } => {
+            let mut spec = Spec::new(&args.name).hosts(*hosts, *workers, *spares);
+            spec.root = root;
+            spec.kubernetes.clone_from(kubernetes);
+            spec.mirror.clone_from(mirror);
+            spec.patience = Duration::from_secs(*patience);
+            let begun = Instant::now();
+            let lab = Lab::up(&spec, &say)?;
+            eprintln!("lab {}: up in {:.1} s", lab.name(), begun.elapsed().as_secs_f64());
+            println!("{}", lab.inventory().display());
+        }
+        LabVerb::Down { all, purge, keep_base: _ } => {
+            let labs = if *all { Lab::all(&root)? } else { open().into_iter().collect() };
+            if labs.is_empty() {
+                eprintln!("nothing to take down in {}", root.display());
+            }
+            for lab in &labs {
+                lab.down(&say)?;
+            }
+            if *purge {
+                Lab::purge(&root, &default_cache(), &say)?;
+            }
+        }
+        LabVerb::List { output } => list(&Lab::all(&root)?, *output)?,
+        LabVerb::Inventory => println!("{}", open()?.inventory().display()),
+        LabVerb::Ssh { host, command } => return ssh(&open()?, host, command),
+        LabVerb::Kill { host } => {
+            open()?.kill(host)?;
+            eprintln!("{host}: off");
+        }
+        LabVerb::Start { host } => start(&open()?, host)?,
+        LabVerb::Cut { host } => {
+            open()?.cut(host)?;
+            eprintln!("{host}: cable cut");
+        }
+        LabVerb::Mend { host } => {
+            open()?.mend(host)?;
+            eprintln!("{host}: cable plugged in");
+        }
+        LabVerb::Wipe { host, stay_off } => {
+            let lab = open()?;
+            lab.wipe(host)?;
+            eprintln!("{host}: off, its disks are empty");
+            if !stay_off {
+                start(&lab, host)?;
+            }
+        }
+    }
+    Ok(0)
+}
+
+fn start(lab: &Lab, host: &str) -> Result<(), LabError> {
+    let begun = Instant::now();
+    lab.start(host, PATIENCE)?;
+    eprintln!("{host}: up at {} in {:.1} s", lab.address(host)?, begun.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn ssh(lab: &Lab, host: &str, command: &[String]) -> Result<u8, LabError> {
+    let mut ssh = lab.ssh(host)?;
+    ssh.args(command).stdin(Stdio::inherit());
+    let status = ssh.status().map_err(|source| LabError::Spawn { command: format!("ssh {host}"), source })?;
+    // Ended by a signal: the shells' convention.
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(255))
+}
+
+fn list(labs: &[Lab], form: Form) -> Result<(), LabError> {
+    if form == Form::Json {
+        let mut all = Vec::new();
+        for lab in labs {
+            all.push(json!({
+                "name": lab.name(), "dir": lab.dir(), "network": lab.network(), "vip": lab.vip(),
+                "inventory": lab.inventory(), "hosts": lab.states()?,
+            }));
+        }
+        println!("{:#}", serde_json::Value::from(all));
+        return Ok(());
+    }
+    if labs.is_empty() {
+        eprintln!("no labs: `hactl lab up` makes one");
+        return Ok(());
+    }
+    println!("{:<16} {:<16} {:<16} {:<8} ROLES", "LAB", "HOST", "ADDRESS", "STATE");
+    for lab in labs {
+        for host in lab.states()? {
+            let roles = host.kind.roles();
+            println!("{:<16} {:<16} {:<16} {:<8} {roles}", lab.name(), host.name, host.address, word(&host));
+        }
+    }
+    Ok(())
+}
+
+fn word(host: &HostState) -> &'static str {
+    match (host.running, host.cut) {
+        (false, _) => "off",
+        (true, true) => "cut",
+        (true, false) => "running",
+    }
+}

@@ -1,0 +1,187 @@
+//! The file system below every host: a minimal Debian, made once and cached under a key of all that goes into it.
+
+use super::error::Result;
+use super::files::{self, Lock};
+use super::progress::{Note, Progress};
+use super::run::Run;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What the hosts have before anybody deploys to them: an ordinary small server, no more.
+const PACKAGES: &[&str] = &[
+    "ca-certificates",
+    "conntrack",
+    "curl",
+    "dbus",
+    "ethtool",
+    "iproute2",
+    "iptables",
+    "iputils-ping",
+    "kmod",
+    "mount",
+    "nftables",
+    "openssh-server",
+    "procps",
+    "sudo",
+    "systemd",
+    "systemd-sysv",
+    "util-linux",
+];
+const SUITE: &str = "bookworm";
+/// A slow mirror may take its time; nobody waits for longer than this.
+const PATIENCE: Duration = Duration::from_mins(20);
+
+/// Files beside the hook that finishes the base.
+const PARTS: &[(&str, &str)] = &[
+    ("setup.sh", include_str!("../../templates/lab/setup.sh")),
+    ("prepare.sh", include_str!("../../templates/lab/prepare.sh")),
+    ("prepare.service", include_str!("../../templates/lab/prepare.service")),
+    ("tmpfiles.conf", include_str!("../../templates/lab/tmpfiles.conf")),
+    ("journald.conf", include_str!("../../templates/lab/journald.conf")),
+    ("sshd.conf", include_str!("../../templates/lab/sshd.conf")),
+];
+
+/// A base, and the lock that keeps `purge` away until the lab that will stand on it is on record.
+pub(crate) struct Claim {
+    /// The base's folder.
+    pub(crate) path: PathBuf,
+    _lock: Lock,
+}
+
+/// The base from `mirror` (without one, from Debian's own), made if the cache has none.
+pub(crate) fn ensure(cache: &Path, mirror: Option<&str>, progress: &dyn Progress) -> Result<Claim> {
+    let lock = Lock::take(&cache.join("lock"))?;
+    let base = cache.join(format!("base-{}", key(mirror)));
+    if base.is_dir() {
+        return Ok(Claim { path: base, _lock: lock });
+    }
+    let begun = Instant::now();
+    progress.on(&Note::BaseBegun { path: base.clone() });
+    // Only the holder of the lock makes anything here: what lies here was left by a run that was killed.
+    let work = cache.join("making");
+    discard(&work)?;
+    let made = make(&work, mirror)
+        .and_then(|root| std::fs::rename(&root, &base).map_err(LabError::io("move the finished base to", &base)));
+    discard(&work)?;
+    made?;
+    progress.on(&Note::BaseMade { path: base.clone(), took: begun.elapsed() });
+    Ok(Claim { path: base, _lock: lock })
+}
+
+/// Removes a half-made base, unless something of the machine is mounted in it.
+fn discard(work: &Path) -> Result<()> {
+    super::mounts::demand_none(work)?;
+    files::remove(work)
+}
+
+/// Makes a base in `work` and answers where.
+fn make(work: &Path, mirror: Option<&str>) -> Result<PathBuf> {
+    super::machine::demand(&["mmdebstrap", "unshare"])?;
+    let root = work.join("root");
+    for (name, text) in PARTS {
+        files::write(&work.join(name), if *name == "setup.sh" { 0o755 } else { 0o644 }, text)?;
+    }
+    let include = format!("--include={}", PACKAGES.join(","));
+    let hook = format!("--customize-hook={}", work.join("setup.sh").display());
+    // In a mount namespace of its own: what mmdebstrap mounts ends with it, even if it is killed.
+    let mut arguments = vec![
+        "--mount",
+        "--propagation=private",
+        "mmdebstrap",
+        "--mode=root",
+        "--variant=minbase",
+        "--skip=cleanup/apt",
+        "--aptopt=Acquire::Languages \"none\"",
+        &include,
+        &hook,
+        SUITE,
+    ];
+    let target = root.display().to_string();
+    let sources = sources(mirror);
+    arguments.push(&target);
+    arguments.extend(sources.iter().map(String::as_str));
+    Run::new("unshare", &arguments).patience(PATIENCE).ok()?;
+    files::chmod(&root, 0o755)?;
+    Ok(root)
+}
+
+/// Lines of `sources.list`; without a mirror none, and mmdebstrap knows Debian's own.
+fn sources(mirror: Option<&str>) -> Vec<String> {
+    let lines = |mirror| {
+        vec![
+            format!("deb {mirror}/debian {SUITE} main"),
+            format!("deb {mirror}/debian {SUITE}-updates main"),
+            format!("deb {mirror}/debian-security {SUITE}-security main"),
+        ]
+    };
+    mirror.map(lines).unwrap_or_default()
+}
+
+/// A key that changes with everything that goes into the base (FNV-1a, 64 bits: it names a cache entry, it guards nothing).
+fn key(mirror: Option<&str>) -> String {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut add = |text: &str| {
+        for byte in text.bytes().chain([0]) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    };
+    add(std::env::consts::ARCH);
+    for line in &sources(mirror) {
+        add(line);
+    }
+    for package in PACKAGES {
+        add(package);
+    }
+    for (name, text) in PARTS {
+        add(name);
+        add(text);
+    }
+    format!("{hash:016x}")
+}
+
+/// Removes the cached bases on which no lab stands; `used` is asked for them once no new lab can come between.
+pub(crate) fn purge(cache: &Path, used: impl FnOnce() -> Result<Vec<PathBuf>>, progress: &dyn Progress) -> Result<()> {
+    if !cache.is_dir() {
+        return Ok(());
+    }
+    let lock = Lock::take(&cache.join("lock"))?;
+    let used = used()?;
+    for name in files::names(cache)? {
+        let path = cache.join(&name);
+        if used.contains(&path) {
+            progress.on(&Note::BaseInUse { path });
+        } else if name.starts_with("base-") || name == "making" {
+            discard(&path)?;
+            progress.on(&Note::Purged { path });
+        }
+    }
+    lock.remove()?;
+    files::prune_ours(cache);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_changes_with_the_mirror_and_not_with_the_run() {
+        assert_eq!(key(Some("http://a")), key(Some("http://a")));
+        assert_ne!(key(Some("http://a")), key(Some("http://b")));
+        assert_ne!(key(Some("http://a")), key(None));
+    }
+
+    #[test]
+    fn packages_are_sorted_and_leave_the_hosts_bare() {
+        assert!(PACKAGES.is_sorted());
+        assert!(!PACKAGES.contains(&"haproxy") && !PACKAGES.contains(&"keepalived"));
+    }
+
+    #[test]
+    fn every_part_is_installed_by_the_hook() {
+        let (hook, rest) = PARTS.split_first().expect("the hook comes first");
+        for (name, _) in rest {
+            assert!(hook.1.contains(&format!("$here/{name}")), "setup.sh does not install {name}");
+        }
+    }
+}

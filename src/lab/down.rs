@@ -1,0 +1,75 @@
+//! Removes a lab, whole or half-made, and leaves nothing behind.
+
+use super::Lab;
+use super::error::{LabError, Result};
+use super::files::{self, Lock};
+use super::machine::{self, Machine};
+use super::progress::{Note, Progress};
+use super::record::{self, Record};
+use super::{base, cgroup, mounts};
+use std::path::Path;
+
+/// Where LXC keeps its locks, below the path of the containers' folder.
+const LXC_RUN: &str = "/run/lxc";
+
+/// Everything of `lab down`, in order: what needs the record goes first, the record last.
+pub(crate) fn down(lab: &Lab, progress: &dyn Progress) -> Result<()> {
+    machine::check()?;
+    let root = lab.dir.parent().unwrap_or(&lab.dir);
+    let lock = Lock::take(&super::up::lock_of(root, lab.name()))?;
+    // Hosts may have been added since the lab was opened.
+    let now = Record::load(&lab.dir)?.unwrap_or_else(|| lab.record.clone());
+    let lab = &Lab { dir: lab.dir.clone(), record: now };
+    std::thread::scope(|threads| {
+        let ended: Vec<_> = lab.each().map(|host| threads.spawn(move || host.kill())).collect();
+        let ended: Vec<Result<()>> = ended.into_iter().map(super::join).collect();
+        ended.into_iter().collect::<Result<()>>()
+    })?;
+    let network = lab.record.network();
+    cgroup::clear(&network.cgroup())?;
+    network.remove(lab.record.hosts.len())?;
+    forget_lxc(&lab.dir.join("hosts"))?;
+    mounts::demand_none(&lab.dir)?;
+    // The record goes last, so that a `down` that was killed can be run again.
+    for name in files::names(&lab.dir)?.iter().filter(|name| *name != "lab.json") {
+        files::remove(&lab.dir.join(name))?;
+    }
+    Machine::hold()?.leave(network.octet)?;
+    files::remove(&lab.dir)?;
+    lock.remove()?;
+    // Folders that we made for the first lab; others that are not empty stay.
+    files::prune_ours(root);
+    progress.on(&Note::Down { lab: lab.name().to_owned() });
+    Ok(())
+}
+
+/// Removes LXC's locks of a lab's hosts.
+fn forget_lxc(hosts: &Path) -> Result<()> {
+    let run = Path::new(LXC_RUN);
+    let locks = run.join("lock").join(hosts.strip_prefix("/").unwrap_or(hosts));
+    files::remove(&locks)?;
+    if let Some(above) = locks.parent() {
+        files::prune(above, run);
+    }
+    Ok(())
+}
+
+/// Removes the cached bases on which no lab stands.
+pub(crate) fn purge(root: &Path, cache: &Path, progress: &dyn Progress) -> Result<()> {
+    let used = || Ok(Lab::all(root)?.into_iter().map(|lab| lab.record.base).collect());
+    base::purge(cache, used, progress)
+}
+
+/// The lab of that name: by its own record, else by the machine's register.
+pub(crate) fn find(root: &Path, name: &str) -> Result<Lab> {
+    record::check_name(name)?;
+    let dir = root.join(name);
+    if let Some(record) = Record::load(&dir)? {
+        return Ok(Lab { dir, record });
+    }
+    let entries = machine::entries()?;
+    let entry = entries.into_iter().find(|entry| entry.dir == dir);
+    entry
+        .map(|entry| Lab { dir: entry.dir, record: entry.record })
+        .ok_or_else(|| LabError::NoLab { name: name.to_owned(), root: root.to_owned() })
+}

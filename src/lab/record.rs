@@ -1,0 +1,232 @@
+//! What is asked for (`Spec`) and what a lab remembers of itself (`lab.json`).
+
+use super::error::{LabError, Result};
+use super::files;
+use super::network::Network;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Addresses .11 to .99: the virtual one is .100.
+pub(crate) const MOST_HOSTS: usize = 89;
+
+/// What a host is meant for; the inventory spells it out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// control-plane, etcd and load-balancer.
+    ControlPlane,
+    /// worker.
+    Worker,
+    /// spare.
+    Spare,
+}
+
+impl Kind {
+    /// The roles in the inventory's words.
+    #[must_use]
+    pub fn roles(self) -> &'static str {
+        match self {
+            Self::ControlPlane => "control-plane, etcd, load-balancer",
+            Self::Worker => "worker",
+            Self::Spare => "spare",
+        }
+    }
+}
+
+/// A host of a lab.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostSpec {
+    /// Its name on the network, in the inventory and as the folder of its disks.
+    pub name: String,
+    /// What it is meant for.
+    pub kind: Kind,
+}
+
+/// The lab that is wanted.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// The lab's and the cluster's name.
+    pub name: String,
+    /// The folder of all labs.
+    pub root: PathBuf,
+    /// The folder of the cached bases.
+    pub cache: PathBuf,
+    /// The hosts, in the order of their addresses.
+    pub hosts: Vec<HostSpec>,
+    /// The inventory's Kubernetes version.
+    pub kubernetes: String,
+    /// A mirror of Debian, with `/debian` and `/debian-security` below it; without one, Debian's own.
+    pub mirror: Option<String>,
+    /// How long a host may take to answer SSH.
+    pub patience: Duration,
+}
+
+impl Spec {
+    /// Three control-plane hosts, in the usual folders.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            root: default_root(),
+            cache: default_cache(),
+            hosts: hosts(3, 0, 0),
+            kubernetes: "1.36.3".to_owned(),
+            mirror: None,
+            patience: Duration::from_secs(90),
+        }
+    }
+
+    /// Like [`Spec::new`], with a name that no other test of this machine has now.
+    #[must_use]
+    pub fn unique(prefix: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self::new(&format!("{prefix}-{}-{number}", std::process::id()))
+    }
+
+    /// Another number of hosts: cp1.., w1.., s1...
+    #[must_use]
+    pub fn hosts(mut self, control_plane: usize, workers: usize, spares: usize) -> Self {
+        self.hosts = hosts(control_plane, workers, spares);
+        self
+    }
+
+    /// Checks what could otherwise fail halfway.
+    pub(crate) fn check(&self) -> Result<()> {
+        check_name(&self.name)?;
+        if self.hosts.is_empty() || self.hosts.len() > MOST_HOSTS {
+            return Err(LabError::BadSize { asked: self.hosts.len(), most: MOST_HOSTS });
+        }
+        for (index, host) in self.hosts.iter().enumerate() {
+            check_name(&host.name)?;
+            if self.hosts[..index].iter().any(|other| other.name == host.name) {
+                return Err(LabError::SameHost { host: host.name.clone() });
+            }
+        }
+        for path in [&self.root, &self.cache] {
+            let odd = |c: char| c.is_whitespace() || matches!(c, ':' | ',' | '\\');
+            if !path.is_absolute() || path.to_str().is_none_or(|text| text.contains(odd)) {
+                return Err(LabError::BadPath { path: path.clone() });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// cp1.. w1.. s1..
+fn hosts(control_plane: usize, workers: usize, spares: usize) -> Vec<HostSpec> {
+    let some =
+        |prefix: &'static str, kind, count| (1..=count).map(move |n| HostSpec { name: format!("{prefix}{n}"), kind });
+    some("cp", Kind::ControlPlane, control_plane)
+        .chain(some("w", Kind::Worker, workers))
+        .chain(some("s", Kind::Spare, spares))
+        .collect()
+}
+
+/// A lab's or host's name is a DNS label, and short enough to read.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    let good = name.len() <= 30
+        && name.starts_with(|c: char| c.is_ascii_lowercase())
+        && !name.ends_with('-')
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+    if good { Ok(()) } else { Err(LabError::BadName { name: name.to_owned() }) }
+}
+
+/// `$HACTL_LAB_DIR`, else `$XDG_STATE_HOME/hactl/labs`, else `~/.local/state/hactl/labs`.
+#[must_use]
+pub fn default_root() -> PathBuf {
+    match std::env::var_os("HACTL_LAB_DIR") {
+        Some(given) if !given.is_empty() => PathBuf::from(given),
+        _ => xdg("XDG_STATE_HOME", ".local/state").join("hactl/labs"),
+    }
+}
+
+/// `$XDG_CACHE_HOME/hactl/lab`, else `~/.cache/hactl/lab`.
+#[must_use]
+pub fn default_cache() -> PathBuf {
+    xdg("XDG_CACHE_HOME", ".cache").join("hactl/lab")
+}
+
+fn xdg(variable: &str, below_home: &str) -> PathBuf {
+    match std::env::var_os(variable).map(PathBuf::from) {
+        Some(given) if given.is_absolute() => given,
+        _ => std::env::home_dir().unwrap_or_else(|| PathBuf::from("/root")).join(below_home),
+    }
+}
+
+/// What a lab remembers of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// The lab's name.
+    pub(crate) name: String,
+    /// The third octet of its network.
+    pub(crate) octet: u8,
+    /// The file system its hosts stand on.
+    pub(crate) base: PathBuf,
+    /// The inventory's Kubernetes version.
+    pub(crate) kubernetes: String,
+    /// Its hosts; the first has address .11.
+    pub(crate) hosts: Vec<HostSpec>,
+}
+
+impl Record {
+    /// Reads `lab.json` of a lab's folder; `None` when there is none.
+    pub(crate) fn load(dir: &Path) -> Result<Option<Self>> {
+        let path = dir.join("lab.json");
+        let Some(text) = files::read_if(&path)? else { return Ok(None) };
+        serde_json::from_str(&text).map(Some).map_err(|source| LabError::BadRecord { path, source })
+    }
+
+    /// Writes `lab.json`.
+    pub(crate) fn save(&self, dir: &Path) -> Result<()> {
+        let path = dir.join("lab.json");
+        let text =
+            serde_json::to_string_pretty(self).map_err(|source| LabError::BadRecord { path: path.clone(), source })?;
+        files::write(&path, 0o644, &text)
+    }
+
+    /// The lab's network.
+    pub(crate) fn network(&self) -> Network {
+        Network { octet: self.octet }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_dns_labels() {
+        for good in ["lab", "a", "a-1", "lab2"] {
+            assert!(check_name(good).is_ok(), "{good}");
+        }
+        for bad in ["", "1a", "A", "a_b", "a-", "-a", "a/b", "..", &"a".repeat(31)] {
+            assert!(check_name(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_spec_is_refused_before_anything_is_made() {
+        assert!(Spec::new("lab").check().is_ok());
+        assert!(matches!(Spec::new("lab").hosts(0, 0, 0).check(), Err(LabError::BadSize { .. })));
+        assert!(matches!(Spec::new("lab").hosts(80, 10, 0).check(), Err(LabError::BadSize { .. })));
+        for bad in ["relative", "/a b", "/a:b", "/a,b"] {
+            let spec = Spec { root: bad.into(), ..Spec::new("lab") };
+            assert!(matches!(spec.check(), Err(LabError::BadPath { .. })), "{bad}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_named_by_kind() {
+        let spec = Spec::new("lab").hosts(2, 1, 1);
+        let names: Vec<&str> = spec.hosts.iter().map(|host| host.name.as_str()).collect();
+        assert_eq!(names, ["cp1", "cp2", "w1", "s1"]);
+    }
+
+    #[test]
+    fn unique_specs_differ() {
+        assert_ne!(Spec::unique("t").name, Spec::unique("t").name);
+    }
+}

@@ -1,0 +1,170 @@
+//! Runs the machine's own commands (`ip`, `nft`, `lxc-*`, `mmdebstrap`), each with a deadline.
+
+use super::error::{LabError, Result};
+use std::io::{Read, Write};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Long enough for every command that does not fetch anything.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+/// How many lines of a failed command are shown.
+const TAIL: usize = 20;
+
+/// A command line that is about to run.
+pub(crate) struct Run {
+    command: Command,
+    input: Option<String>,
+    patience: Duration,
+}
+
+/// What a command left behind.
+pub(crate) struct Output {
+    /// How it ended.
+    pub(crate) status: ExitStatus,
+    /// Its standard output.
+    pub(crate) stdout: String,
+    /// Its standard error.
+    pub(crate) stderr: String,
+}
+
+impl Run {
+    /// `program` with `arguments`, no input, in the C locale.
+    pub(crate) fn new(program: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new(program);
+        command.args(arguments);
+        Self::from(command)
+    }
+
+    /// A command made elsewhere.
+    pub(crate) fn from(mut command: Command) -> Self {
+        command.env("LC_ALL", "C");
+        Self { command, input: None, patience: PATIENCE }
+    }
+
+    /// More arguments.
+    pub(crate) fn words(mut self, arguments: &[&str]) -> Self {
+        self.command.args(arguments);
+        self
+    }
+
+    /// Feeds `text` to standard input.
+    pub(crate) fn input(mut self, text: String) -> Self {
+        self.input = Some(text);
+        self
+    }
+
+    /// Another deadline than [`PATIENCE`].
+    pub(crate) fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Runs to the end and demands success; answers standard output.
+    pub(crate) fn ok(self) -> Result<String> {
+        let line = self.line();
+        let output = self.output()?;
+        if output.status.success() {
+            return Ok(output.stdout);
+        }
+        let tail = tail(&format!("{}{}", output.stdout, output.stderr));
+        Err(LabError::Command { command: line, status: output.status, tail })
+    }
+
+    /// Runs to the end, whatever that is.
+    pub(crate) fn output(mut self) -> Result<Output> {
+        let line = self.line();
+        let stdin = if self.input.is_some() { Stdio::piped() } else { Stdio::null() };
+        self.command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = self.command.spawn().map_err(|source| LabError::Spawn { command: line.clone(), source })?;
+        let (input, sink) = (self.input.take(), child.stdin.take());
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        std::thread::scope(|threads| {
+            if let (Some(text), Some(mut sink)) = (input, sink) {
+                // A command that ends without reading its input says why itself.
+                threads.spawn(move || drop(sink.write_all(text.as_bytes())));
+            }
+            let out = threads.spawn(move || slurp(out));
+            let err = threads.spawn(move || slurp(err));
+            let ended = wait(&mut child, self.patience);
+            let stdout = out.join().unwrap_or_default();
+            let stderr = err.join().unwrap_or_default();
+            match ended {
+                Ok(Some(status)) => Ok(Output { status, stdout, stderr }),
+                Ok(None) => {
+                    let tail = tail(&format!("{stdout}{stderr}"));
+                    Err(LabError::TimedOut { command: line, patience: self.patience, tail })
+                }
+                Err(source) => Err(LabError::Spawn { command: line, source }),
+            }
+        })
+    }
+
+    /// The command line, for messages.
+    fn line(&self) -> String {
+        let mut line = self.command.get_program().to_string_lossy().into_owned();
+        for argument in self.command.get_args() {
+            line.push(' ');
+            line.push_str(&argument.to_string_lossy());
+        }
+        line
+    }
+}
+
+/// Waits for the child; `None` when it had to be killed.
+fn wait(child: &mut Child, patience: Duration) -> std::io::Result<Option<ExitStatus>> {
+    let deadline = Instant::now() + patience;
+    let mut nap = Duration::from_millis(1);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= deadline {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        std::thread::sleep(nap);
+        nap = (nap * 2).min(Duration::from_millis(20));
+    }
+}
+
+fn slurp(from: Option<impl Read>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(mut from) = from {
+        // What was read before an error is still worth showing.
+        drop(from.read_to_end(&mut bytes));
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The last lines of a text.
+pub(crate) fn tail(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(TAIL)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_fails_shows_its_last_lines() {
+        let failed = Run::new("sh", &["-c", "echo one; echo two >&2; exit 3"]).ok();
+        let text = failed.expect_err("exit 3 is a failure").to_string();
+        assert!(text.contains("exit status: 3") && text.contains("one\ntwo"), "{text}");
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_killed_at_its_deadline() {
+        let begun = Instant::now();
+        let hung = Run::new("sleep", &["30"]).patience(Duration::from_millis(50)).ok();
+        assert!(matches!(hung, Err(LabError::TimedOut { .. })));
+        assert!(begun.elapsed() < Duration::from_secs(5));
+    }
+
+    #[test]
+    fn input_reaches_the_command() {
+        let copied = Run::new("cat", &[]).input("hello\n".repeat(50_000)).ok();
+        assert_eq!(copied.expect("cat copies").len(), 300_000);
+    }
+}

@@ -1,0 +1,56 @@
+//! Keys, known hosts and the way into a host. The hosts' keys are made here, so that strict checking works from the start.
+
+use super::error::Result;
+use super::files;
+use super::run::Run;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Makes an ed25519 key pair at `path`, unless there is one.
+pub(crate) fn key(path: &Path, comment: &str) -> Result<()> {
+    if path.with_extension("pub").exists() {
+        return Ok(());
+    }
+    // Under another name, for an ssh-keygen whose caller was killed may still be writing.
+    let new = path.with_extension(format!("new-{}", std::process::id()));
+    // ssh-keygen asks before it replaces anything, and nobody is there to answer.
+    files::remove(&new)?;
+    let target = new.display().to_string();
+    Run::new("ssh-keygen", &["-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", &target]).ok()?;
+    // The public half comes last, and says that the pair is whole.
+    files::rename(&new, path)?;
+    files::rename(&PathBuf::from(format!("{target}.pub")), &path.with_extension("pub"))
+}
+
+/// The line of `known_hosts` for a host: by address and by name.
+pub(crate) fn known(name: &str, address: Ipv4Addr, public: &str) -> String {
+    let key: Vec<&str> = public.split_whitespace().take(2).collect();
+    format!("{address},{name} {}\n", key.join(" "))
+}
+
+/// OpenSSH as user `ops`, strictly checked, untouched by the user's own configuration.
+pub(crate) fn command(dir: &Path, name: &str, address: Ipv4Addr) -> Command {
+    let mut ssh = Command::new("ssh");
+    ssh.args(["-F", "none", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "-o", "IdentitiesOnly=yes"])
+        .args(["-o", "StrictHostKeyChecking=yes", "-o", "UpdateHostKeys=no"])
+        .arg("-o")
+        .arg(format!("UserKnownHostsFile={}", dir.join("known_hosts").display()))
+        .arg("-o")
+        .arg(format!("HostKeyAlias={name}"))
+        .arg("-i")
+        .arg(dir.join("id_ed25519"))
+        .arg(format!("ops@{address}"));
+    ssh
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_known_by_address_and_name_without_the_keys_comment() {
+        let line = known("cp1", Ipv4Addr::new(10, 88, 0, 11), "ssh-ed25519 AAAA root@cp1\n");
+        assert_eq!(line, "10.88.0.11,cp1 ssh-ed25519 AAAA\n");
+    }
+}

@@ -1,0 +1,150 @@
+//! Makes a lab, or completes one: whatever is there already stays as it is.
+
+use super::Lab;
+use super::error::{LabError, Result};
+use super::files::{self, Lock};
+use super::machine::{self, Entry, Machine};
+use super::network::{self, Network};
+use super::progress::{Note, Progress};
+use super::record::{Record, Spec};
+use super::{base, inventory, ssh};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Everything of `lab up`, in order.
+pub(crate) fn up(spec: &Spec, progress: &dyn Progress) -> Result<Lab> {
+    spec.check()?;
+    machine::check()?;
+    let dir = spec.root.join(&spec.name);
+    let _lock = Lock::take(&lock(spec))?;
+    let old = Record::load(&dir)?;
+    let lab = match &old {
+        Some(record) if !record.base.is_dir() => {
+            return Err(LabError::NoBase { name: spec.name.clone(), base: record.base.clone() });
+        }
+        Some(record) => settle(spec, Some(record.clone()), record.base.clone(), progress)?,
+        None => {
+            // Held until the lab is on record, so that nobody purges what it is about to stand on.
+            let claim = base::ensure(&spec.cache, spec.mirror.as_deref(), progress)?;
+            settle(spec, None, claim.path.clone(), progress)?
+        }
+    };
+    let network = lab.record.network();
+    if !network.exists() {
+        let bridge = network.bridge();
+        progress.on(&Note::Network { bridge, network: network.cidr() });
+    }
+    network.make(&spec.name)?;
+    ssh::key(&lab.identity(), &format!("hactl-lab-{}", spec.name))?;
+    let mut known = String::new();
+    for host in lab.each() {
+        host.prepare()?;
+        let public = files::read(&host.key().with_extension("pub"))?;
+        known.push_str(&ssh::known(host.name, host.address(), &public));
+    }
+    files::write(&lab.known_hosts(), 0o644, &known)?;
+    inventory::write(old.as_ref(), &lab.record, &lab.dir, progress)?;
+    power_on(&lab, spec, progress)?;
+    Ok(lab)
+}
+
+/// The file whose lock lets one run at a time make or remove a lab.
+fn lock(spec: &Spec) -> PathBuf {
+    lock_of(&spec.root, &spec.name)
+}
+
+/// See [`lock`].
+pub(crate) fn lock_of(root: &Path, name: &str) -> PathBuf {
+    root.join(format!(".{name}.lock"))
+}
+
+/// Writes the lab's record and enters it into the machine's register, before anything else of it exists.
+fn settle(spec: &Spec, old: Option<Record>, base: PathBuf, progress: &dyn Progress) -> Result<Lab> {
+    let dir = spec.root.join(&spec.name);
+    let machine = Machine::hold()?;
+    let entries = machine::entries()?;
+    let ours = entries.iter().any(|entry| entry.dir == dir);
+    let record = match old {
+        Some(mut record) => {
+            let octet = record.octet;
+            let other = entries.iter().find(|entry| entry.record.octet == octet && entry.dir != dir);
+            if let Some(other) = other {
+                let by = format!("the lab in {}", other.dir.display());
+                return Err(LabError::NetworkTaken { name: record.name, octet, by });
+            }
+            if !ours && network::used()?.contains(&octet) && !record.network().exists() {
+                let by = "an address or a route of this machine (see `ip route`)".to_owned();
+                return Err(LabError::NetworkTaken { name: record.name, octet, by });
+            }
+            for host in &spec.hosts {
+                if record.hosts.iter().all(|known| known.name != host.name) {
+                    record.hosts.push(host.clone());
+                }
+            }
+            record
+        }
+        None => Record {
+            name: spec.name.clone(),
+            octet: free(&spec.root, &entries)?,
+            base,
+            kubernetes: spec.kubernetes.clone(),
+            hosts: spec.hosts.clone(),
+        },
+    };
+    if record.hosts.len() > super::record::MOST_HOSTS {
+        let asked = record.hosts.len();
+        return Err(LabError::BadSize { asked, most: super::record::MOST_HOSTS });
+    }
+    record.save(&dir)?;
+    // It holds keys; what is below stays readable for the hosts' own users, who see it through the overlay.
+    files::chmod(&dir, 0o700)?;
+    machine.enter(&Entry { dir: dir.clone(), record: record.clone() })?;
+    machine.tune(progress)?;
+    Ok(Lab { dir, record })
+}
+
+/// The first third octet that nothing on this machine uses.
+fn free(root: &Path, entries: &[Entry]) -> Result<u8> {
+    let mut taken = network::used()?;
+    taken.extend(entries.iter().map(|entry| entry.record.octet));
+    for dir in files::folders(root)? {
+        // Labs that are off, from before the machine's last boot.
+        taken.extend(Record::load(&dir).ok().flatten().map(|record| record.octet));
+    }
+    let free = |octet: &u8| !taken.contains(octet) && !Network { octet: *octet }.exists();
+    (0..=u8::MAX).find(free).ok_or(LabError::NoNetwork)
+}
+
+/// Starts what is off, all at once, and waits for all of it.
+fn power_on(lab: &Lab, spec: &Spec, progress: &dyn Progress) -> Result<()> {
+    std::thread::scope(|threads| {
+        let started: Vec<_> = lab
+            .each()
+            .map(|host| {
+                threads.spawn(move || {
+                    let begun = Instant::now();
+                    host.settle()?;
+                    let already = host.runs()?;
+                    if !already {
+                        host.start()?;
+                    }
+                    // A cut host runs on; it is not for `up` to mend its cable, nor to wait for it.
+                    if already && host.network.plugged(host.index) == Some(false) {
+                        progress.on(&Note::Already { host: host.name.to_owned(), address: host.address() });
+                        return Ok(());
+                    }
+                    host.wait(spec.patience)?;
+                    let (host, address) = (host.name.to_owned(), host.address());
+                    progress.on(&if already {
+                        Note::Already { host, address }
+                    } else {
+                        Note::Up { host, address, took: begun.elapsed() }
+                    });
+                    Ok(())
+                })
+            })
+            .collect();
+        let ended: Vec<Result<()>> = started.into_iter().map(super::join).collect();
+        ended.into_iter().collect()
+    })
+}
