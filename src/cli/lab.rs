@@ -7,7 +7,9 @@
 )]
 
 use crate::lab::{HostState, Lab, LabError, Note, Spec, default_cache, default_root};
-use clap::{Args, Subcommand, ValueEnum};
+use super::common::{Common, Output};
+use crate::report::{self, FailureKind};
+use clap::{Args, Subcommand};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -114,23 +116,16 @@ pub enum LabVerb {
     },
 }
 
-/// How `list` shows the labs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Form {
-    /// A table.
-    Text,
-    /// One JSON array.
-    Json,
-}
-
 /// How long `start` and `wipe` wait for a host.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Runs the verb; answers the exit code.
-///
-/// # Errors
-/// Whatever the lab says.
-pub fn run(args: &LabArgs) -> Result<u8, LabError> {
+pub fn run(common: &Common, args: &LabArgs) -> u8 {
+    act(args, common.output == Output::Json)
+        .unwrap_or_else(|error| common.end(&report::verdict(&FailureKind::Other, &error)))
+}
+
+fn act(args: &LabArgs, json: bool) -> Result<u8, LabError> {
     let root = match &args.dir {
         Some(dir) => std::path::absolute(dir).unwrap_or_else(|_| dir.clone()),
         None => default_root(),
@@ -161,7 +156,7 @@ pub fn run(args: &LabArgs) -> Result<u8, LabError> {
                 Lab::purge(&root, &default_cache(), &say)?;
             }
         }
-        LabVerb::List { output } => list(&Lab::all(&root)?, *output)?,
+        LabVerb::List => list(&Lab::all(&root)?, json)?,
         LabVerb::Inventory => println!("{}", open()?.inventory().display()),
         LabVerb::Ssh { host, command } => return ssh(&open()?, host, command),
         LabVerb::Kill { host } => {
@@ -204,8 +199,8 @@ fn ssh(lab: &Lab, host: &str, command: &[String]) -> Result<u8, LabError> {
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(255))
 }
 
-fn list(labs: &[Lab], form: Form) -> Result<(), LabError> {
-    if form == Form::Json {
+fn list(labs: &[Lab], as_json: bool) -> Result<(), LabError> {
+    if as_json {
         let mut all = Vec::new();
         for lab in labs {
             all.push(json!({

@@ -103,7 +103,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Down(args) => verbs::down(&common, &args),
         Verb::Inventory(args) => inventory::run(&common, args),
         Verb::Bundle(args) => bundle::run(&common, args),
-        Verb::Lab(args) => lab::run(&common, args),
+        Verb::Lab(args) => lab::run(&common, &args),
         Verb::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "hactl", &mut std::io::stdout());
             0

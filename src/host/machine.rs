@@ -134,6 +134,16 @@ impl Machine {
         }
     }
 
+    /// Where hactl itself lies on the host.
+    pub fn hactl_path(&self) -> String {
+        match &self.carrier {
+            Carrier::Ssh { command, .. } => {
+                command.split_whitespace().find(|word| word.starts_with('/')).unwrap_or_default().to_owned()
+            }
+            Carrier::Local { program, .. } => program.display().to_string(),
+        }
+    }
+
     /// The host's name.
     pub fn name(&self) -> &HostName {
         &self.name
