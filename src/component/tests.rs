@@ -1,6 +1,9 @@
 use super::bundle::blob_path;
 use super::*;
-use crate::model::desired::*;
+use crate::model::desired::{
+    Cidr, Cni, ControlPlane, Desired, Endpoint, EndpointKind, EtcdSettings, Extra, Host, KubeProxy, Network, Proxy,
+    Role, Security, SshTarget, Versions,
+};
 use crate::model::target::{Part, Place};
 use std::collections::BTreeMap;
 use std::fs;
@@ -269,7 +272,7 @@ fn one_flipped_bit_anywhere_is_named_by_verify_and_never_handed_out() {
     let bundle = Bundle::open(&w.store, "1.36.3").unwrap();
     let etcd = lock.components.iter().find(|c| c.name == "etcd").unwrap();
     let path = bundle.blob(&etcd.digest).unwrap();
-    for at in 0..etcd.sent_size as usize {
+    for at in 0..usize::try_from(etcd.sent_size).unwrap() {
         flip(&path, at);
         let problems = verify(&w.store, &[lock.clone()]).unwrap().problems;
         assert_eq!(problems.len(), 1, "bit in byte {at}");

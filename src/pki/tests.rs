@@ -4,6 +4,7 @@ use crate::model::desired::{
     Role, Security, SshTarget, Versions,
 };
 use crate::model::target::{Leaf, LeafId};
+use base64::Engine as _;
 use rcgen::{CertificateParams, IsCa, KeyPair, PKCS_ECDSA_P384_SHA384, SanType};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -98,26 +99,25 @@ fn first_der(pem: &str) -> Vec<u8> {
 fn each_role_brings_its_own_leaves_and_no_others() {
     let (desired, publics) = (desired(), founded().publics());
     let ids = |i: usize| leaves(&desired, &desired.hosts[i], &publics).into_iter().map(|l| l.id).collect::<Vec<_>>();
-    use LeafId::*;
     assert_eq!(
         ids(0),
         [
-            EtcdServer,
-            EtcdPeer,
-            EtcdObserver,
-            ApiserverEtcdClient,
-            Apiserver,
-            ApiserverKubeletClient,
-            FrontProxyClient,
-            ControllerManager,
-            Scheduler,
-            Kubelet,
-            Observer,
-            Approver
+            LeafId::EtcdServer,
+            LeafId::EtcdPeer,
+            LeafId::EtcdObserver,
+            LeafId::ApiserverEtcdClient,
+            LeafId::Apiserver,
+            LeafId::ApiserverKubeletClient,
+            LeafId::FrontProxyClient,
+            LeafId::ControllerManager,
+            LeafId::Scheduler,
+            LeafId::Kubelet,
+            LeafId::Observer,
+            LeafId::Approver
         ]
     );
-    assert_eq!(ids(1), [EtcdServer, EtcdPeer, EtcdObserver]);
-    assert_eq!(ids(2), [Kubelet]);
+    assert_eq!(ids(1), [LeafId::EtcdServer, LeafId::EtcdPeer, LeafId::EtcdObserver]);
+    assert_eq!(ids(2), [LeafId::Kubelet]);
     assert_eq!((ids(3), ids(4)), (vec![], vec![]));
 }
 
@@ -289,7 +289,6 @@ fn a_kubeconfig_is_yaml_whose_names_stay_text() {
     assert_eq!(yaml["current-context"], "no");
     assert_eq!(yaml["contexts"][0]["context"]["user"], "admin@no");
     assert_eq!(yaml["clusters"][0]["cluster"]["server"], "https://10.88.0.100:6443");
-    use base64::Engine as _;
     let data = yaml["users"][0]["user"]["client-key-data"].as_str().unwrap();
     let key = base64::engine::general_purpose::STANDARD.decode(data).unwrap();
     assert_eq!(&key, credential.key_pem.reveal().as_bytes());
