@@ -14,7 +14,7 @@ use crate::observe::Asks;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{OnceCell, Semaphore};
 
 /// Signs a request made on a host; the authority's key never leaves the administrator's side.
@@ -24,9 +24,6 @@ pub type Blobs = Box<dyn Fn(&Digest) -> Result<PathBuf, String> + Send + Sync>;
 
 /// Deliveries under way at once to one host: one decompresses while the other arrives.
 const DELIVERIES_PER_HOST: usize = 2;
-
-/// How long a kubelet may take to register its Node.
-const REGISTRATION: Duration = Duration::from_secs(90);
 
 /// Everything the actions need.
 pub struct Hands {
@@ -53,7 +50,7 @@ pub struct Hands {
     /// Delivery slots per host.
     pub slots: BTreeMap<HostName, Arc<Semaphore>>,
     /// The API client, made when the first API server serves.
-    pub client: OnceCell<kube::Client>,
+    pub client: OnceCell<kube::Through>,
 }
 
 impl Hands {
@@ -151,7 +148,7 @@ impl Hands {
     ///
     /// # Errors
     /// When none does.
-    pub async fn client(&self) -> Result<&kube::Client, StepError> {
+    pub async fn client(&self) -> Result<&kube::Through, StepError> {
         let connect = async {
             let mut last = failed("no control-plane host is connected".to_owned());
             for host in self.desired.with(Role::ControlPlane) {
@@ -166,7 +163,21 @@ impl Hands {
         self.client.get_or_try_init(|| connect).await
     }
 
-    async fn apply(&self, addon: &str, keys: &[String]) -> Result<(), StepError> {
+    /// Whether a Node is Ready; else what it says.
+    fn node_ready(&self, index: usize, live: Option<&serde_json::Value>) -> Result<(), String> {
+        let conditions = live.and_then(|n| n.pointer("/status/conditions")).and_then(serde_json::Value::as_array);
+        let ready = conditions.and_then(|all| all.iter().find(|c| c["type"] == "Ready"));
+        let on = match ready {
+            Some(condition) if condition["status"] == "True" => return Ok(()),
+            Some(condition) => condition["message"].as_str().unwrap_or("it is not Ready").to_owned(),
+            None => "its kubelet has not registered it yet".to_owned(),
+        };
+        self.sink.emit(Event::Waiting { step: index, on: on.clone() });
+        Err(on)
+    }
+
+    async fn apply(&self, addon: &str, keys: &[String], patience: Duration) -> Result<(), StepError> {
+        let until = Instant::now() + patience;
         let client = self.client().await?;
         let addon = self.target.addons.iter().find(|a| a.name == addon);
         let objects = addon.map(|a| a.objects.as_slice()).unwrap_or_default();
@@ -174,13 +185,21 @@ impl Hands {
             let key = crate::model::target::object_key(object);
             if keys.contains(&key) {
                 if object["kind"] == "Node" {
-                    client.exists(object, REGISTRATION).await.map_err(|e| failed(e.to_string()))?;
+                    registered(client, object, until).await?;
                 }
-                client.apply(object).await.map_err(|e| failed(format!("{}: {e}", key.replace('|', " "))))?;
+                client.apply(object, until).await.map_err(|e| failed(format!("{}: {e}", key.replace('|', " "))))?;
             }
         }
         Ok(())
     }
+}
+
+/// Waits until a kubelet has made its Node.
+async fn registered(client: &kube::Client, node: &serde_json::Value, until: Instant) -> Result<(), StepError> {
+    let reference = kube::ObjectRef::of(node).map_err(|e| failed(e.to_string()))?;
+    let there = |live: Option<&serde_json::Value>| live.map(drop).ok_or_else(|| "it is not registered yet".to_owned());
+    let waited = client.wait(&reference, &format!("{reference} being registered"), until, there).await;
+    waited.map(drop).map_err(|e| failed(e.to_string()))
 }
 
 /// A failed step without a log.
@@ -287,11 +306,14 @@ impl Perform for Hands {
                 let op = Op::Await { condition: self.asks.endpoint(), within_ms: ms };
                 self.call(index, host, op, patience).await.map(drop)
             }
-            Action::Apply { addon, objects } => self.apply(addon, objects).await,
+            Action::Apply { addon, objects } => self.apply(addon, objects, patience).await,
             Action::AwaitNode { host } => {
                 let client = self.client().await?;
-                let waiting = |on: String| self.sink.emit(Event::Waiting { step: index, on });
-                client.node_ready(host.as_str(), patience, &waiting).await.map_err(|e| failed(e.to_string()))
+                let node = kube::ObjectRef::new("v1", "Node", None, host.as_str());
+                let ready = |live: Option<&serde_json::Value>| self.node_ready(index, live);
+                let until = Instant::now() + patience;
+                let waited = client.wait(&node, &format!("Node {host} being Ready"), until, ready).await;
+                waited.map(drop).map_err(|e| failed(e.to_string()))
             }
             Action::Wipe { host, delete } => {
                 let ask = crate::render::wipe(&self.desired, self.asks.host(host).map_err(failed)?, *delete);

@@ -5,13 +5,16 @@ use super::{Failure, Session, State};
 use crate::execute::{Hands, walk};
 use crate::model::check::Check;
 use crate::model::event::Event;
-use crate::model::names::HostName;
+use crate::model::names::{ClusterName, HostName};
 use crate::model::plan::{Impact, Plan, Stage};
 use crate::model::refusal::Refusal;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
+
+/// How long the probe pod may take from creation to deletion.
+const PROBE_WITHIN: Duration = Duration::from_secs(90);
 
 /// What the person chose on the command line.
 #[derive(Debug, Clone, Default)]
@@ -27,13 +30,13 @@ pub trait Ask: Send + Sync {
     /// Whether to go on with something disruptive.
     ///
     /// # Errors
-    /// [`Refusal::NeedsConsent`] when nobody can be asked.
-    fn yes(&self, question: &str) -> Result<bool, Refusal>;
-    /// Whether the person can type this name.
+    /// [`Refusal::NeedsConsent`] when nobody can be asked, [`Refusal::Declined`] on anything but yes.
+    fn yes(&self, question: &str, what: &str) -> Result<(), Refusal>;
+    /// Whether the person can type the cluster's name.
     ///
     /// # Errors
-    /// [`Refusal::NeedsConsent`] when nobody can be asked.
-    fn name(&self, question: &str, name: &str) -> Result<bool, Refusal>;
+    /// [`Refusal::NeedsConsent`] when nobody can be asked, [`Refusal::Declined`] when it is not typed.
+    fn name(&self, cluster: &ClusterName, what: &str) -> Result<(), Refusal>;
 }
 
 impl dyn Ask + '_ {
@@ -50,7 +53,7 @@ impl dyn Ask + '_ {
             })
             .collect();
         let what = what.join(", ");
-        if self.yes(&format!("This will {what}. Go on?"))? { Ok(()) } else { Err(Refusal::Declined) }
+        self.yes("Go on?", &what)
     }
 }
 
@@ -79,7 +82,7 @@ impl<'a> Converge<'a> {
             sign: Box::new(move |leaf, request| signer.sign(leaf, request).map_err(|e| e.to_string())),
             blob: Box::new(move |digest| bundle.blob(digest).map_err(|e| e.to_string())),
             record_birth: Box::new(move |cluster| journal.spend_genesis(cluster).map_err(|e| e.to_string())),
-            api: self.state.access(&session.desired)?,
+            api: self.state.access()?,
             sink: Arc::clone(&session.sink),
             slots: Hands::slots_for(session.machines.keys()),
             client: OnceCell::new(),
@@ -118,7 +121,7 @@ impl<'a> Converge<'a> {
             return Ok(Vec::new());
         }
         self.session.sink.emit(Event::Phase { doing: "verifying from inside a pod".to_owned() });
-        let access = self.state.access(&self.session.desired)?;
+        let access = self.state.access()?;
         let client = super::kubeconfig::client(self.session, &access).await?;
         let nodes = self.session.desired.hosts.iter().filter(|h| h.is_node());
         let last = nodes.filter(|h| look.facts.host(&h.name).is_some()).last();
@@ -131,7 +134,14 @@ impl<'a> Converge<'a> {
             })
         });
         let dns = self.session.desired.dns_address();
-        Ok(crate::kube::probe(&client, &node.name, &pause.unwrap_or_default(), &hactl, dns).await)
+        let ask = crate::kube::probe::Ask {
+            node: node.name.clone(),
+            image: pause.unwrap_or_default(),
+            hactl_path: hactl,
+            dns,
+            names: vec!["kubernetes.default.svc.cluster.local".to_owned()],
+        };
+        Ok(crate::kube::probe::probe(&client, &ask, Instant::now() + PROBE_WITHIN).await?)
     }
 
     /// Adds a span to a stage.

@@ -5,7 +5,6 @@ use super::look::Look;
 use super::{Failure, Session};
 use crate::model::event::Event;
 use crate::model::plan::Plan;
-use crate::model::refusal::Refusal;
 
 /// Takes the cluster down. Returns what was done; an empty plan when there was nothing.
 ///
@@ -26,10 +25,10 @@ pub async fn down(session: &Session, choices: &Choices, ask: &dyn Ask, delete: b
         return Ok(plan);
     }
     session.sink.emit(Event::Planned { plan: Box::new(plan.clone()) });
-    let cluster = session.desired.cluster.as_str();
-    let loss = if delete { "deletes all its data, etcd included" } else { "stops it and moves its data aside" };
-    if !choices.yes && !ask.name(&format!("This takes cluster {cluster} down and {loss}."), cluster)? {
-        return Err(Refusal::Declined.into());
+    let cluster = &session.desired.cluster;
+    let loss = if delete { "and deletes all its data, etcd included" } else { "and moves its data aside" };
+    if !choices.yes {
+        ask.name(cluster, &format!("the whole cluster {cluster}: it stops it {loss}"))?;
     }
     Converge::new(session, &state).run(look, &plan).await?;
     // From here on empty disks are what the person asked for, not a loss.

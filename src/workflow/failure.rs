@@ -76,7 +76,7 @@ pub enum Failure {
     },
     /// The API could not be used.
     #[error(transparent)]
-    Api(#[from] crate::kube::ApiError),
+    Api(#[from] crate::kube::KubeError),
     /// A local file or program could not be used.
     #[error("{what}")]
     Local {

@@ -1,7 +1,7 @@
 //! Credentials for people: the everyday kubeconfig, the break-glass one, and kubectl through SSH.
 
 use super::{Failure, Places, Session, State};
-use crate::kube::{Access, Client};
+use crate::kube::{Access, SERVER_NAME, Through};
 use crate::model::desired::{Desired, Role};
 use crate::model::secret::Secret;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ pub enum Kind {
 }
 
 /// A client through the first control-plane host whose API server answers.
-pub(super) async fn client(session: &Session, access: &Access) -> Result<Client, Failure> {
+pub(super) async fn client(session: &Session, access: &Access) -> Result<Through, Failure> {
     let mut last = None;
     for host in session.desired.with(Role::ControlPlane) {
         let Some(machine) = session.machines.get(&host.name) else { continue };
@@ -56,7 +56,7 @@ fn existing(desired: &Desired, places: &Places) -> Result<State, Failure> {
 /// No API server answers, or kubectl cannot be run.
 pub async fn kubectl(session: &Session, arguments: &[String]) -> Result<u8, Failure> {
     let state = existing(&session.desired, &session.places)?;
-    let access = state.access(&session.desired)?;
+    let access = state.access()?;
     let config = state.keep_kubeconfig(&session.desired.endpoint.url())?;
     let mut last = Failure::NoHost { hosts: vec![] };
     for host in session.desired.with(Role::ControlPlane) {
@@ -71,7 +71,7 @@ pub async fn kubectl(session: &Session, arguments: &[String]) -> Result<u8, Fail
         let status = tokio::process::Command::new(&program)
             .arg(format!("--kubeconfig={}", config.display()))
             .arg(format!("--server=https://{}", forward.address()))
-            .arg(format!("--tls-server-name={}", session.desired.endpoint.host()))
+            .arg(format!("--tls-server-name={SERVER_NAME}"))
             .args(arguments)
             .status()
             .await

@@ -3,7 +3,6 @@
 
 use super::Failure;
 use crate::kube::Access;
-use crate::model::desired::Desired;
 use crate::model::names::ClusterName;
 use crate::model::target::Leaf;
 use crate::pki::{self, Credential};
@@ -100,10 +99,10 @@ impl State {
     }
 
     /// How hactl itself authenticates to the API: for an hour, and never written.
-    pub fn access(&self, desired: &Desired) -> Result<Access, Failure> {
+    pub fn access(&self) -> Result<Access, Failure> {
         let credential = pki::own_credential(&self.contents().cluster, OffsetDateTime::now_utc())?;
         let ca = self.publics().cluster.cert_pem;
-        Ok(Access::new(ca, credential.cert_pem, Arc::new(credential.key_pem), desired.endpoint.host()))
+        Ok(Access::new(ca, credential.cert_pem, Arc::new(credential.key_pem)))
     }
 
     /// Where the administrator's kubeconfig is kept.
