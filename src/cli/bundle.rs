@@ -4,7 +4,7 @@
 
 use super::common::{Common, Output};
 use crate::component::{self, Built, BundleError, Lock, Progress, Verified};
-use crate::report::{self, FailureKind};
+use crate::report::{FailureKind, Verdict};
 use clap::{Args, Subcommand};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -52,7 +52,7 @@ pub fn run(common: &Common, args: BundleArgs) -> u8 {
         BundleVerb::List => list(&store, json),
         BundleVerb::Verify { name } => verify(&store, name.as_deref(), json),
     };
-    result.unwrap_or_else(|error| common.end(&report::verdict(&FailureKind::Bundle, &error)))
+    result.unwrap_or_else(|error| common.end(&Verdict::of(&FailureKind::Bundle, Some(&error))))
 }
 
 fn build(store: &Path, from: &Path, json: bool) -> Result<u8, BundleError> {

@@ -1,14 +1,16 @@
 //! What all verbs share: the common flags, the runtime, interrupts, and how an end becomes words and an exit code.
 
-use crate::host::Access;
+use crate::host::{Access, HostError};
 use crate::inventory::{Loaded, Source};
-use crate::model::desired::Desired;
 use crate::model::event::{Event, Sink};
-use crate::report::{self, FailureKind, OutputKind, Verdict};
+use crate::model::names::HostName;
+use crate::report::{self, ConnectKind, FailureKind, OutputKind, Reader, Style, Verdict};
+use crate::vault::Vault;
 use crate::workflow::{Failure, Places, Session};
 use clap::{Args, ValueEnum};
 use std::future::Future;
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -53,7 +55,7 @@ pub struct Common {
 
 impl Common {
     /// The reader of this run's events.
-    pub fn reader(&self) -> Arc<dyn Sink> {
+    pub fn reader(&self) -> Arc<dyn Reader> {
         let kind = match self.output {
             Output::Json => OutputKind::Json,
             Output::Text => OutputKind::Auto,
@@ -67,9 +69,10 @@ impl Common {
     }
 
     /// Reads the inventory and tells its warnings.
-    pub fn load(&self, sink: &Arc<dyn Sink>) -> Result<Loaded, Verdict> {
-        let source = if self.inventory == Path::new("-") { Source::Stdin } else { Source::File(self.inventory.clone()) };
-        let loaded = crate::inventory::load(&source).map_err(|error| report::verdict(&FailureKind::Inventory, &error))?;
+    pub fn load(&self, sink: &dyn Sink) -> Result<Loaded, Verdict> {
+        let source = Source::from(self.inventory.as_os_str());
+        let loaded = crate::inventory::load(&source)
+            .map_err(|error| Verdict::of(&FailureKind::Inventory, Some(&error)))?;
         for warning in &loaded.warnings {
             sink.emit(Event::Warning { text: warning.to_string() });
         }
@@ -77,35 +80,42 @@ impl Common {
     }
 
     /// Where things of this cluster are kept.
-    pub fn places(&self, desired: &Desired) -> Places {
-        let beside = match self.inventory.parent() {
-            Some(dir) if self.inventory != Path::new("-") && dir != Path::new("") => dir.to_path_buf(),
-            _ => PathBuf::from("."),
-        };
-        let state = self.state.clone().unwrap_or_else(|| beside.join(".hactl").join(desired.cluster.as_str()));
-        Places { state, bundles: self.bundles() }
+    pub fn places(&self, loaded: &Loaded) -> Places {
+        let own = || Vault::default_dir(&loaded.base, &loaded.desired.cluster);
+        Places { state: self.state.clone().unwrap_or_else(own), bundles: self.bundles() }
     }
 
-    /// Prints how it ended, and gives the exit code.
+    /// Prints how it ended, and gives the exit code; for verbs without a reader of events.
     pub fn end(&self, verdict: &Verdict) -> u8 {
-        report::tell(verdict, self.output == Output::Json);
+        let text = match self.output {
+            Output::Json => format!("{}\n", verdict.json()),
+            Output::Text => verdict.text(&Style::stderr(self.verbose)),
+        };
+        let mut stream: Box<dyn Write> =
+            if self.output == Output::Json { Box::new(std::io::stdout()) } else { Box::new(std::io::stderr()) };
+        // An output that is gone changes nothing about how it ended.
+        stream.write_all(text.as_bytes()).ok();
         verdict.exit
     }
 
     /// Connects, runs a workflow, closes. The first interrupt starts nothing new, the second drops everything.
-    pub fn run<T, W>(&self, sink: &Arc<dyn Sink>, work: W) -> Result<T, Verdict>
+    pub fn run<T, W>(&self, sink: Arc<dyn Sink>, work: W) -> Result<T, Verdict>
     where
         W: AsyncFnOnce(&Session) -> Result<T, Failure>,
     {
-        let loaded = self.load(sink)?;
+        let loaded = self.load(&*sink)?;
+        let places = self.places(&loaded);
         let desired = Arc::new(loaded.desired);
-        let places = self.places(&desired);
-        let access = Access::this_binary(Duration::from_secs(self.timeout), self.trust_first_use);
+        let access = Access::this_binary().map(|access| Access {
+            trust_first_use: self.trust_first_use,
+            connect_timeout: Duration::from_secs(self.timeout),
+            ..access
+        });
         let stop = CancellationToken::new();
         block_on(async {
-            let access = access.map_err(|error| failure_verdict(&error.into()))?;
+            let access = access.map_err(|error| failure_verdict(&Failure::Access(Box::new(error))))?;
             let worked = async {
-                let session = Session::open(desired, places, &access, Arc::clone(sink), stop.clone()).await?;
+                let session = Session::open(desired, places, &access, Arc::clone(&sink), stop.clone()).await?;
                 let result = work(&session).await;
                 session.close().await;
                 result
@@ -113,7 +123,7 @@ impl Common {
             let result = tokio::select! {
                 result = worked => result,
                 // The hosts' side ends with its channels; a later run converges from wherever this one stopped.
-                () = second_interrupt(&stop, sink) => Err(Failure::Interrupted { done: 0, left: 0 }),
+                () = second_interrupt(&stop, &sink) => Err(Failure::Interrupted { done: 0, left: 0 }),
             };
             result.map_err(|failure| failure_verdict(&failure))
         })
@@ -130,7 +140,7 @@ pub fn block_on<T>(work: impl Future<Output = Result<T, Verdict>>) -> Result<T, 
             runtime.shutdown_timeout(Duration::from_millis(200));
             result
         }
-        Err(error) => Err(report::verdict(&FailureKind::Local, &error)),
+        Err(error) => Err(Verdict::of(&FailureKind::Other, Some(&error))),
     }
 }
 
@@ -150,20 +160,65 @@ async fn second_interrupt(stop: &CancellationToken, sink: &Arc<dyn Sink>) {
 
 /// Maps a workflow's failure to the one table of words and exit codes.
 pub fn failure_verdict(failure: &Failure) -> Verdict {
-    let kind = match failure {
-        Failure::Refused(refusal) => FailureKind::Refused(refusal.clone()),
-        Failure::Vault(_) => FailureKind::State,
-        Failure::Bundle(_) => FailureKind::Bundle,
-        Failure::Host { host, error } => FailureKind::Connect { host: Some(host.clone()), hint: error.hint() },
-        Failure::NoHost { hosts } => FailureKind::NoHost {
-            hosts: hosts.iter().map(|(h, e)| (h.clone(), e.to_string(), e.hint())).collect(),
+    let of = |kind: &FailureKind| Verdict::of(kind, Some(failure));
+    match failure {
+        Failure::Refused(refusal) => Verdict::of(&FailureKind::Refused(refusal.clone()), None),
+        Failure::Vault(_) | Failure::NoState { .. } | Failure::Pki(_) => of(&FailureKind::State),
+        Failure::Bundle(_) => of(&FailureKind::Bundle),
+        Failure::Render(_) => of(&FailureKind::Inventory),
+        Failure::Host { host, error } => host_verdict(host, error),
+        Failure::NoHost { hosts } => match hosts.as_slice() {
+            [] => of(&FailureKind::Other),
+            [(host, error), others @ ..] => {
+                let mut verdict = host_verdict(host, error);
+                for (host, error) in others {
+                    verdict.causes.push(format!("{host}: {error}"));
+                }
+                verdict
+            }
         },
-        Failure::Render(_) => FailureKind::Inventory,
-        Failure::Steps { .. } => FailureKind::Step,
-        Failure::Interrupted { .. } => FailureKind::Interrupted,
-        Failure::Unverified { .. } => FailureKind::Unverified,
-        Failure::Api(_) => FailureKind::Api,
-        Failure::Local { .. } => FailureKind::Local,
+        Failure::Steps { failed, done, host, what, why } => {
+            let kind =
+                FailureKind::Step { host: host.clone(), what: what.clone(), failed: *failed, done: *done };
+            let mut verdict = Verdict::of(&kind, None);
+            verdict.causes.push(why.clone());
+            verdict
+        }
+        Failure::Interrupted { done, left } => {
+            let mut verdict = of(&FailureKind::Interrupted);
+            verdict.causes = vec![format!("{done} steps are done, {left} were not started")];
+            verdict
+        }
+        Failure::Unverified { checks } => {
+            let mut verdict = of(&FailureKind::Other);
+            for check in checks {
+                let place = check.host.as_ref().map(|h| format!("{h}: ")).unwrap_or_default();
+                verdict.causes.push(format!("{place}{}: {}", check.name, check.detail));
+                verdict.hints.extend(check.hint.clone());
+            }
+            verdict.hints.dedup();
+            verdict
+        }
+        Failure::Access(_) | Failure::Api(_) | Failure::Local { .. } => of(&FailureKind::Other),
+    }
+}
+
+fn host_verdict(host: &HostName, error: &HostError) -> Verdict {
+    let kind = match error {
+        HostError::UnknownKey { .. } => ConnectKind::UnknownKey,
+        HostError::KeyChanged { .. } => ConnectKind::ChangedKey,
+        HostError::AuthFailed { .. } | HostError::AgentUnavailable { .. } | HostError::IdentityUnreadable { .. } => {
+            ConnectKind::Login
+        }
+        HostError::NoSudo { .. } => ConnectKind::Root,
+        HostError::Lost { .. } | HostError::Silent { .. } => ConnectKind::Lost,
+        HostError::Unreachable { .. } | HostError::TimedOut { .. } => ConnectKind::Unreachable,
+        _ => ConnectKind::Helper,
     };
-    report::verdict(&kind, failure)
+    let mut verdict = Verdict::of(&FailureKind::Connect { host: host.clone(), kind }, Some(error));
+    // The error knows the very file and user; the table knows the kind alone.
+    if let Some(hint) = error.hint() {
+        verdict.hints = vec![hint];
+    }
+    verdict
 }

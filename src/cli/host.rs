@@ -19,8 +19,21 @@ pub struct DnsArgs {
 
 #[derive(Debug, Args)]
 pub struct ApproveArgs {
-    #[command(flatten)]
-    settings: crate::kube::approver::Settings,
+    /// The API server's URL
+    #[arg(long)]
+    server: String,
+    /// CA certificate
+    #[arg(long)]
+    ca: PathBuf,
+    /// Client certificate
+    #[arg(long)]
+    cert: PathBuf,
+    /// Client key
+    #[arg(long)]
+    key: PathBuf,
+    /// What each Node may have in its serving certificate
+    #[arg(long)]
+    allow: PathBuf,
 }
 
 /// Speaks the vocabulary on standard input and output.
@@ -57,7 +70,18 @@ pub fn dns(args: &DnsArgs) -> u8 {
 
 /// Runs until it is stopped.
 pub fn approve(args: &ApproveArgs) -> u8 {
-    let ended = block_on(async { Ok(crate::kube::approver::run(&args.settings).await) });
+    let settings = crate::kube::approver::Settings {
+        server: args.server.clone(),
+        ca: args.ca.clone(),
+        cert: args.cert.clone(),
+        key: args.key.clone(),
+        allow: args.allow.clone(),
+    };
+    let say = |line: &str| {
+        // Without a journal there is nobody to tell.
+        let _ = writeln!(std::io::stderr(), "{line}");
+    };
+    let ended = block_on(async { Ok(crate::kube::approver::run(&settings, say).await) });
     match ended {
         Ok(Ok(())) => 0,
         Ok(Err(error)) => {

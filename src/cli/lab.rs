@@ -8,7 +8,7 @@
 
 use crate::lab::{HostState, Lab, LabError, Note, Spec, default_cache, default_root};
 use super::common::{Common, Output};
-use crate::report::{self, FailureKind};
+use crate::report::{FailureKind, Verdict};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::path::PathBuf;
@@ -122,7 +122,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// Runs the verb; answers the exit code.
 pub fn run(common: &Common, args: &LabArgs) -> u8 {
     act(args, common.output == Output::Json)
-        .unwrap_or_else(|error| common.end(&report::verdict(&FailureKind::Other, &error)))
+        .unwrap_or_else(|error| common.end(&Verdict::of(&FailureKind::Other, Some(&error))))
 }
 
 fn act(args: &LabArgs, json: bool) -> Result<u8, LabError> {

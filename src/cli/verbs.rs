@@ -3,9 +3,9 @@
 use super::common::{Common, Output};
 use crate::model::check::Outcome;
 use crate::model::event::{Event, Sink};
-use crate::model::names::HostName;
+use crate::model::names::{ClusterName, HostName};
 use crate::model::refusal::Refusal;
-use crate::report::{self, Verdict};
+use crate::report::{self, Reader, Style, Verdict};
 use crate::workflow::{self, Ask, Choices, KubeconfigKind};
 use clap::Args;
 use std::io::{IsTerminal as _, Write as _};
@@ -57,15 +57,17 @@ pub struct DownArgs {
     wipe: bool,
 }
 
-/// Asks on the terminal.
-struct Terminal;
+/// Asks on the terminal, with what is drawn there taken off first.
+struct Terminal(Arc<dyn Reader>);
 
 impl Ask for Terminal {
-    fn yes(&self, question: &str) -> Result<bool, Refusal> {
-        report::ask(question)
+    fn yes(&self, question: &str, what: &str) -> Result<(), Refusal> {
+        self.0.pause();
+        report::ask(question, what)
     }
-    fn name(&self, question: &str, name: &str) -> Result<bool, Refusal> {
-        report::ask_name(question, name)
+    fn name(&self, cluster: &ClusterName, what: &str) -> Result<(), Refusal> {
+        self.0.pause();
+        report::ask_name(cluster, what)
     }
 }
 
@@ -74,51 +76,69 @@ fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-fn ended(common: &Common, result: Result<u8, Verdict>) -> u8 {
-    match result {
-        Ok(code) => code,
-        Err(verdict) => common.end(&verdict),
-    }
+fn ended(reader: &Arc<dyn Reader>, result: Result<u8, Verdict>) -> u8 {
+    result.unwrap_or_else(|verdict| {
+        reader.end(&verdict);
+        verdict.exit
+    })
 }
 
 pub fn up(common: &Common, args: UpArgs) -> u8 {
-    let sink = common.reader();
+    let reader = common.reader();
     let choices = Choices { yes: common.yes, prune: args.prune };
-    let result = common.run(&sink, async |session| workflow::up(session, &choices, &Terminal).await);
-    let result = result.map(|summary| {
-        report::up_done(&summary.checks, summary.changed, &summary.kubeconfig, common.output == Output::Json);
+    let terminal = Terminal(Arc::clone(&reader));
+    let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
+    let result = common.run(sink, async |session| {
+        let summary = workflow::up(session, &choices, &terminal).await?;
+        reader.pause();
+        if common.output == Output::Text {
+            let style = Style::stdout(common.verbose);
+            if summary.changed {
+                let status = workflow::status(session).await?;
+                print(&report::status_text(&session.desired, &status.facts, &summary.checks, &style));
+            }
+            print(&report::times::next_steps(&summary.kubeconfig, &style));
+        }
+        Ok(summary.changed)
+    });
+    let result = result.map(|changed| {
+        let headline = if changed { "the cluster is what the inventory asks for" } else { "nothing to do" };
+        reader.end(&Verdict::ok(headline));
         0
     });
-    ended(common, result)
+    ended(&reader, result)
 }
 
 pub fn plan(common: &Common, args: &PlanArgs) -> u8 {
-    let sink = common.reader();
-    let result = common.run(&sink, async |session| workflow::pending(session).await).map(|plan| {
-        if common.output == Output::Json {
-            sink.emit(Event::Planned { plan: Box::new(plan.clone()) });
-        } else {
-            print(&report::plan_text(&plan, report::Style::stdout(common.verbose)));
+    let reader = common.reader();
+    let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
+    let result = common.run(sink, async |session| workflow::pending(session).await).map(|plan| {
+        reader.pause();
+        match common.output {
+            Output::Json => print(&format!("{}\n", report::plan_json(&plan))),
+            Output::Text => print(&report::plan_text(&plan, &Style::stdout(common.verbose))),
         }
         if args.exit_code && !plan.is_empty() { 5 } else { 0 }
     });
-    ended(common, result)
+    ended(&reader, result)
 }
 
 pub fn status(common: &Common, args: &StatusArgs) -> u8 {
-    let sink: Arc<dyn Sink> = common.reader();
+    let reader = common.reader();
+    let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
     let json = common.output == Output::Json;
-    let result = common.run(&sink, async |session| {
+    let result = common.run(sink, async |session| {
         loop {
             let status = workflow::status(session).await?;
+            reader.pause();
             if args.watch && !json && std::io::stdout().is_terminal() {
                 print("\x1b[H\x1b[2J");
             }
             if json {
-                print(&report::status_json(&session.desired, &status.facts, &status.checks));
+                print(&format!("{}\n", report::status_json(&session.desired, &status.facts, &status.checks)));
             } else {
-                let style = report::Style::stdout(common.verbose);
-                print(&report::status_text(&session.desired, &status.facts, &status.checks, style));
+                let style = Style::stdout(common.verbose);
+                print(&report::status_text(&session.desired, &status.facts, &status.checks, &style));
             }
             let code = match status.worst() {
                 Outcome::Pass | Outcome::Skip | Outcome::Warn => 0,
@@ -134,42 +154,49 @@ pub fn status(common: &Common, args: &StatusArgs) -> u8 {
             }
         }
     });
-    ended(common, result)
+    ended(&reader, result)
 }
 
 pub fn kubeconfig(common: &Common, args: &KubeconfigArgs) -> u8 {
-    let sink = common.reader();
     let kind = if args.break_glass { KubeconfigKind::BreakGlass } else { KubeconfigKind::Administrator };
-    let result = common.load(&sink).and_then(|loaded| {
-        let places = common.places(&loaded.desired);
+    let result = common.load(&Quiet).and_then(|loaded| {
+        let places = common.places(&loaded);
         workflow::kubeconfig(&loaded.desired, &places, kind).map_err(|f| super::common::failure_verdict(&f))
     });
     let result = result.map(|credential| {
         if kind == KubeconfigKind::BreakGlass {
             let text = "break glass: system:masters, beyond RBAC and audit by name, valid for 8 hours; delete it when done";
-            sink.emit(Event::Warning { text: text.to_owned() });
+            // Not on standard output: that is the kubeconfig's.
+            let _ = writeln!(std::io::stderr(), "{text}");
         }
         print(credential.reveal());
         0
     });
-    ended(common, result)
+    result.unwrap_or_else(|verdict| common.end(&verdict))
+}
+
+/// Takes events and shows none: standard output belongs to somebody else.
+struct Quiet;
+
+impl Sink for Quiet {
+    fn emit(&self, _: Event) {}
 }
 
 pub fn kubectl(common: &Common, args: &KubectlArgs) -> u8 {
-    let sink = report::quiet();
-    let result = common.run(&sink, async |session| workflow::kubectl(session, &args.arguments).await);
-    ended(common, result)
+    let result = common.run(Arc::new(Quiet), async |session| workflow::kubectl(session, &args.arguments).await);
+    result.unwrap_or_else(|verdict| common.end(&verdict))
 }
 
 pub fn down(common: &Common, args: &DownArgs) -> u8 {
-    let sink = common.reader();
+    let reader = common.reader();
     let choices = Choices { yes: common.yes, prune: vec![] };
-    let result = common.run(&sink, async |session| workflow::down(session, &choices, &Terminal, args.wipe).await);
+    let terminal = Terminal(Arc::clone(&reader));
+    let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
+    let result = common.run(sink, async |session| workflow::down(session, &choices, &terminal, args.wipe).await);
     let result = result.map(|plan| {
-        if plan.is_empty() {
-            sink.emit(Event::Note { text: "nothing to do: no host carries a cluster".to_owned() });
-        }
+        let headline = if plan.is_empty() { "nothing to do: no host carries a cluster" } else { "the cluster is down" };
+        reader.end(&Verdict::ok(headline));
         0
     });
-    ended(common, result)
+    ended(&reader, result)
 }

@@ -9,7 +9,7 @@ use super::sum::Sum;
 use super::{BundleError, io_error, table};
 use crate::model::desired::{Desired, Host};
 use crate::model::names::Digest;
-use crate::model::target::Part;
+use crate::model::target::{Part, Place};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
@@ -196,5 +196,27 @@ fn go_name(architecture: &str) -> &str {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
         other => other,
+    }
+}
+
+impl Bundle {
+    /// Puts a program of this machine's architecture into a folder, executable; what is there already is kept.
+    pub fn unpack_program(&self, name: &str, into: &Path) -> Result<PathBuf, BundleError> {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        let part = self.parts().into_iter().find(|p| p.name == name && matches!(p.place, Place::Program { .. }));
+        let missing = || BundleError::NoSuchVersion { wanted: name.to_owned(), store: self.store.clone(), there: vec![] };
+        let part = part.ok_or_else(missing)?;
+        let path = into.join(format!("{name}-{}", part.digest.short()));
+        if path.exists() {
+            return Ok(path);
+        }
+        let fresh = into.join(format!(".{name}-{}", std::process::id()));
+        let packed = File::open(self.blob(&part.digest)?).map_err(io_error("open", &path))?;
+        let mut plain = zstd::Decoder::new(packed).map_err(io_error("unpack", &path))?;
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o755).open(&fresh).map_err(io_error("create", &fresh))?;
+        io::copy(&mut plain, &mut file).map_err(io_error("unpack", &fresh))?;
+        std::fs::rename(&fresh, &path).map_err(io_error("create", &path))?;
+        Ok(path)
     }
 }

@@ -263,6 +263,14 @@ fn detail(said: &str) -> String {
 }
 
 impl HostError {
+    /// Last lines of the host's log that explain it, oldest first.
+    pub fn tail(&self) -> &[String] {
+        match self {
+            Self::Fault(fault) => &fault.tail,
+            _ => &[],
+        }
+    }
+
     /// The next thing to do about it, when there is one.
     pub fn hint(&self) -> Option<String> {
         Some(match self {

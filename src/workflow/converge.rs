@@ -103,15 +103,13 @@ impl<'a> Converge<'a> {
         match outcome.failed.into_iter().next() {
             None => Ok(()),
             Some((_, _, _, crate::execute::StepError::Refused(refusal))) => Err(refusal.into()),
-            Some((_, host, what, error)) => {
-                let place = host.map(|h| format!(" on {h}")).unwrap_or_default();
-                Err(Failure::Steps {
-                    failed: steps - outcome.done - outcome.left,
-                    done: outcome.done,
-                    steps,
-                    first: format!("{what}{place}: {error}"),
-                })
-            }
+            Some((_, host, what, error)) => Err(Failure::Steps {
+                failed: steps - outcome.done - outcome.left,
+                done: outcome.done,
+                host,
+                what,
+                why: error.to_string(),
+            }),
         }
     }
 

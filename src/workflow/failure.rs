@@ -49,16 +49,18 @@ pub enum Failure {
     #[error(transparent)]
     Render(#[from] crate::render::RenderError),
     /// Steps failed.
-    #[error("{failed} of {steps} steps failed; {done} are done")]
+    #[error("{failed} steps failed; {done} are done")]
     Steps {
         /// How many failed.
         failed: usize,
         /// How many are done.
         done: usize,
-        /// How many there were.
-        steps: usize,
-        /// The first failure in words.
-        first: String,
+        /// Where the first failed.
+        host: Option<HostName>,
+        /// What it tried.
+        what: String,
+        /// Why it failed.
+        why: String,
     },
     /// The person interrupted.
     #[error("interrupted: {done} steps are done, {left} were not started")]
