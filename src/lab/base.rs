@@ -60,8 +60,7 @@ pub(crate) fn ensure(cache: &Path, mirror: Option<&str>, progress: &dyn Progress
     // Only the holder of the lock makes anything here: what lies here was left by a run that was killed.
     let work = cache.join("making");
     discard(&work)?;
-    let made = make(&work, mirror)
-        .and_then(|root| std::fs::rename(&root, &base).map_err(LabError::io("move the finished base to", &base)));
+    let made = make(&work, mirror).and_then(|root| files::rename(&root, &base));
     discard(&work)?;
     made?;
     progress.on(&Note::BaseMade { path: base.clone(), took: begun.elapsed() });

@@ -166,8 +166,9 @@ impl Lab {
     /// Every host as it is now.
     ///
     /// # Errors
-    /// When LXC cannot be asked.
+    /// When LXC cannot be asked: it tells only root.
     pub fn states(&self) -> Result<Vec<HostState>> {
+        machine::check()?;
         let state = |host: Host<'_>| {
             let running = host.runs()?;
             let cut = running && self.record.network().plugged(host.index) == Some(false);
