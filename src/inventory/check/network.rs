@@ -95,7 +95,7 @@ pub fn addresses_apart(judge: &mut Judge<'_>, raw: &Inventory, network: &Network
         let what = format!("the pod range {} and the service range {} overlap", network.pods, network.services);
         judge.refuse(pods_place, what, "ranges that share no address", "change network.pods or network.services");
     }
-    let mut inside = |judge: &mut Judge<'_>, place: Place, who: &str, address: IpAddr| {
+    let inside = |judge: &mut Judge<'_>, place: Place, who: &str, address: IpAddr| {
         for (name, range) in ranges.iter().filter(|(_, range)| range.contains(address)) {
             let what = format!("{who} {address} lies inside the {name} range {range}");
             judge.refuse(place, what, "an address outside the pod and service ranges", remedy);
