@@ -1,13 +1,13 @@
 //! `hactl inventory init|check|schema`: the inventory before any host is touched.
 //!
-//! In: parsed flags. Out: text on the writers handed in, and an exit code: 0 fine, 1 could not write, 2 bad
+//! In: parsed flags, and the two that all verbs share. Out: text on the writers handed in, and an exit code: 0 fine, 1 could not write, 2 bad
 //! inventory or flags, 3 refused to overwrite.
 
 use crate::inventory::summary::Summary;
 use crate::inventory::{InventoryError, Problem, Source, load, reference, starter};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use serde_json::json;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -24,8 +24,10 @@ pub struct InventoryArgs {
 #[derive(Debug, Subcommand)]
 pub enum InventoryVerb {
     /// Write a commented inventory to start from; never overwrites
-    #[command(after_help = "Examples:\n  hactl inventory init\n  hactl inventory init --cluster prod --vip 10.0.0.100 \
-        --hosts 10.0.0.11,10.0.0.12,10.0.0.13\n  hactl inventory init --hosts cp1=10.0.0.11,cp2=10.0.0.12,cp3=10.0.0.13 prod.yaml")]
+    #[command(
+        after_help = "Examples:\n  hactl inventory init\n  hactl inventory init --cluster prod --vip 10.0.0.100 \
+        --hosts 10.0.0.11,10.0.0.12,10.0.0.13\n  hactl inventory init --hosts cp1=10.0.0.11,cp2=10.0.0.12,cp3=10.0.0.13 prod.yaml"
+    )]
     Init(InitArgs),
     /// Judge an inventory without touching any host, and say what it survives
     #[command(after_help = "Examples:\n  hactl inventory check\n  hactl inventory check prod.yaml\n  \
@@ -57,38 +59,32 @@ pub struct InitArgs {
 /// `hactl inventory check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// Inventory; `-` reads standard input
-    #[arg(env = "HACTL_INVENTORY", default_value = "hactl.yaml")]
-    pub file: OsString,
-    /// How to print
-    #[arg(short, long, value_enum, default_value_t)]
-    pub output: Output,
+    /// Inventory, instead of the one of -i; `-` reads standard input
+    pub file: Option<OsString>,
 }
 
-/// How to print.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// For people
-    #[default]
-    Text,
-    /// One JSON object
-    Json,
+/// What the flags of all verbs say.
+#[derive(Debug, Clone, Copy)]
+pub struct Given<'a> {
+    /// The inventory of `-i`.
+    pub inventory: &'a OsStr,
+    /// Whether `-o json` was asked for.
+    pub json: bool,
 }
 
 /// Runs `hactl inventory`; the number is the exit code.
-pub fn run(args: &InventoryArgs, out: &mut dyn Write, err: &mut dyn Write) -> i32 {
+pub fn run(args: &InventoryArgs, given: Given<'_>, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     let done = match &args.verb {
         InventoryVerb::Init(args) => init(args, out, err),
-        InventoryVerb::Check(args) => check(args, out, err),
+        InventoryVerb::Check(args) => check(args, given, out, err),
         InventoryVerb::Schema => write!(out, "{}", reference::schema_text()).map(|()| 0),
     };
     // Nobody is left to tell when the writers themselves are gone.
     done.unwrap_or(1)
 }
 
-fn init(args: &InitArgs, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<i32> {
-    let start =
-        starter::Start { cluster: args.cluster.clone(), vip: args.vip.clone(), hosts: args.hosts.clone() };
+fn init(args: &InitArgs, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+    let start = starter::Start { cluster: args.cluster.clone(), vip: args.vip.clone(), hosts: args.hosts.clone() };
     let starter = match starter::starter(&start) {
         Ok(starter) => starter,
         Err(error) => {
@@ -119,20 +115,26 @@ fn init(args: &InitArgs, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
             Ok(0)
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            writeln!(err, "error: {shown} exists and is left as it is\n  do: name another file, or move this one away")?;
+            writeln!(
+                err,
+                "error: {shown} exists and is left as it is\n  do: name another file, or move this one away"
+            )?;
             Ok(3)
         }
         Err(error) => {
-            writeln!(err, "error: cannot write {shown}: {error}\n  do: name a file in a directory that exists and that you may write to")?;
+            writeln!(
+                err,
+                "error: cannot write {shown}: {error}\n  do: name a file in a directory that exists and that you may write to"
+            )?;
             Ok(1)
         }
     }
 }
 
-fn check(args: &CheckArgs, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<i32> {
-    let source = Source::from(args.file.as_os_str());
-    match (load(&source), args.output) {
-        (Ok(loaded), Output::Text) => {
+fn check(args: &CheckArgs, given: Given<'_>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+    let source = Source::from(args.file.as_deref().unwrap_or(given.inventory));
+    match (load(&source), given.json) {
+        (Ok(loaded), false) => {
             for warning in &loaded.warnings {
                 writeln!(err, "{warning}")?;
             }
@@ -144,17 +146,17 @@ fn check(args: &CheckArgs, out: &mut dyn Write, err: &mut dyn Write) -> io::Resu
             }
             Ok(0)
         }
-        (Ok(loaded), Output::Json) => {
+        (Ok(loaded), true) => {
             let summary = Summary::of(&loaded.desired);
             json_line(out, &json!({"valid": true, "summary": summary, "errors": [], "warnings": loaded.warnings}))?;
             Ok(0)
         }
-        (Err(error), Output::Text) => {
+        (Err(error), false) => {
             let prefix = if error.report().is_some() { "" } else { "error: " };
             writeln!(err, "{prefix}{error}")?;
             Ok(2)
         }
-        (Err(error), Output::Json) => {
+        (Err(error), true) => {
             let none: &[Problem] = &[];
             let (errors, warnings) = match &error {
                 InventoryError::Invalid(report) => (json!(report.problems), json!(report.warnings)),

@@ -81,7 +81,9 @@ pub enum InventoryError {
         source: io::Error,
     },
     /// It is not text.
-    #[error("{from}:{line}: byte {offset} is not UTF-8 text\n  do: is this another file? An inventory is a YAML file in UTF-8")]
+    #[error(
+        "{from}:{line}: byte {offset} is not UTF-8 text\n  do: is this another file? An inventory is a YAML file in UTF-8"
+    )]
     NotText {
         /// Where it came from.
         from: String,
@@ -151,7 +153,12 @@ fn bounded(from: impl Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn judge(file: &str, text: &str, base: &Path, home: Option<PathBuf>) -> Result<(Loaded, Vec<NamedFile>), InventoryError> {
+fn judge(
+    file: &str,
+    text: &str,
+    base: &Path,
+    home: Option<PathBuf>,
+) -> Result<(Loaded, Vec<NamedFile>), InventoryError> {
     let raw = yaml::read(file, text)
         .map_err(|problem| InventoryError::Invalid(Report { problems: vec![*problem], warnings: Vec::new() }))?;
     let mut judge =

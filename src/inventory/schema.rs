@@ -2,7 +2,8 @@
 //!
 //! In: YAML, through serde. Out: raw values with their places, for `check/` to judge. The doc comments here are the
 //! descriptions in the published JSON Schema and in the reference page, so they speak to the person who writes an
-//! inventory. Rules beyond shape (ranges, references between keys) live in `check/`, because they are reported all
+//! inventory. Every field may be missing as far as serde is concerned: what must be there is a rule like the others.
+//! Rules beyond shape (ranges, references between keys) live in `check/`, because they are reported all
 //! at once and a deserializer stops at the first.
 
 use super::at::At;
@@ -20,8 +21,8 @@ pub type TextMap = BTreeMap<String, Text>;
 pub type FreeMap = serde_json::Map<String, serde_json::Value>;
 
 /// Inventory of hosts for hactl: which machines become which part of a highly available Kubernetes cluster.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "a mapping with schema, cluster, endpoint and hosts")]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 #[schemars(title = "hactl inventory", extend("required" = ["schema", "cluster", "endpoint", "hosts"]))]
 pub struct Inventory {
     /// Version of this format. Always 1.
@@ -81,8 +82,8 @@ pub struct Inventory {
 }
 
 /// Which version of what. Always quoted text: unquoted, 1.30 would be the number 1.3.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a mapping such as {kubernetes: \"1.36.3\"}")]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Versions {
     /// Kubernetes, MAJOR.MINOR.PATCH without a leading v.
     #[schemars(with = "String", regex(pattern = r"^[0-9]+\.[0-9]+\.[0-9]+$"), extend("default" = super::DEFAULT_KUBERNETES))]
@@ -96,8 +97,8 @@ pub struct Versions {
 }
 
 /// Where clients find the API. Exactly one of vip and external.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a mapping with vip or external")]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 #[schemars(extend("oneOf" = [{"required": ["vip"]}, {"required": ["external"]}]))]
 pub struct Endpoint {
     /// A free address of the hosts' network. keepalived moves it among the hosts with the role load-balancer.
@@ -124,8 +125,8 @@ pub struct Endpoint {
 }
 
 /// How hosts are reached by SSH.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a mapping such as {user: ops, identity: ~/.ssh/id_ed25519}")]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Ssh {
     /// User to log in as: root, or one who may use sudo without a password.
     #[schemars(with = "String", extend("default" = "root"))]
@@ -145,8 +146,8 @@ pub struct Ssh {
 }
 
 /// One machine.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a mapping with name, address and roles")]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["name", "address", "roles"]))]
 pub struct Host {
     /// The Node's and the etcd member's name. The machine itself is never renamed.
@@ -173,8 +174,8 @@ pub struct Host {
 }
 
 /// How one host is reached by SSH.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a mapping such as {host: cp1.mgmt, port: 2222}")]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct HostSsh {
     /// Name or address to connect to; without it the host's address.
     #[schemars(with = "String")]
@@ -200,8 +201,8 @@ pub struct HostSsh {
 }
 
 /// Pod and service networks.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "a mapping such as {pods: 10.244.0.0/16}")]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Network {
     /// Range of pod addresses. Each node takes a /24 of it.
     #[schemars(with = "String", extend("default" = super::check::network::PODS))]
@@ -221,8 +222,8 @@ pub struct Network {
 }
 
 /// Control-plane settings.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a mapping such as {schedulable: false}")]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct ControlPlane {
     /// Whether ordinary pods may run on control-plane nodes.
     #[schemars(with = "bool", extend("default" = false))]
@@ -233,8 +234,8 @@ pub struct ControlPlane {
 }
 
 /// etcd settings.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a mapping such as {dataDir: /var/lib/etcd}")]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Etcd {
     /// Data directory, best on a disk of its own.
     #[serde(rename = "dataDir")]
@@ -247,8 +248,8 @@ pub struct Etcd {
 }
 
 /// Who may authenticate.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a mapping with jwt")]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Authentication {
     /// JWT authenticators, as in Kubernetes' AuthenticationConfiguration; each needs issuer.url.
     #[schemars(with = "Vec<FreeMap>", extend("default" = []))]
@@ -256,8 +257,8 @@ pub struct Authentication {
 }
 
 /// Where images come from.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a mapping with mirrors")]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Registries {
     /// Registry to the URLs that mirror it, tried in order.
     #[schemars(with = "BTreeMap<String, Vec<String>>", extend("default" = {}))]
@@ -268,8 +269,8 @@ pub struct Registries {
 }
 
 /// Proxy for what the hosts fetch themselves.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "a mapping with http, https and noProxy")]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Proxy {
     /// For http URLs; empty for none.
     #[schemars(with = "String", extend("default" = ""))]
@@ -283,8 +284,8 @@ pub struct Proxy {
 }
 
 /// How haproxy and keepalived are installed.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a mapping such as {packages: host}")]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct LoadBalancer {
     /// host: by the host's own package manager. bundle: from packages carried in the bundle.
     #[schemars(with = "PackagesName", extend("default" = "host"))]
@@ -292,8 +293,8 @@ pub struct LoadBalancer {
 }
 
 /// Snapshots of etcd.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a mapping such as {every: 15m}")]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Snapshots {
     /// How often: a number with s, m, h or d.
     #[schemars(with = "String", regex(pattern = "^[0-9]+[smhd]$"), extend("default" = "15m"))]
@@ -307,8 +308,8 @@ pub struct Snapshots {
 }
 
 /// How many snapshots to keep.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a mapping such as {last: 96, daily: 14, weekly: 8}")]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Keep {
     /// The newest.
     #[schemars(with = "i64", range(min = 1, max = 100_000), extend("default" = 96))]
@@ -322,8 +323,8 @@ pub struct Keep {
 }
 
 /// Who can open recovery bundles.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a mapping with recipients")]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Vault {
     /// age public keys, age1...
     #[schemars(with = "Vec<String>", extend("default" = []))]
@@ -331,8 +332,8 @@ pub struct Vault {
 }
 
 /// Settings handed to components as they are.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", expecting = "a mapping of component names")]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Extra {
     /// The API server.
     #[schemars(with = "PodExtra")]
@@ -358,8 +359,8 @@ pub struct Extra {
 }
 
 /// A component that takes flags and runs as a static pod.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a mapping with args and mounts")]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct PodExtra {
     /// Further command-line flags, without dashes. Flags that hactl sets itself are refused.
     #[schemars(with = "BTreeMap<String, ArgValue>", extend("default" = {}))]
@@ -370,8 +371,8 @@ pub struct PodExtra {
 }
 
 /// A component that takes flags.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a mapping with args")]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct ArgsExtra {
     /// Further command-line flags, without dashes. Flags that hactl sets itself are refused.
     #[schemars(with = "BTreeMap<String, ArgValue>", extend("default" = {}))]
@@ -379,8 +380,8 @@ pub struct ArgsExtra {
 }
 
 /// A component that takes flags and a configuration file.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a mapping with args and config")]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct ConfigExtra {
     /// Further command-line flags, without dashes. Flags that hactl sets itself are refused.
     #[schemars(with = "BTreeMap<String, ArgValue>", extend("default" = {}))]
@@ -391,8 +392,8 @@ pub struct ConfigExtra {
 }
 
 /// containerd.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "a mapping with restrictOomScoreAdj")]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct ContainerdExtra {
     /// For hosts without CAP_SYS_RESOURCE, such as containers: do not lower the OOM score below containerd's own.
     #[schemars(with = "bool", extend("default" = false))]

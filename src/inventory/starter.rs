@@ -89,9 +89,11 @@ fn host(index: usize, text: &str) -> Result<(HostName, Option<Ipv4Addr>), StartE
 fn free_address(hosts: &[(HostName, Option<Ipv4Addr>)]) -> Ipv4Addr {
     let taken: Vec<Ipv4Addr> = hosts.iter().filter_map(|(_, address)| *address).collect();
     let [a, b, c, _] = taken.first().copied().unwrap_or(Ipv4Addr::new(192, 0, 2, 1)).octets();
-    (1..=254).rev().map(|d| Ipv4Addr::new(a, b, c, d)).find(|ip| *ip != Ipv4Addr::new(a, b, c, 254) && !taken.contains(ip)).unwrap_or(
-        Ipv4Addr::new(192, 0, 2, 100),
-    )
+    (1..=254)
+        .rev()
+        .map(|d| Ipv4Addr::new(a, b, c, d))
+        .find(|ip| *ip != Ipv4Addr::new(a, b, c, 254) && !taken.contains(ip))
+        .unwrap_or(Ipv4Addr::new(192, 0, 2, 100))
 }
 
 fn render(cluster: &ClusterName, vip: Ipv4Addr, hosts: &[(HostName, Option<Ipv4Addr>)]) -> String {

@@ -44,10 +44,13 @@ fn options() -> Options {
 /// What can be said without parsing, and better than a parser would.
 fn refuse_early(text: &str) -> Option<(Place, Words)> {
     if text.len() > LARGEST {
-        let what = format!("this is {} KiB of text", text.len() / 1024);
         return Some((
             Place::new(1, 1),
-            Words::new(what, "at most 1024 KiB", "name the inventory itself; is this another file?"),
+            Words::new(
+                "this is more than 1024 KiB of text",
+                "at most 1024 KiB",
+                "name the inventory itself; is this another file?",
+            ),
         ));
     }
     for (number, line) in text.lines().enumerate() {
@@ -92,7 +95,8 @@ fn explain(text: &str, error: &Error) -> (Place, Words) {
             "one document in the file",
             "remove the `---` line, or split the file: one inventory is one cluster",
         ),
-        Error::SerdeInvalidType { unexpected, expected, .. } | Error::SerdeInvalidValue { unexpected, expected, .. } => {
+        Error::SerdeInvalidType { unexpected, expected, .. }
+        | Error::SerdeInvalidValue { unexpected, expected, .. } => {
             wrong_type(text, place, &found(unexpected), expected)
         }
         Error::Unexpected { expected, .. } => wrong_type(text, place, &found_here(text, place), &plain(expected)),
@@ -134,6 +138,13 @@ fn unknown_key(field: &str, expected: &[&'static str]) -> Words {
 
 fn wrong_type(text: &str, place: Place, found: &str, expected: &str) -> Words {
     let (found, expected) = (found.replace('`', ""), plain(expected));
+    if begins_document(text, place) {
+        return Words::new(
+            format!("the inventory is {found}, not a mapping"),
+            "a mapping with schema, cluster, endpoint and hosts",
+            "write one to start from with `hactl inventory init FILE`; is this another file?",
+        );
+    }
     let remedy = match (expected.as_str(), written(text, place)) {
         ("a whole number", Some(word)) if word.starts_with(['"', '\'']) => "remove the quotes".to_owned(),
         ("true or false", Some(word)) if matches!(word.to_ascii_lowercase().as_str(), "yes" | "on") => {
@@ -146,9 +157,18 @@ fn wrong_type(text: &str, place: Place, found: &str, expected: &str) -> Words {
         (e, _) if e.starts_with("a mapping") => {
             "write `key: value` lines, indented below this key, or `{key: value}`".to_owned()
         }
+        ("a single value", _) => "write one value here, without brackets or `- `".to_owned(),
         _ => format!("write {expected} here"),
     };
     Words::new(format!("found {found} where {expected} belongs"), expected, remedy)
+}
+
+/// Whether nothing but comments stands before the place.
+fn begins_document(text: &str, place: Place) -> bool {
+    let silent = |line: &str| matches!(line.trim().chars().next(), None | Some('#' | '%')) || line.trim() == "---";
+    let line = text.lines().nth(place.line.saturating_sub(1)).unwrap_or_default();
+    let before: String = line.chars().take(place.column.saturating_sub(1)).collect();
+    text.lines().take(place.line.saturating_sub(1)).all(silent) && matches!(before.trim(), "" | "---" | "\u{feff}")
 }
 
 /// Serde's words for what it saw, in YAML's.
@@ -186,7 +206,9 @@ fn plain(expected: &str) -> String {
     match expected {
         "i64" | "u64" | "integer" | "a 64-bit integer" => "a whole number".to_owned(),
         "bool" | "a boolean" | "boolean" => "true or false".to_owned(),
-        "a string" | "string" | "string scalar" | "String" => "a text".to_owned(),
+        "a string" | "string" | "String" => "a text".to_owned(),
+        // The reader asks for a text even where a number or a boolean belongs.
+        "string scalar" => "a single value".to_owned(),
         "a sequence" | "sequence" | "sequence start" => "a list".to_owned(),
         "a map" | "mapping" | "mapping start" => "a mapping".to_owned(),
         other => other.to_owned(),
@@ -203,6 +225,9 @@ fn syntax(text: &str, place: &mut Place, error: &Error) -> Words {
         return Words::new("a tab indents this line", "spaces", "YAML forbids tabs in indentation: use two spaces");
     }
     let message = error.to_string();
+    if message.contains("recursion limit") || message.contains("nesting") {
+        return Words::new("this is nested deeper than any inventory", "at most 32 levels", "close the brackets above");
+    }
     let message = message.split(" at line ").next().unwrap_or(&message).trim().to_owned();
     Words::new(
         format!("this is not YAML: {message}"),

@@ -29,8 +29,14 @@ fn the_minimal_example_gets_every_default() {
     assert_eq!((desired.endpoint.url().as_str(), desired.api_port), ("https://10.0.0.100:6443", 6443));
     let EndpointKind::Vip { interface, vrid, .. } = &desired.endpoint.kind else { panic!("a virtual address") };
     assert_eq!((interface.as_ref(), *vrid >= 1), (None, true));
-    assert_eq!((desired.network.pods.to_string(), desired.network.services.to_string()), ("10.244.0.0/16".into(), "10.96.0.0/12".into()));
-    assert_eq!((desired.network.cni, desired.network.mtu, desired.network.kube_proxy), (Cni::Flannel, None, KubeProxy::Nftables));
+    assert_eq!(
+        (desired.network.pods.to_string(), desired.network.services.to_string()),
+        ("10.244.0.0/16".into(), "10.96.0.0/12".into())
+    );
+    assert_eq!(
+        (desired.network.cni, desired.network.mtu, desired.network.kube_proxy),
+        (Cni::Flannel, None, KubeProxy::Nftables)
+    );
     assert_eq!((desired.control_plane.schedulable, desired.control_plane.security), (false, Security::Baseline));
     assert_eq!((desired.etcd.data_dir.as_path(), desired.etcd.quota_gib), (Path::new("/var/lib/etcd"), 8));
     let ssh = &desired.hosts[1].ssh;
@@ -45,20 +51,35 @@ fn the_full_example_sets_every_field_and_names_what_has_no_effect_yet() {
     let loaded = example("full.yaml");
     let desired = &loaded.desired;
     let files = root().join("inventories/files");
-    assert_eq!((desired.versions.etcd.as_deref(), desired.versions.containerd.as_deref()), (Some("3.6.16"), Some("2.3.7")));
-    assert_eq!(desired.endpoint.kind, EndpointKind::Vip { address: "10.0.0.100".parse().unwrap(), interface: Some("bond0".into()), vrid: 77 });
+    assert_eq!(
+        (desired.versions.etcd.as_deref(), desired.versions.containerd.as_deref()),
+        (Some("3.6.16"), Some("2.3.7"))
+    );
+    assert_eq!(
+        desired.endpoint.kind,
+        EndpointKind::Vip { address: "10.0.0.100".parse().unwrap(), interface: Some("bond0".into()), vrid: 77 }
+    );
     assert_eq!((desired.endpoint.port, desired.api_port), (8443, 6443));
     assert_eq!(desired.endpoint.sans, ["api.full.example.org", "kubernetes.example.org", "192.0.2.80"]);
     let first = &desired.hosts[0];
-    assert_eq!((first.ssh.host.as_str(), first.ssh.port, first.ssh.user.as_str()), ("cp1.mgmt.example.org", 2222, "admin"));
+    assert_eq!(
+        (first.ssh.host.as_str(), first.ssh.port, first.ssh.user.as_str()),
+        ("cp1.mgmt.example.org", 2222, "admin")
+    );
     assert!(first.ssh.fingerprint.as_ref().unwrap().starts_with("SHA256:"));
     assert_eq!(first.ssh.jump.as_deref(), Some("bastion.example.org"));
     assert_eq!((first.zone.as_deref(), first.labels["disk"].as_str()), (Some("rack-a"), "nvme"));
     assert_eq!(first.taints, ["example.org/quiet:PreferNoSchedule"]);
     let second = &desired.hosts[1].ssh;
     assert_eq!((second.user.as_str(), second.jump.as_deref()), ("ops", Some("ops@bastion.example.org:2222")));
-    assert_eq!((second.identity.clone(), second.known_hosts.clone()), (Some(files.join("id_ed25519")), Some(files.join("known_hosts"))));
-    assert_eq!((desired.network.mtu, desired.network.pods.prefix, desired.network.services.prefix), (Some(1400), 14, 16));
+    assert_eq!(
+        (second.identity.clone(), second.known_hosts.clone()),
+        (Some(files.join("id_ed25519")), Some(files.join("known_hosts")))
+    );
+    assert_eq!(
+        (desired.network.mtu, desired.network.pods.prefix, desired.network.services.prefix),
+        (Some(1400), 14, 16)
+    );
     assert_eq!((desired.control_plane.schedulable, desired.control_plane.security), (true, Security::Cis));
     assert_eq!((desired.etcd.data_dir.clone(), desired.etcd.quota_gib), (PathBuf::from("/srv/etcd"), 4));
     assert_eq!(desired.jwt[0]["claimMappings"]["username"]["claim"], "email");
@@ -66,13 +87,27 @@ fn the_full_example_sets_every_field_and_names_what_has_no_effect_yet() {
     assert_eq!((desired.proxy.http.as_str(), desired.proxy.no_proxy.len()), ("http://proxy.example.org:3128", 2));
     assert_eq!(desired.manifests, [files.join("addons")]);
     let args = |component: &str, flag: &str| desired.extra.args[component][flag].clone();
-    assert_eq!((args("kube-apiserver", "event-ttl"), args("etcd", "heartbeat-interval"), args("kubelet", "v")), ("2h".into(), "200".into(), "2".into()));
+    assert_eq!(
+        (args("kube-apiserver", "event-ttl"), args("etcd", "heartbeat-interval"), args("kubelet", "v")),
+        ("2h".into(), "200".into(), "2".into())
+    );
     assert_eq!(desired.extra.kubelet_config["maxPods"], 200);
     assert_eq!(desired.extra.kube_proxy_config["conntrack"]["maxPerCore"], 0);
     assert!(desired.extra.restrict_oom_score_adj);
 
-    let no_effect: Vec<&str> = loaded.warnings.iter().filter_map(|w| w.what.split_once(" is accepted but has no effect")).map(|(key, _)| key).collect();
-    for key in ["snapshots", "vault.recipients", "loadBalancer.packages: bundle", "registries.credentials", "extra.kube-apiserver.mounts"] {
+    let no_effect: Vec<&str> = loaded
+        .warnings
+        .iter()
+        .filter_map(|w| w.what.split_once(" is accepted but has no effect"))
+        .map(|(key, _)| key)
+        .collect();
+    for key in [
+        "snapshots",
+        "vault.recipients",
+        "loadBalancer.packages: bundle",
+        "registries.credentials",
+        "extra.kube-apiserver.mounts",
+    ] {
         assert!(no_effect.contains(&key), "{key} is not among {no_effect:?}");
     }
     assert_eq!(no_effect.len(), loaded.warnings.len(), "the full example should not be warned of for anything else");
@@ -82,7 +117,10 @@ fn the_full_example_sets_every_field_and_names_what_has_no_effect_yet() {
 fn five_members_tolerate_two_failures_without_a_warning() {
     let loaded = example("five-members.yaml");
     assert_eq!(warned(&loaded), Vec::<String>::new());
-    assert_eq!((count(&loaded, Role::Etcd), count(&loaded, Role::LoadBalancer), count(&loaded, Role::Spare)), (5, 3, 1));
+    assert_eq!(
+        (count(&loaded, Role::Etcd), count(&loaded, Role::LoadBalancer), count(&loaded, Role::Spare)),
+        (5, 3, 1)
+    );
 }
 
 #[test]

@@ -38,10 +38,31 @@ fn model() -> impl Strategy<Value = Model> {
         (btree_map("[a-z]([a-z0-9._-]{0,10}[a-z0-9])?", "[A-Za-z0-9]{0,10}", 0..4), 10..=19_u8),
         (proptest::option::of(576..=9216_u16), 1..=8_u32, any::<bool>(), (0..99_u8, 0..99_u8)),
     )
-        .prop_map(|((cluster, vip, port, api_port, vrid), (controls, workers, spares, split_etcd, user), (labels, pods), rest)| Model {
-            cluster, vip, port, api_port, vrid, controls, workers, spares, split_etcd, user, labels, pods,
-            mtu: rest.0, quota: rest.1, schedulable: rest.2, version: rest.3,
-        })
+        .prop_map(
+            |(
+                (cluster, vip, port, api_port, vrid),
+                (controls, workers, spares, split_etcd, user),
+                (labels, pods),
+                rest,
+            )| Model {
+                cluster,
+                vip,
+                port,
+                api_port,
+                vrid,
+                controls,
+                workers,
+                spares,
+                split_etcd,
+                user,
+                labels,
+                pods,
+                mtu: rest.0,
+                quota: rest.1,
+                schedulable: rest.2,
+                version: rest.3,
+            },
+        )
 }
 
 impl Model {
@@ -54,33 +75,53 @@ impl Model {
         };
         for n in 0..self.controls {
             let mut roles = vec![Role::ControlPlane];
-            if !self.split_etcd { roles.push(Role::Etcd) }
-            if self.vip.is_some() { roles.push(Role::LoadBalancer) }
+            if !self.split_etcd {
+                roles.push(Role::Etcd)
+            }
+            if self.vip.is_some() {
+                roles.push(Role::LoadBalancer)
+            }
             add("cp", n, &roles);
         }
-        for n in 0..(if self.split_etcd { 3 } else { 0 }) { add("etcd", n, &[Role::Etcd]) }
-        for n in 0..self.workers { add("w", n, &[Role::Worker]) }
-        for n in 0..self.spares { add("s", n, &[Role::Spare]) }
+        for n in 0..(if self.split_etcd { 3 } else { 0 }) {
+            add("etcd", n, &[Role::Etcd])
+        }
+        for n in 0..self.workers {
+            add("w", n, &[Role::Worker])
+        }
+        for n in 0..self.spares {
+            add("s", n, &[Role::Spare])
+        }
         hosts
     }
 
     fn yaml(&self) -> String {
         let mut text = format!("cluster: {:?}\nschema: 1\nendpoint:\n  port: {}\n", self.cluster, self.port);
         match self.vip {
-            Some(last) => { let _ = writeln!(text, "  vip: 192.0.2.{last}"); }
+            Some(last) => {
+                let _ = writeln!(text, "  vip: 192.0.2.{last}");
+            }
             None => text.push_str("  external: api.example.org\n"),
         }
-        if let (Some(vrid), Some(_)) = (self.vrid, self.vip) { let _ = writeln!(text, "  vrid: {vrid}"); }
+        if let (Some(vrid), Some(_)) = (self.vrid, self.vip) {
+            let _ = writeln!(text, "  vrid: {vrid}");
+        }
         let _ = writeln!(text, "apiPort: {}\nssh: {{user: {:?}}}", self.api_port, self.user);
         let _ = writeln!(text, "versions: {{kubernetes: \"1.{}.{}\"}}", self.version.0, self.version.1);
-        let _ = writeln!(text, "etcd: {{quotaGiB: {}}}\ncontrolPlane: {{schedulable: {}}}", self.quota, self.schedulable);
+        let _ =
+            writeln!(text, "etcd: {{quotaGiB: {}}}\ncontrolPlane: {{schedulable: {}}}", self.quota, self.schedulable);
         let mtu = self.mtu.map_or("auto".to_owned(), |mtu| mtu.to_string());
         let base = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 0, 0)));
         let _ = writeln!(text, "network: {{pods: {base}/{}, services: 172.20.0.0/16, mtu: {mtu}}}\nhosts:", self.pods);
         for (name, last, roles) in self.hosts() {
             let roles: Vec<String> = roles.iter().map(Role::to_string).collect();
             let labels: Vec<String> = self.labels.iter().map(|(k, v)| format!("{k:?}: {v:?}")).collect();
-            let _ = writeln!(text, "- name: {name}\n  address: 192.0.2.{last}\n  roles: [{}]\n  labels: {{{}}}", roles.join(", "), labels.join(", "));
+            let _ = writeln!(
+                text,
+                "- name: {name}\n  address: 192.0.2.{last}\n  roles: [{}]\n  labels: {{{}}}",
+                roles.join(", "),
+                labels.join(", ")
+            );
         }
         text
     }
@@ -90,10 +131,20 @@ impl Model {
 fn soup() -> impl Strategy<Value = String> {
     let lines: Vec<String> = BASE.lines().map(str::to_owned).collect();
     let odd = prop_oneof![
-        Just("---".to_owned()), Just("\t- x".to_owned()), Just("&a [*a]".to_owned()), Just("<<: *a".to_owned()),
-        Just("? [1, 2]".to_owned()), Just("x: |\n  y".to_owned()), Just("!!binary x".to_owned()), Just("{".to_owned()),
-        Just("endpoint: {vip: ~}".to_owned()), Just("    roles:".to_owned()), Just("ssh: {port: 1e99}".to_owned()),
-        Just("network: {pods: 0.0.0.0/0}".to_owned()), Just("extra: {kubelet: {config: {a: .nan}}}".to_owned()), any::<String>(),
+        Just("---".to_owned()),
+        Just("\t- x".to_owned()),
+        Just("&a [*a]".to_owned()),
+        Just("<<: *a".to_owned()),
+        Just("? [1, 2]".to_owned()),
+        Just("x: |\n  y".to_owned()),
+        Just("!!binary x".to_owned()),
+        Just("{".to_owned()),
+        Just("endpoint: {vip: ~}".to_owned()),
+        Just("    roles:".to_owned()),
+        Just("ssh: {port: 1e99}".to_owned()),
+        Just("network: {pods: 0.0.0.0/0}".to_owned()),
+        Just("extra: {kubelet: {config: {a: .nan}}}".to_owned()),
+        any::<String>(),
     ];
     vec(prop_oneof![3 => proptest::sample::select(lines), 1 => odd], 0..25).prop_map(|lines| lines.join("\n"))
 }

@@ -49,3 +49,13 @@ fn the_full_example_uses_every_key_of_the_schema() {
         .collect();
     assert!(missing.is_empty(), "not in inventories/full.yaml: {missing:?}");
 }
+
+#[test]
+fn only_what_every_inventory_needs_is_required() {
+    let required: Vec<String> =
+        reference::keys().into_iter().filter(|k| k.default == "required").map(|k| k.path).collect();
+    assert_eq!(
+        required,
+        ["cluster", "endpoint", "hosts", "hosts[].address", "hosts[].name", "hosts[].roles", "schema"]
+    );
+}

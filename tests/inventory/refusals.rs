@@ -32,7 +32,10 @@ fn cases() -> Vec<(&'static str, String)> {
         ("document-bad-indentation", edited("    address: 10.0.0.11", "  address: 10.0.0.11")),
         ("document-enormous", format!("{BASE}# {}\n", "x".repeat(1024 * 1024))),
         ("document-alias-bomb", bomb()),
-        ("document-too-deep", format!("schema: {}1{}\n", "[".repeat(60), "]".repeat(60))),
+        (
+            "document-too-deep",
+            with(&format!("extra: {{kubelet: {{config: {{a: {}1{}}}}}}}", "[".repeat(60), "]".repeat(60))),
+        ),
         ("document-unknown-anchor", edited("cluster: lab", "cluster: *name")),
         ("document-with-tag", edited("cluster: lab", "cluster: !secret lab")),
         // Keys.
@@ -78,9 +81,21 @@ fn cases() -> Vec<(&'static str, String)> {
         ("host-address-with-port", edited("10.0.0.12", "10.0.0.12:22")),
         ("host-address-ipv6", edited("10.0.0.12", "fd00::12")),
         ("host-address-loopback", edited("10.0.0.12", "127.0.1.1")),
-        ("host-reached-twice", edited("    roles: [control-plane, etcd, load-balancer]\n  - name: cp2", "    ssh: {host: 10.0.0.12}\n    roles: [control-plane, etcd, load-balancer]\n  - name: cp2")),
+        (
+            "host-reached-twice",
+            edited(
+                "    roles: [control-plane, etcd, load-balancer]\n  - name: cp2",
+                "    ssh: {host: 10.0.0.12}\n    roles: [control-plane, etcd, load-balancer]\n  - name: cp2",
+            ),
+        ),
         // Roles.
-        ("roles-missing", edited("    address: 10.0.0.12\n    roles: [control-plane, etcd, load-balancer]\n", "    address: 10.0.0.12\n")),
+        (
+            "roles-missing",
+            edited(
+                "    address: 10.0.0.12\n    roles: [control-plane, etcd, load-balancer]\n",
+                "    address: 10.0.0.12\n",
+            ),
+        ),
         ("roles-empty", edited("[control-plane, etcd, load-balancer]", "[]")),
         ("role-unknown", edited("etcd, load-balancer", "etcd, loadbalancer, master")),
         ("role-twice", edited("etcd, load-balancer", "etcd, etcd")),
@@ -124,7 +139,7 @@ fn cases() -> Vec<(&'static str, String)> {
         ("network-overlap", with("network: {pods: 10.96.0.0/16}")),
         ("network-pods-too-small-for-a-node", with("network: {pods: 10.244.0.0/25}")),
         ("network-pods-too-few-nodes", with("network: {pods: 10.244.0.0/23}")),
-        ("network-services-too-large", with("network: {services: 172.16.0.0/11}")),
+        ("network-services-too-large", with("network: {services: 10.96.0.0/11}")),
         ("network-services-too-small", with("network: {services: 10.96.0.0/27}")),
         ("network-host-bits", with("network: {pods: 10.244.3.0/16}")),
         ("network-not-a-range", with("network: {pods: 10.244.0.0}")),
@@ -137,8 +152,14 @@ fn cases() -> Vec<(&'static str, String)> {
         // Nodes.
         ("label-key", edited("    address: 10.0.0.11", "    address: 10.0.0.11\n    labels: {\"a b\": c}")),
         ("label-value", edited("    address: 10.0.0.11", "    address: 10.0.0.11\n    labels: {a: \"b c\"}")),
-        ("taint-without-effect", edited("    address: 10.0.0.11", "    address: 10.0.0.11\n    taints: [dedicated=gpu]")),
-        ("taint-effect", edited("    address: 10.0.0.11", "    address: 10.0.0.11\n    taints: [\"dedicated=gpu:NoSchedul\"]")),
+        (
+            "taint-without-effect",
+            edited("    address: 10.0.0.11", "    address: 10.0.0.11\n    taints: [dedicated=gpu]"),
+        ),
+        (
+            "taint-effect",
+            edited("    address: 10.0.0.11", "    address: 10.0.0.11\n    taints: [\"dedicated=gpu:NoSchedul\"]"),
+        ),
         ("taint-key", edited("    address: 10.0.0.11", "    address: 10.0.0.11\n    taints: [\"a b=c:NoExecute\"]")),
         ("zone-name", edited("    address: 10.0.0.11", "    address: 10.0.0.11\n    zone: rack a")),
         ("zone-majority", zoned("a", "a", "b")),
@@ -146,7 +167,10 @@ fn cases() -> Vec<(&'static str, String)> {
         ("zone-missing", edited("    address: 10.0.0.11", "    address: 10.0.0.11\n    zone: a")),
         // SSH.
         ("ssh-user", with("ssh: {user: \"-oProxyCommand=x\"}")),
-        ("ssh-fingerprint", edited("    address: 10.0.0.11", "    address: 10.0.0.11\n    ssh: {fingerprint: \"MD5:aa\"}")),
+        (
+            "ssh-fingerprint",
+            edited("    address: 10.0.0.11", "    address: 10.0.0.11\n    ssh: {fingerprint: \"MD5:aa\"}"),
+        ),
         ("ssh-host", edited("    address: 10.0.0.11", "    address: 10.0.0.11\n    ssh: {host: \"cp1 cp2\"}")),
         ("ssh-jump", with("ssh: {jump: \"bastion:99999\"}")),
         ("ssh-identity-of-another-user", with("ssh: {identity: ~bob/.ssh/id}")),
@@ -165,13 +189,20 @@ fn cases() -> Vec<(&'static str, String)> {
         ("vault-not-a-key", with("vault: {recipients: [age1short]}")),
         ("packages-from-bundle", with("loadBalancer: {packages: bundle}")),
         ("extra-component", with("extra: {kube-api-server: {args: {v: 2}}}")),
-        ("extra-owned-flags", with("extra:\n  kube-apiserver: {args: {etcd-servers: x, tls-min-version: y, client-ca-file: z}}\n  etcd: {args: {data-dir: /x, initial-cluster-token: y}}")),
+        (
+            "extra-owned-flags",
+            with(
+                "extra:\n  kube-apiserver: {args: {etcd-servers: x, tls-min-version: y, client-ca-file: z}}\n  etcd: {args: {data-dir: /x, initial-cluster-token: y}}",
+            ),
+        ),
         ("extra-flag-with-dashes", with("extra: {kube-scheduler: {args: {--v: 2}}}")),
         ("extra-owned-field", with("extra: {kubelet: {config: {clusterDNS: [10.0.0.1]}}}")),
         ("extra-mounts", with("extra: {kube-apiserver: {mounts: [etc]}}")),
         (
             "everything-at-once",
-            edited("10.0.0.12", "10.0.0.11").replace("name: cp3", "name: CP3").replace("vip: 10.0.0.100", "vip: 10.0.0.13")
+            edited("10.0.0.12", "10.0.0.11")
+                .replace("name: cp3", "name: CP3")
+                .replace("vip: 10.0.0.100", "vip: 10.0.0.13")
                 + "apiPort: 10250\nversions: {kubernetes: 1.36}\nnetwork: {pods: 10.244.1.0/16}\n",
         ),
     ]
@@ -179,9 +210,9 @@ fn cases() -> Vec<(&'static str, String)> {
 
 /// Nine levels of nine aliases: a billion values from a few hundred bytes.
 fn bomb() -> String {
-    let mut text = String::from("schema: 1\ncluster: lab\nmanifests:\n  - &a0 [x]\n");
+    let mut text = format!("{BASE}extra:\n  kubelet:\n    config:\n      a0: &a0 [x]\n");
     for n in 1..10 {
-        let _ = writeln!(text, "  - &a{n} [{}]", vec![format!("*a{}", n - 1); 9].join(", "));
+        let _ = writeln!(text, "      a{n}: &a{n} [{}]", vec![format!("*a{}", n - 1); 9].join(", "));
     }
     text
 }

@@ -69,7 +69,11 @@ fn a_host_may_share_its_way_in_through_different_ports() {
 
 #[test]
 fn anchors_and_aliases_work() {
-    let text = BASE.replacen("roles: [control-plane, etcd, load-balancer]", "roles: &all [control-plane, etcd, load-balancer]", 1);
+    let text = BASE.replacen(
+        "roles: [control-plane, etcd, load-balancer]",
+        "roles: &all [control-plane, etcd, load-balancer]",
+        1,
+    );
     let (first, rest) = text.split_once("cp2").unwrap();
     let text = format!("{first}cp2{}", rest.replace("[control-plane, etcd, load-balancer]", "*all"));
     assert_eq!(parse(&text).unwrap().desired, parse(BASE).unwrap().desired);
@@ -137,7 +141,10 @@ fn files_that_the_inventory_names_must_be_there() {
     let error = load(&Source::Path(path.clone())).unwrap_err();
     let problems = &error.report().unwrap().problems;
     assert_eq!(problems.len(), 2, "{error}");
-    assert!(problems[0].what.starts_with("ssh.identity names") && problems[0].what.contains("does not exist"), "{error}");
+    assert!(
+        problems[0].what.starts_with("ssh.identity names") && problems[0].what.contains("does not exist"),
+        "{error}"
+    );
     assert!(problems[0].file.ends_with("hactl.yaml") && problems[0].place.line == 15, "{error}");
 
     fs::write(&path, with("ssh: {identity: .}")).unwrap();

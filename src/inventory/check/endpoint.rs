@@ -13,18 +13,15 @@ use std::net::{IpAddr, Ipv4Addr};
 pub const PORT: u16 = 6443;
 
 /// Ports of every host that are spoken for, and by whom.
-const TAKEN: [(u16, &str); 14] = [
+const TAKEN: [(u16, &str); 11] = [
     (22, "sshd"),
     (2379, "etcd for its clients"),
     (2380, "etcd for its peers"),
     (2381, "the loopback balancer in front of etcd"),
-    (2382, "etcd's metrics"),
-    (2384, "hactl's loopback checks"),
-    (9153, "CoreDNS's metrics"),
+    (2384, "etcd's metrics"),
     (10248, "the kubelet's health check"),
     (10249, "kube-proxy's metrics"),
     (10250, "the kubelet"),
-    (10255, "the kubelet's read-only port"),
     (10256, "kube-proxy's health check"),
     (10257, "the controller manager"),
     (10259, "the scheduler"),
@@ -32,10 +29,16 @@ const TAKEN: [(u16, &str); 14] = [
 
 /// Judges the endpoint. Without a usable one an external stand-in is returned.
 pub fn endpoint(judge: &mut Judge<'_>, raw: &Inventory, top: Place, cluster: &ClusterName, hosts: &Hosts) -> Endpoint {
-    let stand_in = || Endpoint { kind: EndpointKind::External("unknown.invalid".to_owned()), port: PORT, sans: Vec::new() };
+    let stand_in =
+        || Endpoint { kind: EndpointKind::External("unknown.invalid".to_owned()), port: PORT, sans: Vec::new() };
     let expected = "either vip: a free address that hactl looks after, or external: your own load balancer";
     let Some(whole) = &raw.endpoint else {
-        judge.refuse(top, "endpoint is missing", expected, "add `endpoint: {vip: 10.0.0.100}` with a free address of your network");
+        judge.refuse(
+            top,
+            "endpoint is missing",
+            expected,
+            "add `endpoint: {vip: 10.0.0.100}` with a free address of your network",
+        );
         return stand_in();
     };
     let raw = &whole.value;
@@ -77,18 +80,30 @@ fn virtual_address(
     if let Some(owner) = hosts.list.iter().find(|p| Some(p.host.address) == found) {
         judge.refuse(
             vip.place,
-            format!("the virtual address {} is the address of {} (line {})", vip.value, owner.host.name, owner.address.line),
+            format!(
+                "the virtual address {} is the address of {} (line {})",
+                vip.value, owner.host.name, owner.address.line
+            ),
             "an address that no machine has: it moves from host to host",
             "choose a free address of the same network",
         );
     }
     let interface = raw.interface.as_ref().and_then(|text| {
         let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'@');
-        if (1..=15).contains(&text.value.len()) && text.value.bytes().all(fine) && text.value != "." && text.value != ".." {
+        if (1..=15).contains(&text.value.len())
+            && text.value.bytes().all(fine)
+            && text.value != "."
+            && text.value != ".."
+        {
             return Some(text.value.clone());
         }
         let what = format!("{:?} cannot name a network interface", super::shorten(&text.value));
-        judge.refuse(text.place, what, "1 to 15 letters, digits, '-', '_' and '.'", "look it up with `ip link` on a host");
+        judge.refuse(
+            text.place,
+            what,
+            "1 to 15 letters, digits, '-', '_' and '.'",
+            "look it up with `ip link` on a host",
+        );
         None
     });
     let vrid = raw.vrid.as_ref().and_then(|n| number(judge, "endpoint.vrid", n, 1, 255));
@@ -101,7 +116,8 @@ fn virtual_address(
 
 /// The VRRP router id of a cluster that names none: the same on every run, 1 to 255.
 pub fn vrid_of(cluster: &ClusterName) -> u8 {
-    let hash = cluster.as_str().bytes().fold(0x811c_9dc5_u32, |hash, b| (hash ^ u32::from(b)).wrapping_mul(0x0100_0193));
+    let hash =
+        cluster.as_str().bytes().fold(0x811c_9dc5_u32, |hash, b| (hash ^ u32::from(b)).wrapping_mul(0x0100_0193));
     u8::try_from(hash % 255 + 1).unwrap_or(1)
 }
 
@@ -135,7 +151,12 @@ fn elsewhere(judge: &mut Judge<'_>, raw: &schema::Endpoint, external: &At<String
         ("endpoint.vrid", raw.vrid.as_ref().map(|t| t.place)),
     ] {
         if let Some(place) = place {
-            judge.warn(place, format!("{key} has no effect with an external load balancer"), "it belongs to vip", "remove it");
+            judge.warn(
+                place,
+                format!("{key} has no effect with an external load balancer"),
+                "it belongs to vip",
+                "remove it",
+            );
         }
     }
     EndpointKind::External(name)
@@ -159,7 +180,12 @@ fn sans(judge: &mut Judge<'_>, raw: &schema::Endpoint) -> Vec<String> {
 fn free(judge: &mut Judge<'_>, key: &str, port: u16, place: Place) {
     let remedy = "choose another port; 6443 is the usual one";
     if let Some((_, who)) = TAKEN.iter().find(|(taken, _)| *taken == port) {
-        judge.refuse(place, format!("{key} {port} is the port of {who}"), "a port that nothing else on the hosts uses", remedy);
+        judge.refuse(
+            place,
+            format!("{key} {port} is the port of {who}"),
+            "a port that nothing else on the hosts uses",
+            remedy,
+        );
     } else if (30000..=32767).contains(&port) {
         let what = format!("{key} {port} lies in Kubernetes' range of node ports");
         judge.refuse(place, what, "a port outside 30000 to 32767", remedy);
@@ -173,15 +199,20 @@ pub fn api_port(judge: &mut Judge<'_>, raw: &Inventory, endpoint: &Endpoint, hos
     if let Some(text) = &raw.api_port {
         free(judge, "apiPort", api_port, text.place);
     }
+    let mut told = Vec::new();
     let haproxy = matches!(endpoint.kind, EndpointKind::Vip { .. });
     for placed in &hosts.list {
-        let Some((ssh, place)) = placed.own_ssh.filter(|(ssh, _)| *ssh != 22 && is_known(placed.host.address) && *ssh > 0) else {
+        let Some((ssh, place)) =
+            placed.own_ssh.filter(|(ssh, _)| *ssh != 22 && is_known(placed.host.address) && *ssh > 0)
+        else {
             continue;
         };
         let collides = (placed.host.is(Role::ControlPlane) && ssh == api_port)
             || (haproxy && placed.host.is(Role::LoadBalancer) && ssh == endpoint.port)
             || TAKEN.iter().any(|(taken, _)| *taken == ssh);
-        if collides {
+        // The common ssh.port is one mistake, however many hosts share it.
+        if collides && !told.contains(&place) {
+            told.push(place);
             judge.refuse(
                 place,
                 format!("sshd of {} listens on {ssh}, which a component needs", placed.host.name),

@@ -12,43 +12,112 @@ const OWNED: [(&str, &[&str]); 6] = [
     (
         "kube-apiserver",
         &[
-            "advertise-address", "allow-privileged", "audit-log-*", "audit-policy-file", "admission-control-config-file",
-            "authentication-config", "authorization-config", "authorization-mode", "anonymous-auth", "bind-address",
-            "client-ca-file", "enable-admission-plugins", "enable-aggregator-routing", "enable-bootstrap-token-auth",
-            "encryption-provider-config*", "etcd-*", "insecure-*", "kubelet-*", "oidc-*", "proxy-client-*",
-            "requestheader-*", "secure-port", "service-account-*", "service-cluster-ip-range", "storage-*", "tls-*",
+            "advertise-address",
+            "allow-privileged",
+            "audit-log-*",
+            "audit-policy-file",
+            "admission-control-config-file",
+            "authentication-config",
+            "authorization-config",
+            "authorization-mode",
+            "anonymous-auth",
+            "bind-address",
+            "client-ca-file",
+            "enable-admission-plugins",
+            "enable-aggregator-routing",
+            "enable-bootstrap-token-auth",
+            "encryption-provider-config*",
+            "etcd-*",
+            "insecure-*",
+            "kubelet-*",
+            "oidc-*",
+            "proxy-client-*",
+            "requestheader-*",
+            "secure-port",
+            "service-account-*",
+            "service-cluster-ip-range",
+            "storage-*",
+            "tls-*",
             "token-auth-file",
         ],
     ),
     (
         "kube-controller-manager",
         &[
-            "allocate-node-cidrs", "authentication-kubeconfig", "authorization-kubeconfig", "bind-address", "client-ca-file",
-            "cluster-cidr", "cluster-name", "cluster-signing-*", "kubeconfig", "leader-elect", "node-cidr-mask-size*",
-            "requestheader-*", "root-ca-file", "secure-port", "service-account-private-key-file", "service-cluster-ip-range",
-            "tls-*", "use-service-account-credentials",
+            "allocate-node-cidrs",
+            "authentication-kubeconfig",
+            "authorization-kubeconfig",
+            "bind-address",
+            "client-ca-file",
+            "cluster-cidr",
+            "cluster-name",
+            "cluster-signing-*",
+            "kubeconfig",
+            "leader-elect",
+            "node-cidr-mask-size*",
+            "requestheader-*",
+            "root-ca-file",
+            "secure-port",
+            "service-account-private-key-file",
+            "service-cluster-ip-range",
+            "tls-*",
+            "use-service-account-credentials",
         ],
     ),
     (
         "kube-scheduler",
         &[
-            "authentication-kubeconfig", "authorization-kubeconfig", "bind-address", "client-ca-file", "config", "kubeconfig",
-            "leader-elect", "requestheader-*", "secure-port", "tls-*",
+            "authentication-kubeconfig",
+            "authorization-kubeconfig",
+            "bind-address",
+            "client-ca-file",
+            "config",
+            "kubeconfig",
+            "leader-elect",
+            "requestheader-*",
+            "secure-port",
+            "tls-*",
         ],
     ),
     (
         "etcd",
         &[
-            "advertise-client-urls", "auto-tls", "ca-file", "cert-file", "client-*", "config-file", "data-dir", "discovery*",
-            "force-new-cluster*", "initial-*", "key-file", "listen-*", "name", "peer-*", "quota-backend-bytes",
-            "strict-reconfig-check", "tls-*", "trusted-ca-file", "wal-dir",
+            "advertise-client-urls",
+            "auto-tls",
+            "ca-file",
+            "cert-file",
+            "client-*",
+            "config-file",
+            "data-dir",
+            "discovery*",
+            "force-new-cluster*",
+            "initial-*",
+            "key-file",
+            "listen-*",
+            "name",
+            "peer-*",
+            "quota-backend-bytes",
+            "strict-reconfig-check",
+            "tls-*",
+            "trusted-ca-file",
+            "wal-dir",
         ],
     ),
     (
         "kubelet",
         &[
-            "bootstrap-kubeconfig", "cert-dir", "config", "config-dir", "container-runtime-endpoint", "hostname-override",
-            "kubeconfig", "node-ip", "node-labels", "register-*", "root-dir", "tls-*",
+            "bootstrap-kubeconfig",
+            "cert-dir",
+            "config",
+            "config-dir",
+            "container-runtime-endpoint",
+            "hostname-override",
+            "kubeconfig",
+            "node-ip",
+            "node-labels",
+            "register-*",
+            "root-dir",
+            "tls-*",
         ],
     ),
     ("kube-proxy", &["cluster-cidr", "config", "hostname-override", "kubeconfig", "master", "proxy-mode"]),
@@ -59,18 +128,34 @@ const OWNED_FIELDS: [(&str, &[(&str, &str)]); 2] = [
     (
         "kubelet",
         &[
-            ("apiVersion", "hactl"), ("kind", "hactl"), ("address", "the host's address"), ("authentication", "hactl"),
-            ("authorization", "hactl"), ("clusterDNS", "network.services"), ("clusterDomain", "hactl"),
-            ("containerRuntimeEndpoint", "hactl"), ("port", "hactl"), ("readOnlyPort", "hactl"),
-            ("registerWithTaints", "hosts[].taints"), ("rotateCertificates", "hactl"), ("serverTLSBootstrap", "hactl"),
-            ("staticPodPath", "hactl"), ("staticPodURL", "hactl"), ("tlsCertFile", "hactl"), ("tlsPrivateKeyFile", "hactl"),
+            ("apiVersion", "hactl"),
+            ("kind", "hactl"),
+            ("address", "the host's address"),
+            ("authentication", "hactl"),
+            ("authorization", "hactl"),
+            ("clusterDNS", "network.services"),
+            ("clusterDomain", "hactl"),
+            ("containerRuntimeEndpoint", "hactl"),
+            ("port", "hactl"),
+            ("readOnlyPort", "hactl"),
+            ("registerWithTaints", "hosts[].taints"),
+            ("rotateCertificates", "hactl"),
+            ("serverTLSBootstrap", "hactl"),
+            ("staticPodPath", "hactl"),
+            ("staticPodURL", "hactl"),
+            ("tlsCertFile", "hactl"),
+            ("tlsPrivateKeyFile", "hactl"),
         ],
     ),
     (
         "kube-proxy",
         &[
-            ("apiVersion", "hactl"), ("kind", "hactl"), ("clientConnection", "hactl"), ("clusterCIDR", "network.pods"),
-            ("hostnameOverride", "hosts[].name"), ("mode", "network.kubeProxy"),
+            ("apiVersion", "hactl"),
+            ("kind", "hactl"),
+            ("clientConnection", "hactl"),
+            ("clusterCIDR", "network.pods"),
+            ("hostnameOverride", "hosts[].name"),
+            ("mode", "network.kubeProxy"),
         ],
     ),
 ];
@@ -125,7 +210,8 @@ fn args(judge: &mut Judge<'_>, component: &str, raw: Option<&At<TextMap>>) -> BT
     let mut out = BTreeMap::new();
     for (flag, value) in raw.iter().flat_map(|map| &map.value) {
         let plain = flag.trim_start_matches('-');
-        let fine = !plain.is_empty() && plain.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'));
+        let fine =
+            !plain.is_empty() && plain.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'));
         if plain.len() != flag.len() || !fine {
             judge.refuse(
                 value.place,
@@ -141,7 +227,12 @@ fn args(judge: &mut Judge<'_>, component: &str, raw: Option<&At<TextMap>>) -> BT
                 instead(flag),
             );
         } else if value.value.chars().any(char::is_control) {
-            judge.refuse(value.place, format!("the value of {flag} is more than one line"), "one line", "write it in one line");
+            judge.refuse(
+                value.place,
+                format!("the value of {flag} is more than one line"),
+                "one line",
+                "write it in one line",
+            );
         } else {
             out.insert(flag.clone(), value.value.clone());
         }
@@ -190,5 +281,9 @@ fn mounts(judge: &mut Judge<'_>, component: &str, raw: Option<&Texts>) {
             judge.refuse(text.place, what, "an absolute path on the host", "start with / and leave out ..");
         }
     }
-    judge.no_effect(list.place, &format!("extra.{component}.mounts"), "put the files below a directory the pod has already");
+    judge.no_effect(
+        list.place,
+        &format!("extra.{component}.mounts"),
+        "put the files below a directory the pod has already",
+    );
 }

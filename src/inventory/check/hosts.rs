@@ -120,7 +120,10 @@ fn twice(judge: &mut Judge<'_>, raw: &Inventory, hosts: &Hosts) {
         if let Some(first) = doors.insert(door, placed) {
             judge.refuse(
                 written.value.ssh.as_ref().map_or(placed.address, |ssh| ssh.place),
-                format!("{} and {} are both reached at {}:{}", first.host.name, host.name, host.ssh.host, host.ssh.port),
+                format!(
+                    "{} and {} are both reached at {}:{}",
+                    first.host.name, host.name, host.ssh.host, host.ssh.port
+                ),
                 "a machine of its own for each host",
                 "correct ssh.host or ssh.port of one of them",
             );
@@ -132,6 +135,7 @@ fn twice(judge: &mut Judge<'_>, raw: &Inventory, hosts: &Hosts) {
 struct Common {
     user: String,
     port: u16,
+    port_place: Option<Place>,
     identity: Option<PathBuf>,
     known_hosts: Option<PathBuf>,
     jump: Option<String>,
@@ -144,6 +148,7 @@ impl Common {
         Self {
             user: get(|s| s.user.as_ref()).and_then(|u| user(judge, u)).unwrap_or_else(|| USER.to_owned()),
             port: raw.and_then(|s| s.port.as_ref()).and_then(|p| port(judge, "ssh.port", p)).unwrap_or(PORT),
+            port_place: raw.and_then(|s| s.port.as_ref()).map(|p| p.place),
             identity: get(|s| s.identity.as_ref()).and_then(|p| judge.path("ssh.identity", p, false)),
             known_hosts: get(|s| s.known_hosts.as_ref()).and_then(|p| judge.path("ssh.known_hosts", p, false)),
             jump: get(|s| s.jump.as_ref()).and_then(|j| jump(judge, j)),
@@ -159,7 +164,12 @@ fn one(judge: &mut Judge<'_>, index: usize, raw: &At<schema::Host>, common: &Com
         Some(text) => address(judge, &format!("the address of {name}"), text),
         None => {
             let remedy = "add a line such as `address: 10.0.0.11`";
-            judge.refuse(start, format!("{name} has no address"), "the address its components bind and advertise", remedy);
+            judge.refuse(
+                start,
+                format!("{name} has no address"),
+                "the address its components bind and advertise",
+                remedy,
+            );
             None
         }
     };
@@ -169,7 +179,8 @@ fn one(judge: &mut Judge<'_>, index: usize, raw: &At<schema::Host>, common: &Com
     let zone = raw.zone.as_ref().and_then(|zone| zone_name(judge, zone));
     let address = found.unwrap_or(NO_ADDRESS);
     let ssh = ssh(judge, raw.ssh.as_ref(), common, address);
-    let own_port = raw.ssh.as_ref().and_then(|s| s.value.port.as_ref()).map_or(start, |p| p.place);
+    let own_port = raw.ssh.as_ref().and_then(|s| s.value.port.as_ref()).map(|p| p.place);
+    let own_port = own_port.or(common.port_place).unwrap_or(start);
     let reached_elsewhere = raw.ssh.as_ref().is_some_and(|s| s.value.host.is_some() || s.value.jump.is_some());
     let placed = Placed {
         start,
@@ -192,9 +203,16 @@ fn one(judge: &mut Judge<'_>, index: usize, raw: &At<schema::Host>, common: &Com
 }
 
 fn name(judge: &mut Judge<'_>, index: usize, raw: Option<&At<String>>, start: Place) -> HostName {
-    let stand_in = || format!("host-{}", index + 1).parse().expect("host- and a number satisfy the rule for host names");
+    let stand_in = || {
+        format!("host-number-{}", index + 1).parse().expect("host-number- and a number satisfy the rule for host names")
+    };
     let Some(name) = raw else {
-        judge.refuse(start, format!("host number {} has no name", index + 1), "the Node's name", "add a line such as `name: cp1`");
+        judge.refuse(
+            start,
+            format!("host number {} has no name", index + 1),
+            "the Node's name",
+            "add a line such as `name: cp1`",
+        );
         return stand_in();
     };
     name.value.parse().unwrap_or_else(|error: crate::model::names::BadName| {
@@ -217,9 +235,15 @@ fn roles(judge: &mut Judge<'_>, name: &HostName, raw: Option<&Texts>, start: Pla
     let expected = "some of control-plane, etcd, load-balancer, worker; or spare alone";
     let Some(list) = raw.filter(|list| !list.value.is_empty()) else {
         *known = false;
-        let what = if raw.is_some() { format!("the roles of {name} are empty") } else { format!("{name} has no roles") };
+        let what =
+            if raw.is_some() { format!("the roles of {name} are empty") } else { format!("{name} has no roles") };
         let place = raw.map_or(start, |list| list.place);
-        judge.refuse(place, what, expected, "add `roles: [...]`; for a host that is not to be used yet `roles: [spare]`");
+        judge.refuse(
+            place,
+            what,
+            expected,
+            "add `roles: [...]`; for a host that is not to be used yet `roles: [spare]`",
+        );
         return Vec::new();
     };
     let mut roles = Vec::new();
@@ -227,12 +251,18 @@ fn roles(judge: &mut Judge<'_>, name: &HostName, raw: Option<&Texts>, start: Pla
         match choice(judge, "role", text, &ROLES) {
             None => *known = false,
             Some(role) if roles.contains(&role) => {
-                judge.refuse(text.place, format!("{name} has the role {role} twice"), "each role once", "remove one of them");
+                judge.refuse(
+                    text.place,
+                    format!("{name} has the role {role} twice"),
+                    "each role once",
+                    "remove one of them",
+                );
             }
             Some(role) => roles.push(role),
         }
     }
     if roles.contains(&Role::Spare) && roles.len() > 1 {
+        *known = false;
         judge.refuse(
             list.place,
             format!("{name} is spare and something else at once"),

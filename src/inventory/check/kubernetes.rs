@@ -63,16 +63,27 @@ pub fn taints(judge: &mut Judge<'_>, raw: Option<&Texts>) -> Vec<String> {
             continue;
         };
         if !EFFECTS.contains(&effect) {
-            let remedy = nearest(effect, EFFECTS).map_or("choose one of them".to_owned(), |m| format!("did you mean {m}?"));
+            let remedy =
+                nearest(effect, EFFECTS).map_or("choose one of them".to_owned(), |m| format!("did you mean {m}?"));
             let expected = format!("one of {}", EFFECTS.join(", "));
             judge.refuse(taint.place, format!("unknown taint effect {:?}", shorten(effect)), expected, remedy);
             continue;
         }
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         if !is_key(key) || !is_value(value) {
-            judge.refuse(taint.place, format!("the taint {:?} is malformed", shorten(given)), form, format!("the key is {KEY}"));
+            judge.refuse(
+                taint.place,
+                format!("the taint {:?} is malformed", shorten(given)),
+                form,
+                format!("the key is {KEY}"),
+            );
         } else if taints.iter().any(|have| have == given) {
-            judge.refuse(taint.place, format!("the taint {given} is written twice"), "each taint once", "remove one of them");
+            judge.refuse(
+                taint.place,
+                format!("the taint {given} is written twice"),
+                "each taint once",
+                "remove one of them",
+            );
         } else {
             taints.push(given.to_owned());
         }

@@ -56,12 +56,24 @@ pub struct Judge<'a> {
 
 impl Judge<'_> {
     /// Records a refusal.
-    pub fn refuse(&mut self, place: Place, what: impl Into<String>, expected: impl Into<String>, remedy: impl Into<String>) {
+    pub fn refuse(
+        &mut self,
+        place: Place,
+        what: impl Into<String>,
+        expected: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
         let words = Words::new(what, expected, remedy);
         self.problems.push(Problem::new(Severity::Error, self.file, self.source, place, words));
     }
     /// Records a warning.
-    pub fn warn(&mut self, place: Place, what: impl Into<String>, expected: impl Into<String>, remedy: impl Into<String>) {
+    pub fn warn(
+        &mut self,
+        place: Place,
+        what: impl Into<String>,
+        expected: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
         let words = Words::new(what, expected, remedy);
         self.warnings.push(Problem::new(Severity::Warning, self.file, self.source, place, words));
     }
@@ -73,7 +85,12 @@ impl Judge<'_> {
     pub fn path(&mut self, key: &'static str, text: &At<String>, folder_too: bool) -> Option<PathBuf> {
         let given = text.value.as_str();
         if given.is_empty() || given.chars().any(char::is_control) {
-            self.refuse(text.place, format!("{key} is not a path"), "the path of a file", "write one, or remove the key");
+            self.refuse(
+                text.place,
+                format!("{key} is not a path"),
+                "the path of a file",
+                "write one, or remove the key",
+            );
             return None;
         }
         let path = match given.strip_prefix('~') {
@@ -142,7 +159,9 @@ pub fn desired(judge: &mut Judge<'_>, raw: &At<Inventory>) -> Desired {
 
 fn schema_version(judge: &mut Judge<'_>, raw: &Inventory, top: Place) {
     match &raw.schema {
-        None => judge.refuse(top, "schema is missing", "the version of the inventory's format", "add the line `schema: 1`"),
+        None => {
+            judge.refuse(top, "schema is missing", "the version of the inventory's format", "add the line `schema: 1`")
+        }
         Some(schema) if schema.value != 1 => judge.refuse(
             schema.place,
             format!("this hactl does not know schema {}", schema.value),

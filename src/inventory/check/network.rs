@@ -43,7 +43,9 @@ pub fn network(judge: &mut Judge<'_>, raw: Option<&At<schema::Network>>) -> Netw
             .unwrap_or(Cni::Flannel),
         mtu: mtu.and_then(|t| mtu_of(judge, t)),
         kube_proxy: kube_proxy
-            .and_then(|t| choice(judge, "kubeProxy mode", t, &[("nftables", KubeProxy::Nftables), ("none", KubeProxy::None)]))
+            .and_then(|t| {
+                choice(judge, "kubeProxy mode", t, &[("nftables", KubeProxy::Nftables), ("none", KubeProxy::None)])
+            })
             .unwrap_or(KubeProxy::Nftables),
     }
 }
@@ -59,7 +61,8 @@ fn range(judge: &mut Judge<'_>, key: &str, text: &At<String>, shortest: u8, long
         return None;
     }
     if range.prefix < shortest {
-        let why = if shortest == 12 { "the API server takes at most a /12" } else { "it leaves no room for anything else" };
+        let why =
+            if shortest == 12 { "the API server takes at most a /12" } else { "it leaves no room for anything else" };
         judge.refuse(text.place, format!("{key} {range} is too large: {why}"), expected, "choose a smaller range");
         return None;
     }

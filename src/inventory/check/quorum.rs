@@ -31,9 +31,11 @@ pub fn roles(judge: &mut Judge<'_>, raw: &Inventory, top: Place, endpoint: &Endp
     let etcd = hosts.with(Role::Etcd).count();
     let control = hosts.with(Role::ControlPlane).count();
     let balancers = hosts.with(Role::LoadBalancer).count();
-    if !hosts.list.is_empty() && hosts.roles_known {
-        missing(judge, raw, top, endpoint, hosts);
+    if hosts.list.is_empty() || !hosts.roles_known {
+        // Whatever these counts say, it would change once the roles are put right.
+        return;
     }
+    missing(judge, raw, top, endpoint, hosts);
     let place = |role| hosts.with(role).last().map_or(hosts.place, |p| p.roles);
     if etcd > 1 && etcd.is_multiple_of(2) {
         judge.warn(
@@ -100,12 +102,19 @@ fn missing(judge: &mut Judge<'_>, raw: &Inventory, top: Place, endpoint: &Endpoi
             "at least 2 hosts with the role load-balancer",
             "add load-balancer to the roles of the control-plane hosts, or use `external:`",
         ),
-        (EndpointKind::External(_), Some(placed)) if raw.endpoint.as_ref().is_some_and(|e| e.value.external.is_some()) => judge.warn(
-            placed.roles,
-            format!("{} has the role load-balancer, but the endpoint is external: the role does nothing", placed.host.name),
-            "the role load-balancer only with a virtual address",
-            "remove the role, or use `vip:`",
-        ),
+        (EndpointKind::External(_), Some(placed))
+            if raw.endpoint.as_ref().is_some_and(|e| e.value.external.is_some() && e.value.vip.is_none()) =>
+        {
+            judge.warn(
+                placed.roles,
+                format!(
+                    "{} has the role load-balancer, but the endpoint is external: the role does nothing",
+                    placed.host.name
+                ),
+                "the role load-balancer only with a virtual address",
+                "remove the role, or use `vip:`",
+            )
+        }
         _ => {}
     }
 }
@@ -128,7 +137,11 @@ pub fn zones(judge: &mut Judge<'_>, hosts: &Hosts) {
         if voters > 1 && voters - members.len() < quorum(voters) {
             judge.warn(
                 members[0].zone,
-                format!("zone {zone} holds {} of {voters} etcd members: losing it loses the quorum of {}", members.len(), quorum(voters)),
+                format!(
+                    "zone {zone} holds {} of {voters} etcd members: losing it loses the quorum of {}",
+                    members.len(),
+                    quorum(voters)
+                ),
                 format!("at most {} in one zone, so at least 3 zones", tolerated(voters)),
                 "spread the members, or know that this zone is needed",
             );

@@ -15,7 +15,8 @@ pub fn versions(judge: &mut Judge<'_>, raw: Option<&At<schema::Versions>>) -> Ve
     let raw = raw.map(|v| &v.value);
     let mut get = |what: &str, text: Option<&At<String>>| text.and_then(|t| version(judge, what, t));
     Versions {
-        kubernetes: get("Kubernetes", raw.and_then(|v| v.kubernetes.as_ref())).unwrap_or_else(|| DEFAULT_KUBERNETES.to_owned()),
+        kubernetes: get("Kubernetes", raw.and_then(|v| v.kubernetes.as_ref()))
+            .unwrap_or_else(|| DEFAULT_KUBERNETES.to_owned()),
         etcd: get("etcd", raw.and_then(|v| v.etcd.as_ref())),
         containerd: get("containerd", raw.and_then(|v| v.containerd.as_ref())),
     }
@@ -25,7 +26,8 @@ pub fn versions(judge: &mut Judge<'_>, raw: Option<&At<schema::Versions>>) -> Ve
 pub fn etcd(judge: &mut Judge<'_>, raw: Option<&At<schema::Etcd>>) -> EtcdSettings {
     let raw = raw.map(|e| &e.value);
     let quota = raw.and_then(|e| e.quota_gib.as_ref());
-    let quota_gib = quota.and_then(|n| number(judge, "etcd.quotaGiB", n, 1, 64)).and_then(|n| u32::try_from(n).ok()).unwrap_or(8);
+    let quota_gib =
+        quota.and_then(|n| number(judge, "etcd.quotaGiB", n, 1, 64)).and_then(|n| u32::try_from(n).ok()).unwrap_or(8);
     if let Some(n) = quota.filter(|_| quota_gib > 8) {
         judge.warn(
             n.place,
@@ -130,7 +132,12 @@ pub fn proxy(judge: &mut Judge<'_>, raw: Option<&At<schema::Proxy>>) -> Proxy {
             no_proxy.push(text.value.clone());
         } else {
             let what = format!("{:?} cannot be exempt from the proxy", shorten(&text.value));
-            judge.refuse(text.place, what, "a name, a .suffix, an address or a range", "one entry for each, without commas");
+            judge.refuse(
+                text.place,
+                what,
+                "a name, a .suffix, an address or a range",
+                "one entry for each, without commas",
+            );
         }
     }
     Proxy { http, https, no_proxy }
@@ -148,19 +155,20 @@ pub fn not_built_yet(judge: &mut Judge<'_>, raw: &Inventory) {
     if let Some(text) = raw.load_balancer.as_ref().and_then(|l| l.value.packages.as_ref())
         && choice(judge, "source of packages", text, &[("host", false), ("bundle", true)]) == Some(true)
     {
-        judge.no_effect(text.place, "loadBalancer.packages: bundle", "haproxy and keepalived come from the host's package manager");
+        judge.no_effect(
+            text.place,
+            "loadBalancer.packages: bundle",
+            "haproxy and keepalived come from the host's package manager",
+        );
     }
-    if let Some(map) = raw.registries.as_ref().and_then(|r| r.value.credentials.as_ref()).filter(|map| !map.value.is_empty()) {
+    if let Some(map) =
+        raw.registries.as_ref().and_then(|r| r.value.credentials.as_ref()).filter(|map| !map.value.is_empty())
+    {
         for (registry, file) in &map.value {
             registry_name(judge, registry, file);
             judge.path("registries.credentials", file, false);
         }
         judge.no_effect(map.place, "registries.credentials", "use mirrors that need no password");
-    }
-    let jumps = raw.ssh.iter().filter_map(|s| s.value.jump.as_ref());
-    let host_jumps = raw.hosts.iter().flat_map(|l| &l.value).filter_map(|h| h.value.ssh.as_ref()?.value.jump.as_ref());
-    for jump in jumps.chain(host_jumps) {
-        judge.no_effect(jump.place, "ssh.jump", "run hactl on a machine that reaches the hosts directly");
     }
 }
 
@@ -190,11 +198,14 @@ fn snapshots(judge: &mut Judge<'_>, raw: Option<&At<schema::Snapshots>>) {
 }
 
 fn vault(judge: &mut Judge<'_>, raw: Option<&At<schema::Vault>>) {
-    let Some(list) = raw.and_then(|v| v.value.recipients.as_ref()).filter(|list| !list.value.is_empty()) else { return };
+    let Some(list) = raw.and_then(|v| v.value.recipients.as_ref()).filter(|list| !list.value.is_empty()) else {
+        return;
+    };
     for key in &list.value {
         // Bech32: 58 characters after the separator, without 1, b, i and o.
         let body = key.value.strip_prefix("age1").unwrap_or_default();
-        let fine = |b: u8| b.is_ascii_digit() && b != b'1' || b.is_ascii_lowercase() && !matches!(b, b'b' | b'i' | b'o');
+        let fine =
+            |b: u8| b.is_ascii_digit() && b != b'1' || b.is_ascii_lowercase() && !matches!(b, b'b' | b'i' | b'o');
         if key.value.starts_with("AGE-SECRET-KEY-") {
             judge.refuse(
                 key.place,

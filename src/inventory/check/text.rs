@@ -158,7 +158,9 @@ pub fn version(judge: &mut Judge<'_>, what: &str, text: &At<String>) -> Option<S
     }
     let remedy = match given.strip_prefix('v') {
         Some(rest) => format!("leave out the v: \"{}\"", shorten(rest)),
-        None if given == "latest" || given == "stable" => "name one version: what runs must not depend on the day".to_owned(),
+        None if given == "latest" || given == "stable" => {
+            "name one version: what runs must not depend on the day".to_owned()
+        }
         None if given.contains('-') => "pre-releases are not supported: name a release".to_owned(),
         None => "name a release with its three numbers".to_owned(),
     };
@@ -207,7 +209,12 @@ pub fn url(judge: &mut Judge<'_>, what: &str, text: &str, place: Place) -> Optio
         return Some(text.to_owned());
     }
     let expected = "a URL such as https://mirror.example:5000";
-    judge.refuse(place, format!("{what} is no URL: {}", shorten(text)), expected, "start with http:// or https:// and a host");
+    judge.refuse(
+        place,
+        format!("{what} is no URL: {}", shorten(text)),
+        expected,
+        "start with http:// or https:// and a host",
+    );
     None
 }
 
@@ -228,6 +235,11 @@ pub fn duration(judge: &mut Judge<'_>, what: &str, text: &At<String>) -> Option<
         return Some(seconds);
     }
     let expected = "a number with s, m, h or d, from 1m to 30d";
-    judge.refuse(text.place, format!("{what} is no such duration: {}", shorten(given)), expected, "write something like 15m");
+    judge.refuse(
+        text.place,
+        format!("{what} is no such duration: {}", shorten(given)),
+        expected,
+        "write something like 15m",
+    );
     None
 }
