@@ -194,7 +194,11 @@ fn snapshots(judge: &mut Judge<'_>, raw: Option<&At<schema::Snapshots>>) {
             judge.refuse(to.place, "this is no destination", "a directory or a URL", "write one, or remove the entry");
         }
     }
-    judge.no_effect(whole.place, "snapshots", "until then save snapshots yourself, with `etcdctl snapshot save` from a timer");
+    judge.no_effect(
+        whole.place,
+        "snapshots",
+        "until then save snapshots yourself, with `etcdctl snapshot save` from a timer",
+    );
 }
 
 fn vault(judge: &mut Judge<'_>, raw: Option<&At<schema::Vault>>) {
