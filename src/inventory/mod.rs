@@ -1,1 +1,205 @@
-//! (being written)
+//! The inventory: YAML that a person writes, to the desired state that everything else works from.
+//!
+//! In: a file or standard input. Out: [`Loaded`], with every default filled in and the warnings worth reading, or an
+//! [`InventoryError`] that names every broken rule with its line, what was expected and what to do. `schema` says
+//! what may be written, `check` what must hold, `reference` publishes both, `starter` writes a first file.
+
+mod at;
+mod check;
+mod problem;
+pub mod reference;
+mod schema;
+pub mod starter;
+mod suggest;
+pub mod summary;
+mod yaml;
+
+pub use at::Place;
+pub use problem::{Problem, Report, Severity};
+
+use crate::model::desired::Desired;
+use check::{Judge, NamedFile};
+use problem::Words;
+use std::ffi::OsStr;
+use std::fmt;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// The Kubernetes of an inventory that names none.
+pub const DEFAULT_KUBERNETES: &str = "1.36.3";
+
+/// Where an inventory comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A file.
+    Path(PathBuf),
+    /// Standard input, `-`; relative paths in it are relative to the current directory.
+    Stdin,
+}
+
+impl From<&OsStr> for Source {
+    fn from(text: &OsStr) -> Self {
+        if text == "-" { Self::Stdin } else { Self::Path(PathBuf::from(text)) }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => write!(f, "{}", path.display()),
+            Self::Stdin => f.write_str("<stdin>"),
+        }
+    }
+}
+
+/// An inventory that holds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Loaded {
+    /// What it asks for.
+    pub desired: Desired,
+    /// What somebody should read, in the order of the file. Among them every key that has no effect yet.
+    pub warnings: Vec<Problem>,
+    /// The inventory's directory, absolute where it could be made so: the state lives below it.
+    pub base: PathBuf,
+}
+
+/// Why there is no desired state.
+#[derive(Debug, thiserror::Error)]
+pub enum InventoryError {
+    /// Nothing is there.
+    #[error("there is no inventory at {}\n  do: write one to start from with `hactl inventory init {}`, or name another with -i FILE", .0.display(), .0.display())]
+    Missing(PathBuf),
+    /// A directory is there.
+    #[error("{} is a directory, and an inventory is a file\n  do: name the file in it, such as {}", .0.display(), .0.join("hactl.yaml").display())]
+    Directory(PathBuf),
+    /// It cannot be read.
+    #[error("cannot read the inventory {from}: {source}\n  do: check its permissions; `-` reads standard input")]
+    Unreadable {
+        /// Where it should come from.
+        from: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is not text.
+    #[error(
+        "{from}:{line}: byte {offset} is not UTF-8 text\n  do: is this another file? An inventory is a YAML file in UTF-8"
+    )]
+    NotText {
+        /// Where it came from.
+        from: String,
+        /// Line of the first bad byte.
+        line: usize,
+        /// Its offset.
+        offset: usize,
+    },
+    /// It breaks rules.
+    #[error("{0}")]
+    Invalid(Report),
+}
+
+impl InventoryError {
+    /// The broken rules, when the text could be judged at all.
+    pub fn report(&self) -> Option<&Report> {
+        match self {
+            Self::Invalid(report) => Some(report),
+            _ => None,
+        }
+    }
+}
+
+/// Reads an inventory and looks whether the files it names are there.
+pub fn load(source: &Source) -> Result<Loaded, InventoryError> {
+    let name = source.to_string();
+    let unreadable = |source| InventoryError::Unreadable { from: name.clone(), source };
+    let (bytes, base) = match source {
+        Source::Stdin => (bounded(io::stdin().lock()).map_err(unreadable)?, PathBuf::from(".")),
+        Source::Path(path) => {
+            let found = std::fs::metadata(path).map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => InventoryError::Missing(path.clone()),
+                _ => unreadable(error),
+            })?;
+            if found.is_dir() {
+                return Err(InventoryError::Directory(path.clone()));
+            }
+            let file = std::fs::File::open(path).map_err(unreadable)?;
+            let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            (bounded(file).map_err(unreadable)?, folder.to_owned())
+        }
+    };
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let offset = error.utf8_error().valid_up_to();
+        let line = error.as_bytes()[..offset].iter().filter(|b| **b == b'\n').count() + 1;
+        InventoryError::NotText { from: name.clone(), line, offset }
+    })?;
+    let base = std::path::absolute(&base).unwrap_or(base);
+    let (loaded, files) = judge(&name, &text, &base, std::env::home_dir())?;
+    look_for(&name, &text, loaded, &files)
+}
+
+/// Judges a text, as if it were a file in `base`. Opens nothing, so that it can be fuzzed.
+pub fn parse(text: &str, base: &Path) -> Result<Loaded, InventoryError> {
+    judge("hactl.yaml", text, base, std::env::home_dir()).map(|(loaded, _)| loaded)
+}
+
+/// One byte more than allowed, so that the reader can tell.
+fn bounded(from: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(yaml::LARGEST as u64 + 1).read_to_end(&mut bytes)?;
+    while bytes.len() > yaml::LARGEST && bytes.last().is_some_and(|b| *b >= 0x80) {
+        // A character cut in half would be reported as bad text rather than as too much of it.
+        bytes.pop();
+        bytes.extend_from_slice(b"..");
+    }
+    Ok(bytes)
+}
+
+fn judge(
+    file: &str,
+    text: &str,
+    base: &Path,
+    home: Option<PathBuf>,
+) -> Result<(Loaded, Vec<NamedFile>), InventoryError> {
+    let raw = yaml::read(file, text)
+        .map_err(|problem| InventoryError::Invalid(Report { problems: vec![*problem], warnings: Vec::new() }))?;
+    let mut judge =
+        Judge { file, source: text, base, home, problems: Vec::new(), warnings: Vec::new(), files: Vec::new() };
+    let desired = check::desired(&mut judge, &raw);
+    let files = std::mem::take(&mut judge.files);
+    let report = judge.report();
+    if report.problems.is_empty() {
+        Ok((Loaded { desired, warnings: report.warnings, base: base.to_owned() }, files))
+    } else {
+        Err(InventoryError::Invalid(report))
+    }
+}
+
+/// Better now than after the first host has been changed.
+fn look_for(name: &str, text: &str, loaded: Loaded, files: &[NamedFile]) -> Result<Loaded, InventoryError> {
+    let mut problems = Vec::new();
+    for file in files {
+        let why = match std::fs::metadata(&file.path) {
+            Ok(found) if found.is_dir() && !file.folder_too => "it is a directory".to_owned(),
+            Ok(found) if found.is_dir() => match std::fs::read_dir(&file.path) {
+                Ok(_) => continue,
+                Err(error) => error.to_string(),
+            },
+            Ok(_) => match std::fs::File::open(&file.path) {
+                Ok(_) => continue,
+                Err(error) => error.to_string(),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => "it does not exist".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let words = Words::new(
+            format!("{} names {}, which cannot be read: {why}", file.key, file.path.display()),
+            "a file that you can read; relative paths start at the inventory's directory",
+            "correct the path, or remove the key",
+        );
+        problems.push(Problem::new(Severity::Error, name, text, file.place, words));
+    }
+    if problems.is_empty() {
+        return Ok(loaded);
+    }
+    problems.sort_by_key(|p| p.place);
+    Err(InventoryError::Invalid(Report { problems, warnings: loaded.warnings }))
+}

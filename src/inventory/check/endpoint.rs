@@ -1,0 +1,225 @@
+//! The endpoint: who answers there, on which ports, and what must not collide with them.
+
+use super::Judge;
+use super::hosts::{Hosts, is_known};
+use super::text::{address, name_or_address, number, port};
+use crate::inventory::at::{At, Place};
+use crate::inventory::schema::{self, Inventory};
+use crate::model::desired::{Endpoint, EndpointKind, Role};
+use crate::model::names::ClusterName;
+use std::net::{IpAddr, Ipv4Addr};
+
+/// The API's port unless the inventory says otherwise.
+pub const PORT: u16 = 6443;
+
+/// Ports of every host that are spoken for, and by whom.
+const TAKEN: [(u16, &str); 11] = [
+    (22, "sshd"),
+    (2379, "etcd for its clients"),
+    (2380, "etcd for its peers"),
+    (2381, "the loopback balancer in front of etcd"),
+    (2384, "etcd's metrics"),
+    (10248, "the kubelet's health check"),
+    (10249, "kube-proxy's metrics"),
+    (10250, "the kubelet"),
+    (10256, "kube-proxy's health check"),
+    (10257, "the controller manager"),
+    (10259, "the scheduler"),
+];
+
+/// Judges the endpoint. Without a usable one an external stand-in is returned.
+pub fn endpoint(judge: &mut Judge<'_>, raw: &Inventory, top: Place, cluster: &ClusterName, hosts: &Hosts) -> Endpoint {
+    let stand_in =
+        || Endpoint { kind: EndpointKind::External("unknown.invalid".to_owned()), port: PORT, sans: Vec::new() };
+    let expected = "either vip: a free address that hactl looks after, or external: your own load balancer";
+    let Some(whole) = &raw.endpoint else {
+        judge.refuse(
+            top,
+            "endpoint is missing",
+            expected,
+            "add `endpoint: {vip: 10.0.0.100}` with a free address of your network",
+        );
+        return stand_in();
+    };
+    let raw = &whole.value;
+    let given = raw.port.as_ref().and_then(|p| port(judge, "endpoint.port", p));
+    let sans = sans(judge, raw);
+    let (kind, port) = match (&raw.vip, &raw.external) {
+        (None, None) => {
+            judge.refuse(whole.place, "the endpoint has neither vip nor external", expected, "add one of them");
+            return stand_in();
+        }
+        (Some(_), Some(external)) => {
+            judge.refuse(external.place, "the endpoint has both vip and external", expected, "remove one of them");
+            return stand_in();
+        }
+        (Some(vip), None) => {
+            let kind = virtual_address(judge, raw, vip, cluster, hosts);
+            let port = given.unwrap_or(PORT);
+            let place = raw.port.as_ref().map_or(vip.place, |p| p.place);
+            free(judge, "endpoint.port", port, place);
+            (kind, port)
+        }
+        (None, Some(external)) => (elsewhere(judge, raw, external, given), given.or(port_of(external)).unwrap_or(PORT)),
+    };
+    Endpoint { kind, port, sans }
+}
+
+fn port_of(external: &At<String>) -> Option<u16> {
+    external.value.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).filter(|port| *port > 0)
+}
+
+fn virtual_address(
+    judge: &mut Judge<'_>,
+    raw: &schema::Endpoint,
+    vip: &At<String>,
+    cluster: &ClusterName,
+    hosts: &Hosts,
+) -> EndpointKind {
+    let found = address(judge, "endpoint.vip", vip);
+    if let Some(owner) = hosts.list.iter().find(|p| Some(p.host.address) == found) {
+        judge.refuse(
+            vip.place,
+            format!(
+                "the virtual address {} is the address of {} (line {})",
+                vip.value, owner.host.name, owner.address.line
+            ),
+            "an address that no machine has: it moves from host to host",
+            "choose a free address of the same network",
+        );
+    }
+    let interface = raw.interface.as_ref().and_then(|text| {
+        let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'@');
+        if (1..=15).contains(&text.value.len())
+            && text.value.bytes().all(fine)
+            && text.value != "."
+            && text.value != ".."
+        {
+            return Some(text.value.clone());
+        }
+        let what = format!("{:?} cannot name a network interface", super::shorten(&text.value));
+        judge.refuse(
+            text.place,
+            what,
+            "1 to 15 letters, digits, '-', '_' and '.'",
+            "look it up with `ip link` on a host",
+        );
+        None
+    });
+    let vrid = raw.vrid.as_ref().and_then(|n| number(judge, "endpoint.vrid", n, 1, 255));
+    EndpointKind::Vip {
+        address: found.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+        interface,
+        vrid: vrid.and_then(|n| u8::try_from(n).ok()).unwrap_or_else(|| vrid_of(cluster)),
+    }
+}
+
+/// The VRRP router id of a cluster that names none: the same on every run, 1 to 255.
+pub fn vrid_of(cluster: &ClusterName) -> u8 {
+    let hash =
+        cluster.as_str().bytes().fold(0x811c_9dc5_u32, |hash, b| (hash ^ u32::from(b)).wrapping_mul(0x0100_0193));
+    u8::try_from(hash % 255 + 1).unwrap_or(1)
+}
+
+fn elsewhere(judge: &mut Judge<'_>, raw: &schema::Endpoint, external: &At<String>, given: Option<u16>) -> EndpointKind {
+    let text = external.value.as_str();
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !host.contains(':') => (host, Some(port)),
+        _ => (text, None),
+    };
+    let host = At { value: host.to_owned(), place: external.place };
+    let name = name_or_address(judge, "endpoint.external", &host).unwrap_or_else(|| "unknown.invalid".to_owned());
+    if let Some(port) = port {
+        match (port.parse::<u16>().ok().filter(|p| *p > 0), given) {
+            (None, _) => judge.refuse(
+                external.place,
+                format!("endpoint.external ends in :{}, which is no port", super::shorten(port)),
+                "name:port or address:port, with a port from 1 to 65535",
+                "write something like api.example.org:6443",
+            ),
+            (Some(port), Some(given)) if port != given => judge.refuse(
+                raw.port.as_ref().map_or(external.place, |p| p.place),
+                format!("endpoint.external says port {port} and endpoint.port says {given}"),
+                "one port",
+                "remove endpoint.port",
+            ),
+            _ => {}
+        }
+    }
+    for (key, place) in [
+        ("endpoint.interface", raw.interface.as_ref().map(|t| t.place)),
+        ("endpoint.vrid", raw.vrid.as_ref().map(|t| t.place)),
+    ] {
+        if let Some(place) = place {
+            judge.warn(
+                place,
+                format!("{key} has no effect with an external load balancer"),
+                "it belongs to vip",
+                "remove it",
+            );
+        }
+    }
+    EndpointKind::External(name)
+}
+
+fn sans(judge: &mut Judge<'_>, raw: &schema::Endpoint) -> Vec<String> {
+    let mut sans: Vec<String> = Vec::new();
+    let named = raw.name.iter().map(|name| ("endpoint.name", name));
+    let more = raw.sans.iter().flat_map(|list| &list.value).map(|san| ("endpoint.sans", san));
+    for (key, text) in named.chain(more) {
+        if let Some(name) = name_or_address(judge, key, text)
+            && !sans.contains(&name)
+        {
+            sans.push(name);
+        }
+    }
+    sans
+}
+
+/// Refuses a port that something else on the hosts needs.
+fn free(judge: &mut Judge<'_>, key: &str, port: u16, place: Place) {
+    let remedy = "choose another port; 6443 is the usual one";
+    if let Some((_, who)) = TAKEN.iter().find(|(taken, _)| *taken == port) {
+        judge.refuse(
+            place,
+            format!("{key} {port} is the port of {who}"),
+            "a port that nothing else on the hosts uses",
+            remedy,
+        );
+    } else if (30000..=32767).contains(&port) {
+        let what = format!("{key} {port} lies in Kubernetes' range of node ports");
+        judge.refuse(place, what, "a port outside 30000 to 32767", remedy);
+    }
+}
+
+/// Judges the API servers' own port.
+pub fn api_port(judge: &mut Judge<'_>, raw: &Inventory, endpoint: &Endpoint, hosts: &Hosts) -> u16 {
+    let given = raw.api_port.as_ref().and_then(|p| port(judge, "apiPort", p));
+    let api_port = given.unwrap_or(PORT);
+    if let Some(text) = &raw.api_port {
+        free(judge, "apiPort", api_port, text.place);
+    }
+    let mut told = Vec::new();
+    let haproxy = matches!(endpoint.kind, EndpointKind::Vip { .. });
+    for placed in &hosts.list {
+        let Some((ssh, place)) =
+            placed.own_ssh.filter(|(ssh, _)| *ssh != 22 && is_known(placed.host.address) && *ssh > 0)
+        else {
+            continue;
+        };
+        let collides = (placed.host.is(Role::ControlPlane) && ssh == api_port)
+            || (haproxy && placed.host.is(Role::LoadBalancer) && ssh == endpoint.port)
+            || TAKEN.iter().any(|(taken, _)| *taken == ssh);
+        // The common ssh.port is one mistake, however many hosts share it.
+        if collides && !told.contains(&place) {
+            told.push(place);
+            judge.refuse(
+                place,
+                format!("sshd of {} listens on {ssh}, which a component needs", placed.host.name),
+                "a port for sshd that no component uses",
+                "move sshd, or change apiPort or endpoint.port",
+            );
+        }
+    }
+    api_port
+}

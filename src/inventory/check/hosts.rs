@@ -1,0 +1,356 @@
+//! Hosts: names, addresses, roles, how to reach them.
+
+use super::text::{address, choice, name_or_address, port};
+use super::{Judge, kubernetes, shorten};
+use crate::inventory::at::{At, Place};
+use crate::inventory::schema::{self, Inventory, Texts};
+use crate::model::desired::{Host, Role, SshTarget};
+use crate::model::names::HostName;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+/// Who logs in unless the inventory says otherwise.
+pub const USER: &str = "root";
+/// sshd's port unless the inventory says otherwise.
+pub const PORT: u16 = 22;
+
+const ROLES: [(&str, Role); 5] = [
+    ("control-plane", Role::ControlPlane),
+    ("etcd", Role::Etcd),
+    ("load-balancer", Role::LoadBalancer),
+    ("worker", Role::Worker),
+    ("spare", Role::Spare),
+];
+
+/// A host and where its parts are written.
+pub struct Placed {
+    /// The host.
+    pub host: Host,
+    /// Where the host begins.
+    pub start: Place,
+    /// Where its address stands.
+    pub address: Place,
+    /// Where its roles stand.
+    pub roles: Place,
+    /// Where its zone stands.
+    pub zone: Place,
+    /// The port of its own sshd and where it is written; `None` when it is reached at another address.
+    pub own_ssh: Option<(u16, Place)>,
+}
+
+/// All hosts.
+pub struct Hosts {
+    /// Each of them.
+    pub list: Vec<Placed>,
+    /// Where the list stands.
+    pub place: Place,
+    /// Whether every role was understood; if not, a missing role proves nothing.
+    pub roles_known: bool,
+}
+
+impl Hosts {
+    /// The hosts that have a role.
+    pub fn with(&self, role: Role) -> impl Iterator<Item = &Placed> {
+        self.list.iter().filter(move |p| p.host.is(role))
+    }
+}
+
+/// An address that stands for one that was refused.
+const NO_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// Whether an address was given and understood.
+pub fn is_known(address: IpAddr) -> bool {
+    address != NO_ADDRESS
+}
+
+/// Judges all hosts.
+pub fn hosts(judge: &mut Judge<'_>, raw: &Inventory, top: Place) -> Hosts {
+    let common = Common::new(judge, raw.ssh.as_ref());
+    let mut hosts =
+        Hosts { list: Vec::new(), place: raw.hosts.as_ref().map_or(top, |list| list.place), roles_known: true };
+    let list = raw.hosts.iter().flat_map(|list| &list.value);
+    for (index, host) in list.enumerate() {
+        let placed = one(judge, index, host, &common, &mut hosts.roles_known);
+        hosts.list.push(placed);
+    }
+    if hosts.list.is_empty() {
+        judge.refuse(
+            hosts.place,
+            "there are no hosts",
+            "a list of hosts with name, address and roles",
+            "add your machines under `hosts:`; `hactl inventory init --hosts a,b,c FILE` writes a start",
+        );
+    }
+    twice(judge, raw, &hosts);
+    hosts
+}
+
+/// Names, addresses and SSH destinations must not be shared.
+fn twice(judge: &mut Judge<'_>, raw: &Inventory, hosts: &Hosts) {
+    let mut names: BTreeMap<&HostName, &Placed> = BTreeMap::new();
+    let mut addresses: BTreeMap<IpAddr, &Placed> = BTreeMap::new();
+    let mut doors: BTreeMap<(&str, u16, Option<&str>), &Placed> = BTreeMap::new();
+    for (placed, written) in hosts.list.iter().zip(raw.hosts.iter().flat_map(|list| &list.value)) {
+        let host = &placed.host;
+        if let Some(first) = names.get(&host.name) {
+            judge.refuse(
+                written.value.name.as_ref().map_or(placed.start, |name| name.place),
+                format!("two hosts are called {}; the other is on line {}", host.name, first.start.line),
+                "a name of its own for each host",
+                "rename one: the name is the Node's and the etcd member's",
+            );
+        } else {
+            names.insert(&host.name, placed);
+        }
+        if !is_known(host.address) {
+            continue;
+        }
+        if let Some(first) = addresses.get(&host.address) {
+            judge.refuse(
+                placed.address,
+                format!("{} and {} have the same address {}", first.host.name, host.name, host.address),
+                "an address of its own for each host",
+                format!("correct this one or line {}", first.address.line),
+            );
+            continue;
+        }
+        addresses.insert(host.address, placed);
+        let door = (host.ssh.host.as_str(), host.ssh.port, host.ssh.jump.as_deref());
+        if let Some(first) = doors.insert(door, placed) {
+            judge.refuse(
+                written.value.ssh.as_ref().map_or(placed.address, |ssh| ssh.place),
+                format!(
+                    "{} and {} are both reached at {}:{}",
+                    first.host.name, host.name, host.ssh.host, host.ssh.port
+                ),
+                "a machine of its own for each host",
+                "correct ssh.host or ssh.port of one of them",
+            );
+        }
+    }
+}
+
+/// The settings of the top-level `ssh`.
+struct Common {
+    user: String,
+    port: u16,
+    port_place: Option<Place>,
+    identity: Option<PathBuf>,
+    known_hosts: Option<PathBuf>,
+    jump: Option<String>,
+}
+
+impl Common {
+    fn new(judge: &mut Judge<'_>, raw: Option<&At<schema::Ssh>>) -> Self {
+        let raw = raw.map(|ssh| &ssh.value);
+        let get = |pick: fn(&schema::Ssh) -> Option<&At<String>>| raw.and_then(pick);
+        Self {
+            user: get(|s| s.user.as_ref()).and_then(|u| user(judge, u)).unwrap_or_else(|| USER.to_owned()),
+            port: raw.and_then(|s| s.port.as_ref()).and_then(|p| port(judge, "ssh.port", p)).unwrap_or(PORT),
+            port_place: raw.and_then(|s| s.port.as_ref()).map(|p| p.place),
+            identity: get(|s| s.identity.as_ref()).and_then(|p| judge.path("ssh.identity", p, false)),
+            known_hosts: get(|s| s.known_hosts.as_ref()).and_then(|p| judge.path("ssh.known_hosts", p, false)),
+            jump: get(|s| s.jump.as_ref()).and_then(|j| jump(judge, j)),
+        }
+    }
+}
+
+fn one(judge: &mut Judge<'_>, index: usize, raw: &At<schema::Host>, common: &Common, roles_known: &mut bool) -> Placed {
+    let start = raw.place;
+    let raw = &raw.value;
+    let name = name(judge, index, raw.name.as_ref(), start);
+    let found = match &raw.address {
+        Some(text) => address(judge, &format!("the address of {name}"), text),
+        None => {
+            let remedy = "add a line such as `address: 10.0.0.11`";
+            judge.refuse(
+                start,
+                format!("{name} has no address"),
+                "the address its components bind and advertise",
+                remedy,
+            );
+            None
+        }
+    };
+    let roles = roles(judge, &name, raw.roles.as_ref(), start, roles_known);
+    let labels = kubernetes::labels(judge, raw.labels.as_ref());
+    let taints = kubernetes::taints(judge, raw.taints.as_ref());
+    let zone = raw.zone.as_ref().and_then(|zone| zone_name(judge, zone));
+    let address = found.unwrap_or(NO_ADDRESS);
+    let ssh = ssh(judge, raw.ssh.as_ref(), common, address);
+    let own_port = raw.ssh.as_ref().and_then(|s| s.value.port.as_ref()).map(|p| p.place);
+    let own_port = own_port.or(common.port_place).unwrap_or(start);
+    let reached_elsewhere = raw.ssh.as_ref().is_some_and(|s| s.value.host.is_some() || s.value.jump.is_some());
+    let placed = Placed {
+        start,
+        address: raw.address.as_ref().map_or(start, |a| a.place),
+        roles: raw.roles.as_ref().map_or(start, |r| r.place),
+        zone: raw.zone.as_ref().map_or(start, |z| z.place),
+        own_ssh: (!reached_elsewhere).then_some((ssh.port, own_port)),
+        host: Host { name, address, ssh, roles, zone, labels, taints },
+    };
+    let node = placed.host.is_node() || placed.host.is(Role::Spare) || placed.host.roles.is_empty();
+    if !node && !(placed.host.labels.is_empty() && placed.host.taints.is_empty()) {
+        judge.warn(
+            raw.labels.as_ref().map_or(start, |l| l.place),
+            format!("{} is not a Node: its labels and taints have no effect", placed.host.name),
+            "labels and taints on hosts with the role control-plane or worker",
+            "remove them, or add the role worker",
+        );
+    }
+    placed
+}
+
+fn name(judge: &mut Judge<'_>, index: usize, raw: Option<&At<String>>, start: Place) -> HostName {
+    let stand_in = || {
+        format!("host-number-{}", index + 1).parse().expect("host-number- and a number satisfy the rule for host names")
+    };
+    let Some(name) = raw else {
+        judge.refuse(
+            start,
+            format!("host number {} has no name", index + 1),
+            "the Node's name",
+            "add a line such as `name: cp1`",
+        );
+        return stand_in();
+    };
+    name.value.parse().unwrap_or_else(|error: crate::model::names::BadName| {
+        let remedy = if name.value.contains('.') {
+            format!("write {:?}; where to reach it goes under ssh.host", name.value.split('.').next().unwrap_or("cp1"))
+        } else {
+            "choose another name; the machine itself is never renamed".to_owned()
+        };
+        judge.refuse(
+            name.place,
+            format!("{:?} cannot name a host: {}", shorten(&name.value), error.why),
+            "letters a-z, digits and '-', at most 63 of them",
+            remedy,
+        );
+        stand_in()
+    })
+}
+
+fn roles(judge: &mut Judge<'_>, name: &HostName, raw: Option<&Texts>, start: Place, known: &mut bool) -> Vec<Role> {
+    let expected = "some of control-plane, etcd, load-balancer, worker; or spare alone";
+    let Some(list) = raw.filter(|list| !list.value.is_empty()) else {
+        *known = false;
+        let what =
+            if raw.is_some() { format!("the roles of {name} are empty") } else { format!("{name} has no roles") };
+        let place = raw.map_or(start, |list| list.place);
+        judge.refuse(
+            place,
+            what,
+            expected,
+            "add `roles: [...]`; for a host that is not to be used yet `roles: [spare]`",
+        );
+        return Vec::new();
+    };
+    let mut roles = Vec::new();
+    for text in &list.value {
+        match choice(judge, "role", text, &ROLES) {
+            None => *known = false,
+            Some(role) if roles.contains(&role) => {
+                judge.refuse(
+                    text.place,
+                    format!("{name} has the role {role} twice"),
+                    "each role once",
+                    "remove one of them",
+                );
+            }
+            Some(role) => roles.push(role),
+        }
+    }
+    if roles.contains(&Role::Spare) && roles.len() > 1 {
+        *known = false;
+        judge.refuse(
+            list.place,
+            format!("{name} is spare and something else at once"),
+            "spare alone: reachable and prepared, but without any part of the cluster",
+            "remove spare, or the other roles",
+        );
+    }
+    roles
+}
+
+fn zone_name(judge: &mut Judge<'_>, zone: &At<String>) -> Option<String> {
+    let given = zone.value.as_str();
+    let fine = given.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
+    let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    if given.len() <= 63 && fine && ends(given.chars().next()) && ends(given.chars().last()) {
+        return Some(given.to_owned());
+    }
+    judge.refuse(
+        zone.place,
+        format!("{:?} cannot name a zone", shorten(given)),
+        "letters, digits, '-', '_' and '.', at most 63: it becomes the label topology.kubernetes.io/zone",
+        "choose another name",
+    );
+    None
+}
+
+fn ssh(judge: &mut Judge<'_>, raw: Option<&At<schema::HostSsh>>, common: &Common, address: IpAddr) -> SshTarget {
+    let raw = raw.map(|ssh| &ssh.value);
+    let get = |pick: fn(&schema::HostSsh) -> Option<&At<String>>| raw.and_then(pick);
+    SshTarget {
+        host: get(|s| s.host.as_ref())
+            .and_then(|h| name_or_address(judge, "ssh.host", h))
+            .unwrap_or_else(|| address.to_string()),
+        port: raw.and_then(|s| s.port.as_ref()).and_then(|p| port(judge, "ssh.port", p)).unwrap_or(common.port),
+        user: get(|s| s.user.as_ref()).and_then(|u| user(judge, u)).unwrap_or_else(|| common.user.clone()),
+        identity: get(|s| s.identity.as_ref())
+            .and_then(|p| judge.path("ssh.identity", p, false))
+            .or_else(|| common.identity.clone()),
+        known_hosts: get(|s| s.known_hosts.as_ref())
+            .and_then(|p| judge.path("ssh.known_hosts", p, false))
+            .or_else(|| common.known_hosts.clone()),
+        fingerprint: get(|s| s.fingerprint.as_ref()).and_then(|f| fingerprint(judge, f)),
+        jump: get(|s| s.jump.as_ref()).and_then(|j| jump(judge, j)).or_else(|| common.jump.clone()),
+    }
+}
+
+fn is_user(text: &str) -> bool {
+    !text.is_empty()
+        && text.len() <= 32
+        && !text.starts_with('-')
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}
+
+fn user(judge: &mut Judge<'_>, text: &At<String>) -> Option<String> {
+    if is_user(&text.value) {
+        return Some(text.value.clone());
+    }
+    let what = format!("{:?} cannot be a user's name", shorten(&text.value));
+    judge.refuse(text.place, what, "letters, digits, '-', '_' and '.', at most 32", "write the login name alone");
+    None
+}
+
+fn fingerprint(judge: &mut Judge<'_>, text: &At<String>) -> Option<String> {
+    let digest = text.value.strip_prefix("SHA256:").map(|d| d.trim_end_matches('='));
+    let fine = |d: &str| d.len() == 43 && d.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/'));
+    if let Some(digest) = digest.filter(|d| fine(d)) {
+        return Some(format!("SHA256:{digest}"));
+    }
+    judge.refuse(
+        text.place,
+        "this is not a host key's fingerprint",
+        "SHA256: and 43 characters",
+        "run `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the host and copy the second word",
+    );
+    None
+}
+
+/// `[user@]host[:port]`.
+fn jump(judge: &mut Judge<'_>, text: &At<String>) -> Option<String> {
+    let given = text.value.as_str();
+    let (who, rest) = given.split_once('@').map_or((None, given), |(who, rest)| (Some(who), rest));
+    let (host, port) = rest.rsplit_once(':').map_or((rest, None), |(host, port)| (host, Some(port)));
+    let host_fine = super::text::is_dns_name(host) || host.parse::<Ipv4Addr>().is_ok();
+    let port_fine = port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0));
+    if who.is_none_or(is_user) && host_fine && port_fine {
+        return Some(given.to_owned());
+    }
+    let what = format!("{:?} is not a jump host", shorten(given));
+    judge.refuse(text.place, what, "[user@]host[:port]", "write something like ops@bastion.example.org");
+    None
+}

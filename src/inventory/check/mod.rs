@@ -1,0 +1,195 @@
+//! Rules: from raw values to the desired state, with every default filled in and every broken rule collected.
+//!
+//! In: the raw inventory. Out: [`Desired`], or everything that is wrong with it in one report. Each subject has a
+//! file; [`Judge`] collects what they find. A value that is refused is replaced by a harmless one, so that the
+//! rules behind it can still be judged; the result is thrown away when anything was refused.
+
+pub mod endpoint;
+pub mod extra;
+pub mod hosts;
+pub mod kubernetes;
+pub mod network;
+pub mod quorum;
+pub mod settings;
+pub mod text;
+
+use super::at::{At, Place};
+use super::problem::{Problem, Report, Severity, Words};
+use super::schema::Inventory;
+use crate::model::desired::Desired;
+use crate::model::names::ClusterName;
+use std::path::{Path, PathBuf};
+
+/// Where etcd keeps its data unless the inventory says otherwise.
+pub const DATA_DIR: &str = "/var/lib/etcd";
+
+/// A file that the inventory names; `load` looks whether it is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedFile {
+    /// Which key names it.
+    pub key: &'static str,
+    /// Absolute path.
+    pub path: PathBuf,
+    /// Where it is named.
+    pub place: Place,
+    /// Whether a folder will do.
+    pub folder_too: bool,
+}
+
+/// Collects what is wrong.
+pub struct Judge<'a> {
+    /// The file as the user named it.
+    pub file: &'a str,
+    /// The text.
+    pub source: &'a str,
+    /// What relative paths are relative to.
+    pub base: &'a Path,
+    /// What `~` stands for.
+    pub home: Option<PathBuf>,
+    /// Refusals.
+    pub problems: Vec<Problem>,
+    /// Warnings.
+    pub warnings: Vec<Problem>,
+    /// Files to look for.
+    pub files: Vec<NamedFile>,
+}
+
+impl Judge<'_> {
+    /// Records a refusal.
+    pub fn refuse(
+        &mut self,
+        place: Place,
+        what: impl Into<String>,
+        expected: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        let words = Words::new(what, expected, remedy);
+        self.problems.push(Problem::new(Severity::Error, self.file, self.source, place, words));
+    }
+    /// Records a warning.
+    pub fn warn(
+        &mut self,
+        place: Place,
+        what: impl Into<String>,
+        expected: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        let words = Words::new(what, expected, remedy);
+        self.warnings.push(Problem::new(Severity::Warning, self.file, self.source, place, words));
+    }
+    /// Records that a key is accepted and does nothing yet.
+    pub fn no_effect(&mut self, place: Place, key: &str, instead: &str) {
+        self.warn(place, format!("{key} is accepted but has no effect in this version of hactl"), "", instead);
+    }
+    /// A path of the inventory as an absolute one.
+    pub fn path(&mut self, key: &'static str, text: &At<String>, folder_too: bool) -> Option<PathBuf> {
+        let given = text.value.as_str();
+        if given.is_empty() || given.chars().any(char::is_control) {
+            self.refuse(
+                text.place,
+                format!("{key} is not a path"),
+                "the path of a file",
+                "write one, or remove the key",
+            );
+            return None;
+        }
+        let path = match given.strip_prefix('~') {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => match &self.home {
+                Some(home) => home.join(rest.trim_start_matches('/')),
+                None => {
+                    self.refuse(
+                        text.place,
+                        "~ means the home directory, but HOME is not set",
+                        "HOME in the environment",
+                        "write the path without ~",
+                    );
+                    return None;
+                }
+            },
+            Some(_) => {
+                self.refuse(text.place, format!("{given} means another user's home"), "~/...", "write the path out");
+                return None;
+            }
+            None => self.base.join(given),
+        };
+        self.files.push(NamedFile { key, path: path.clone(), place: text.place, folder_too });
+        Some(path)
+    }
+    /// Everything found, in the order of the file.
+    pub fn report(mut self) -> Report {
+        self.problems.sort_by_key(|p| p.place);
+        self.warnings.sort_by_key(|p| p.place);
+        Report { problems: self.problems, warnings: self.warnings }
+    }
+}
+
+/// Judges a raw inventory. The result counts only when the judge has no problems.
+pub fn desired(judge: &mut Judge<'_>, raw: &At<Inventory>) -> Desired {
+    let top = raw.place;
+    let raw = &raw.value;
+    schema_version(judge, raw, top);
+    let cluster = cluster(judge, raw, top);
+    let network = network::network(judge, raw.network.as_ref());
+    let hosts = hosts::hosts(judge, raw, top);
+    let endpoint = endpoint::endpoint(judge, raw, top, &cluster, &hosts);
+    let api_port = endpoint::api_port(judge, raw, &endpoint, &hosts);
+    network::addresses_apart(judge, raw, &network, &endpoint, &hosts);
+    quorum::roles(judge, raw, top, &endpoint, &hosts);
+    quorum::zones(judge, &hosts);
+    let versions = settings::versions(judge, raw.versions.as_ref());
+    let etcd = settings::etcd(judge, raw.etcd.as_ref());
+    let manifests = settings::manifests(judge, raw.manifests.as_ref());
+    settings::not_built_yet(judge, raw);
+    Desired {
+        cluster,
+        versions,
+        endpoint,
+        api_port,
+        hosts: hosts.list.into_iter().map(|placed| placed.host).collect(),
+        network,
+        control_plane: settings::control_plane(judge, raw.control_plane.as_ref()),
+        etcd,
+        jwt: settings::jwt(judge, raw.authentication.as_ref()),
+        mirrors: settings::mirrors(judge, raw.registries.as_ref()),
+        proxy: settings::proxy(judge, raw.proxy.as_ref()),
+        manifests,
+        extra: extra::extra(judge, raw.extra.as_ref()),
+    }
+}
+
+fn schema_version(judge: &mut Judge<'_>, raw: &Inventory, top: Place) {
+    match &raw.schema {
+        None => {
+            judge.refuse(top, "schema is missing", "the version of the inventory's format", "add the line `schema: 1`")
+        }
+        Some(schema) if schema.value != 1 => judge.refuse(
+            schema.place,
+            format!("this hactl does not know schema {}", schema.value),
+            "schema: 1",
+            "use a newer hactl, or write `schema: 1`",
+        ),
+        Some(_) => {}
+    }
+}
+
+fn cluster(judge: &mut Judge<'_>, raw: &Inventory, top: Place) -> ClusterName {
+    let stand_in = || "unnamed".parse().expect("a literal that satisfies the rule for cluster names");
+    let Some(cluster) = &raw.cluster else {
+        judge.refuse(top, "cluster is missing", "the cluster's name", "add a line such as `cluster: lab`");
+        return stand_in();
+    };
+    cluster.value.parse().unwrap_or_else(|error: crate::model::names::BadName| {
+        judge.refuse(
+            cluster.place,
+            format!("{:?} cannot name a cluster: {}", shorten(&cluster.value), error.why),
+            "letters a-z, digits and '-', at most 40 of them",
+            "choose another name; it also names the state directory and the kubeconfig context",
+        );
+        stand_in()
+    })
+}
+
+/// A value in a message: not more of it than a line can bear.
+pub fn shorten(text: &str) -> String {
+    if text.chars().count() > 60 { text.chars().take(57).chain("...".chars()).collect() } else { text.to_owned() }
+}

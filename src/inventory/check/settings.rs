@@ -1,0 +1,226 @@
+//! Everything that is neither hosts nor networks: versions, etcd, mirrors, proxy, manifests, and what is not built yet.
+
+use super::text::{choice, duration, number, url, version};
+use super::{DATA_DIR, Judge, shorten};
+use crate::inventory::DEFAULT_KUBERNETES;
+use crate::inventory::at::At;
+use crate::inventory::schema::{self, Inventory, Texts};
+use crate::model::desired::{ControlPlane, EtcdSettings, Proxy, Security, Versions};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+
+/// Versions.
+pub fn versions(judge: &mut Judge<'_>, raw: Option<&At<schema::Versions>>) -> Versions {
+    let raw = raw.map(|v| &v.value);
+    let mut get = |what: &str, text: Option<&At<String>>| text.and_then(|t| version(judge, what, t));
+    Versions {
+        kubernetes: get("Kubernetes", raw.and_then(|v| v.kubernetes.as_ref()))
+            .unwrap_or_else(|| DEFAULT_KUBERNETES.to_owned()),
+        etcd: get("etcd", raw.and_then(|v| v.etcd.as_ref())),
+        containerd: get("containerd", raw.and_then(|v| v.containerd.as_ref())),
+    }
+}
+
+/// etcd.
+pub fn etcd(judge: &mut Judge<'_>, raw: Option<&At<schema::Etcd>>) -> EtcdSettings {
+    let raw = raw.map(|e| &e.value);
+    let quota = raw.and_then(|e| e.quota_gib.as_ref());
+    let quota_gib =
+        quota.and_then(|n| number(judge, "etcd.quotaGiB", n, 1, 64)).and_then(|n| u32::try_from(n).ok()).unwrap_or(8);
+    if let Some(n) = quota.filter(|_| quota_gib > 8) {
+        judge.warn(
+            n.place,
+            format!("etcd.quotaGiB is {quota_gib}: a member that joins or recovers has to fetch all of it"),
+            "at most 8, which is what etcd is tested with",
+            "find out what fills the database first",
+        );
+    }
+    let data_dir = raw.and_then(|e| e.data_dir.as_ref()).and_then(|text| data_dir(judge, text));
+    EtcdSettings { data_dir: data_dir.unwrap_or_else(|| PathBuf::from(DATA_DIR)), quota_gib }
+}
+
+fn data_dir(judge: &mut Judge<'_>, text: &At<String>) -> Option<PathBuf> {
+    const TAKEN: [&str; 8] = ["/etc", "/usr", "/proc", "/sys", "/dev", "/tmp", "/run", "/boot"];
+    let given = text.value.as_str();
+    let path = Path::new(given);
+    let plain = given.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'-' | b'_' | b'.'));
+    let climbs = path.components().any(|part| matches!(part, Component::ParentDir));
+    let deep = path.components().filter(|part| matches!(part, Component::Normal(_))).count() >= 2;
+    if path.is_absolute() && plain && !climbs && deep && !TAKEN.iter().any(|t| path.starts_with(t)) {
+        return Some(path.components().collect());
+    }
+    judge.refuse(
+        text.place,
+        format!("{:?} cannot be etcd's data directory", shorten(given)),
+        "an absolute path at least two levels deep, outside the system's own directories, of letters, digits, '-', '_' and '.'",
+        "use /var/lib/etcd, best with a disk of its own mounted there",
+    );
+    None
+}
+
+/// Control plane.
+pub fn control_plane(judge: &mut Judge<'_>, raw: Option<&At<schema::ControlPlane>>) -> ControlPlane {
+    let raw = raw.map(|c| &c.value);
+    let known = [("baseline", Security::Baseline), ("cis", Security::Cis)];
+    let security = raw.and_then(|c| c.security.as_ref()).and_then(|t| choice(judge, "security level", t, &known));
+    ControlPlane {
+        schedulable: raw.and_then(|c| c.schedulable.as_ref()).is_some_and(|b| b.value),
+        security: security.unwrap_or(Security::Baseline),
+    }
+}
+
+/// JWT authenticators, passed on as they are.
+pub fn jwt(judge: &mut Judge<'_>, raw: Option<&At<schema::Authentication>>) -> Vec<Value> {
+    let list = raw.and_then(|a| a.value.jwt.as_ref());
+    let mut out = Vec::new();
+    for entry in list.iter().flat_map(|list| &list.value) {
+        let whole = Value::Object(entry.value.clone());
+        let issuer = whole.pointer("/issuer/url").and_then(Value::as_str);
+        if issuer.is_some_and(|url| url.starts_with("https://") && url.len() > "https://".len()) {
+            out.push(whole);
+            continue;
+        }
+        judge.refuse(
+            entry.place,
+            "this JWT authenticator has no issuer.url that starts with https://",
+            "an entry of AuthenticationConfiguration.jwt: issuer {url, audiences}, claimMappings",
+            "add `issuer: {url: https://...}`",
+        );
+    }
+    out
+}
+
+/// Registry mirrors.
+pub fn mirrors(judge: &mut Judge<'_>, raw: Option<&At<schema::Registries>>) -> BTreeMap<String, Vec<String>> {
+    let map = raw.and_then(|r| r.value.mirrors.as_ref());
+    let mut out = BTreeMap::new();
+    for (registry, list) in map.iter().flat_map(|map| &map.value) {
+        registry_name(judge, registry, list);
+        let urls = list.value.iter().filter_map(|text| url(judge, "the mirror", &text.value, text.place)).collect();
+        out.insert(registry.clone(), urls);
+    }
+    out
+}
+
+fn registry_name<T>(judge: &mut Judge<'_>, registry: &str, at: &At<T>) {
+    let (host, port) = registry.rsplit_once(':').map_or((registry, None), |(host, port)| (host, Some(port)));
+    let host_fine = super::text::is_dns_name(host) || host.parse::<std::net::Ipv4Addr>().is_ok();
+    if host_fine && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0)) {
+        return;
+    }
+    judge.refuse(
+        at.place,
+        format!("{:?} is not a registry", shorten(registry)),
+        "a registry's name, such as registry.k8s.io or registry.example:5000",
+        "write the name alone, without https:// and without a path",
+    );
+}
+
+/// Proxy.
+pub fn proxy(judge: &mut Judge<'_>, raw: Option<&At<schema::Proxy>>) -> Proxy {
+    let raw = raw.map(|p| &p.value);
+    let mut get = |key: &str, text: Option<&At<String>>| {
+        text.filter(|t| !t.value.is_empty()).and_then(|t| url(judge, key, &t.value, t.place)).unwrap_or_default()
+    };
+    let http = get("proxy.http", raw.and_then(|p| p.http.as_ref()));
+    let https = get("proxy.https", raw.and_then(|p| p.https.as_ref()));
+    let mut no_proxy = Vec::new();
+    for text in raw.and_then(|p| p.no_proxy.as_ref()).iter().flat_map(|list| &list.value) {
+        let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'*' | b'/' | b':' | b'_');
+        if !text.value.is_empty() && text.value.bytes().all(fine) {
+            no_proxy.push(text.value.clone());
+        } else {
+            let what = format!("{:?} cannot be exempt from the proxy", shorten(&text.value));
+            judge.refuse(
+                text.place,
+                what,
+                "a name, a .suffix, an address or a range",
+                "one entry for each, without commas",
+            );
+        }
+    }
+    Proxy { http, https, no_proxy }
+}
+
+/// The user's manifests, as absolute paths.
+pub fn manifests(judge: &mut Judge<'_>, raw: Option<&Texts>) -> Vec<PathBuf> {
+    raw.iter().flat_map(|list| &list.value).filter_map(|text| judge.path("manifests", text, true)).collect()
+}
+
+/// Keys that are judged like the others and do nothing yet. Whoever builds one removes its line here.
+pub fn not_built_yet(judge: &mut Judge<'_>, raw: &Inventory) {
+    snapshots(judge, raw.snapshots.as_ref());
+    vault(judge, raw.vault.as_ref());
+    if let Some(text) = raw.load_balancer.as_ref().and_then(|l| l.value.packages.as_ref())
+        && choice(judge, "source of packages", text, &[("host", false), ("bundle", true)]) == Some(true)
+    {
+        judge.no_effect(
+            text.place,
+            "loadBalancer.packages: bundle",
+            "haproxy and keepalived come from the host's package manager",
+        );
+    }
+    if let Some(map) =
+        raw.registries.as_ref().and_then(|r| r.value.credentials.as_ref()).filter(|map| !map.value.is_empty())
+    {
+        for (registry, file) in &map.value {
+            registry_name(judge, registry, file);
+            judge.path("registries.credentials", file, false);
+        }
+        judge.no_effect(map.place, "registries.credentials", "use mirrors that need no password");
+    }
+}
+
+fn snapshots(judge: &mut Judge<'_>, raw: Option<&At<schema::Snapshots>>) {
+    let Some(whole) = raw else { return };
+    let raw = &whole.value;
+    if let Some(every) = &raw.every {
+        duration(judge, "snapshots.every", every);
+    }
+    if let Some(keep) = raw.keep.as_ref().map(|k| &k.value) {
+        for (key, least, text) in [
+            ("snapshots.keep.last", 1, &keep.last),
+            ("snapshots.keep.daily", 0, &keep.daily),
+            ("snapshots.keep.weekly", 0, &keep.weekly),
+        ] {
+            if let Some(text) = text {
+                number(judge, key, text, least, 100_000);
+            }
+        }
+    }
+    for to in raw.to.iter().flat_map(|list| &list.value) {
+        if to.value.is_empty() || to.value.chars().any(char::is_control) {
+            judge.refuse(to.place, "this is no destination", "a directory or a URL", "write one, or remove the entry");
+        }
+    }
+    judge.no_effect(
+        whole.place,
+        "snapshots",
+        "until then save snapshots yourself, with `etcdctl snapshot save` from a timer",
+    );
+}
+
+fn vault(judge: &mut Judge<'_>, raw: Option<&At<schema::Vault>>) {
+    let Some(list) = raw.and_then(|v| v.value.recipients.as_ref()).filter(|list| !list.value.is_empty()) else {
+        return;
+    };
+    for key in &list.value {
+        // Bech32: 58 characters after the separator, without 1, b, i and o.
+        let body = key.value.strip_prefix("age1").unwrap_or_default();
+        let fine =
+            |b: u8| b.is_ascii_digit() && b != b'1' || b.is_ascii_lowercase() && !matches!(b, b'b' | b'i' | b'o');
+        if key.value.starts_with("AGE-SECRET-KEY-") {
+            judge.refuse(
+                key.place,
+                "this is a secret key",
+                "the public key, age1...",
+                "treat this key as leaked: make a new one with `age-keygen` and put its public key here",
+            );
+        } else if body.len() != 58 || !body.bytes().all(fine) {
+            let what = format!("{:?} is not an age public key", shorten(&key.value));
+            judge.refuse(key.place, what, "age1 and 58 characters", "print it with `age-keygen -y FILE`");
+        }
+    }
+    judge.no_effect(list.place, "vault.recipients", "keep a copy of the state directory in a safe place");
+}

@@ -1,0 +1,245 @@
+//! Rules for single texts: addresses, ranges, host names, ports, versions, durations, choices.
+
+use super::{Judge, shorten};
+use crate::inventory::at::{At, Place};
+use crate::inventory::suggest::nearest;
+use crate::inventory::yaml;
+use crate::model::desired::Cidr;
+use std::net::{IpAddr, Ipv4Addr};
+
+/// What IPv6 is answered with, everywhere.
+const NO_IPV6: &str = "IPv6 and dual-stack are not supported in this version of hactl";
+
+/// An IPv4 address that a host can have.
+pub fn address(judge: &mut Judge<'_>, what: &str, text: &At<String>) -> Option<IpAddr> {
+    let given = text.value.as_str();
+    let expected = "an IPv4 address such as 10.0.0.11";
+    let Ok(address) = given.parse::<IpAddr>() else {
+        let remedy = if given.contains('/') {
+            "write the address alone, without a prefix length"
+        } else if given.rsplit_once(':').is_some_and(|(host, _)| host.parse::<Ipv4Addr>().is_ok()) {
+            "write the address alone; a port has its own key"
+        } else if given.contains(|c: char| c.is_ascii_alphabetic()) {
+            "write the address itself: certificates and member lists need it, and DNS may be down when they do"
+        } else {
+            "four numbers from 0 to 255 with dots between"
+        };
+        judge.refuse(text.place, format!("{what} is not an address: {}", shorten(given)), expected, remedy);
+        return None;
+    };
+    match address {
+        IpAddr::V6(_) => {
+            judge.refuse(text.place, NO_IPV6, expected, "use the host's IPv4 address");
+            None
+        }
+        IpAddr::V4(v4) => {
+            let kind = if v4.is_loopback() {
+                "a loopback address"
+            } else if v4.is_unspecified() || v4.octets()[0] == 0 {
+                "the unspecified address"
+            } else if v4.is_multicast() {
+                "a multicast address"
+            } else if v4.is_link_local() {
+                "a link-local address"
+            } else if v4.octets()[0] >= 240 {
+                "a reserved address"
+            } else {
+                return Some(address);
+            };
+            judge.refuse(
+                text.place,
+                format!("{what} is {v4}, {kind}"),
+                "an address that the other hosts can reach",
+                "write the address of the interface that the hosts share",
+            );
+            None
+        }
+    }
+}
+
+/// An IPv4 range whose host bits are zero.
+pub fn cidr(judge: &mut Judge<'_>, what: &str, text: &At<String>) -> Option<Cidr> {
+    let given = text.value.as_str();
+    let expected = "an IPv4 range such as 10.244.0.0/16";
+    if given.contains(',') {
+        judge.refuse(text.place, format!("{what} lists two ranges: {NO_IPV6}"), expected, "keep the IPv4 range alone");
+        return None;
+    }
+    let parsed = given.split_once('/').and_then(|(base, prefix)| {
+        let prefix = prefix.parse::<u8>().ok().filter(|_| prefix.bytes().all(|b| b.is_ascii_digit()))?;
+        Some((base.parse::<IpAddr>().ok()?, prefix))
+    });
+    match parsed {
+        Some((IpAddr::V6(_), _)) => {
+            judge.refuse(text.place, NO_IPV6, expected, "use an IPv4 range");
+            None
+        }
+        Some((IpAddr::V4(base), prefix)) if prefix <= 32 => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+            let right = Ipv4Addr::from(u32::from(base) & mask);
+            if right == base {
+                return Some(Cidr { base: base.into(), prefix });
+            }
+            judge.refuse(
+                text.place,
+                format!("{what} {given} does not start at a /{prefix} boundary"),
+                expected,
+                format!("write {right}/{prefix}"),
+            );
+            None
+        }
+        _ => {
+            judge.refuse(
+                text.place,
+                format!("{what} is not a range: {}", shorten(given)),
+                expected,
+                "write ADDRESS/LENGTH, with a length from 0 to 32",
+            );
+            None
+        }
+    }
+}
+
+/// A port from 1 to 65535.
+pub fn port(judge: &mut Judge<'_>, what: &str, number: &At<i64>) -> Option<u16> {
+    match u16::try_from(number.value) {
+        Ok(port) if port > 0 => Some(port),
+        _ => {
+            let remedy = "write a port number";
+            judge.refuse(number.place, format!("{what} is {}, which is no port", number.value), "1 to 65535", remedy);
+            None
+        }
+    }
+}
+
+/// A number within bounds.
+pub fn number(judge: &mut Judge<'_>, what: &str, number: &At<i64>, from: i64, to: i64) -> Option<i64> {
+    if (from..=to).contains(&number.value) {
+        return Some(number.value);
+    }
+    let (expected, remedy) = (format!("{from} to {to}"), "choose a number within these bounds");
+    judge.refuse(number.place, format!("{what} is {}", number.value), expected, remedy);
+    None
+}
+
+/// One of a few words.
+pub fn choice<T: Copy>(judge: &mut Judge<'_>, what: &str, text: &At<String>, known: &[(&str, T)]) -> Option<T> {
+    if let Some((_, value)) = known.iter().find(|(word, _)| *word == text.value) {
+        return Some(*value);
+    }
+    let words = known.iter().map(|(word, _)| *word);
+    let remedy = match nearest(&text.value, words.clone()) {
+        Some(meant) => format!("did you mean {meant}?"),
+        None => "choose one of them".to_owned(),
+    };
+    let expected = format!("one of {}", words.collect::<Vec<_>>().join(", "));
+    judge.refuse(text.place, format!("unknown {what} {}", shorten(&text.value)), expected, remedy);
+    None
+}
+
+/// A version X.Y.Z.
+pub fn version(judge: &mut Judge<'_>, what: &str, text: &At<String>) -> Option<String> {
+    let given = text.value.as_str();
+    let parts: Vec<&str> = given.split('.').collect();
+    let digits = |part: &&str| !part.is_empty() && part.len() <= 4 && part.bytes().all(|b| b.is_ascii_digit());
+    if parts.len() == 3 && parts.iter().all(digits) {
+        return Some(given.to_owned());
+    }
+    let expected = "\"MAJOR.MINOR.PATCH\" in quotes, such as \"1.36.3\"";
+    let quoted = yaml::written(judge.source, text.place).is_none_or(|word| word.starts_with(['"', '\'']));
+    if !quoted && given.parse::<f64>().is_ok() {
+        judge.refuse(
+            text.place,
+            format!("the version of {what} is the number {given}, and versions are not numbers: 1.30 would become 1.3"),
+            expected,
+            format!("write all three parts in quotes, such as \"{}.0\"", if parts.len() == 2 { given } else { "1.36" }),
+        );
+        return None;
+    }
+    let remedy = match given.strip_prefix('v') {
+        Some(rest) => format!("leave out the v: \"{}\"", shorten(rest)),
+        None if given == "latest" || given == "stable" => {
+            "name one version: what runs must not depend on the day".to_owned()
+        }
+        None if given.contains('-') => "pre-releases are not supported: name a release".to_owned(),
+        None => "name a release with its three numbers".to_owned(),
+    };
+    judge.refuse(text.place, format!("{} is no version of {what}", shorten(given)), expected, remedy);
+    None
+}
+
+/// A DNS name (a leading `*.` allowed) or an IPv4 address.
+pub fn is_dns_name(text: &str) -> bool {
+    let text = text.strip_prefix("*.").unwrap_or(text);
+    let label = |label: &str| {
+        !label.is_empty()
+            && label.len() <= 63
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let ends_in_number = text.rsplit('.').next().is_some_and(|last| last.bytes().all(|b| b.is_ascii_digit()));
+    text.len() <= 253 && text.split('.').all(label) && !ends_in_number
+}
+
+/// A name or an IPv4 address to connect to.
+pub fn name_or_address(judge: &mut Judge<'_>, what: &str, text: &At<String>) -> Option<String> {
+    let given = text.value.as_str();
+    match given.parse::<IpAddr>() {
+        Ok(IpAddr::V4(_)) => return Some(given.to_owned()),
+        Ok(IpAddr::V6(_)) => {
+            judge.refuse(text.place, NO_IPV6, "a DNS name or an IPv4 address", "use an IPv4 address or a name");
+            return None;
+        }
+        Err(_) if is_dns_name(given) => return Some(given.to_owned()),
+        Err(_) => {}
+    }
+    let expected = "a DNS name or an IPv4 address";
+    let remedy = "letters, digits, '-' and dots; no scheme, no port, no spaces";
+    judge.refuse(text.place, format!("{what} is neither a name nor an address: {}", shorten(given)), expected, remedy);
+    None
+}
+
+/// An http or https URL with a host.
+pub fn url(judge: &mut Judge<'_>, what: &str, text: &str, place: Place) -> Option<String> {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let host = rest.map(|rest| rest.split(['/', '?', '#']).next().unwrap_or_default());
+    let clean = text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\'' && b != b'\\');
+    if host.is_some_and(|host| !host.is_empty() && !host.starts_with(':')) && clean {
+        return Some(text.to_owned());
+    }
+    let expected = "a URL such as https://mirror.example:5000";
+    judge.refuse(
+        place,
+        format!("{what} is no URL: {}", shorten(text)),
+        expected,
+        "start with http:// or https:// and a host",
+    );
+    None
+}
+
+/// A duration such as 15m, in seconds.
+pub fn duration(judge: &mut Judge<'_>, what: &str, text: &At<String>) -> Option<u64> {
+    let given = text.value.as_str();
+    let parsed = given.char_indices().last().and_then(|(end, unit)| {
+        let unit = match unit {
+            's' => 1,
+            'm' => 60,
+            'h' => 3600,
+            'd' => 86400,
+            _ => return None,
+        };
+        given[..end].parse::<u64>().ok()?.checked_mul(unit)
+    });
+    if let Some(seconds) = parsed.filter(|seconds| (60..=30 * 86400).contains(seconds)) {
+        return Some(seconds);
+    }
+    let expected = "a number with s, m, h or d, from 1m to 30d";
+    judge.refuse(
+        text.place,
+        format!("{what} is no such duration: {}", shorten(given)),
+        expected,
+        "write something like 15m",
+    );
+    None
+}

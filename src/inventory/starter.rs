@@ -1,0 +1,159 @@
+//! The file that `inventory init` writes: complete enough to work, commented enough to be changed without a manual.
+//!
+//! In: what the user already knows. Out: YAML text that itself passes every rule.
+
+use crate::model::names::{BadName, ClusterName, HostName};
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+
+/// What is known about the cluster to be.
+#[derive(Debug, Clone, Default)]
+pub struct Start {
+    /// Its name.
+    pub cluster: Option<String>,
+    /// The virtual address.
+    pub vip: Option<String>,
+    /// Hosts: addresses, names, or NAME=ADDRESS.
+    pub hosts: Vec<String>,
+}
+
+/// Why a starter file cannot be written from what was given.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The cluster's name breaks a rule.
+    #[error("{0}")]
+    Name(#[from] BadName),
+    /// An address is none.
+    #[error("{what} {text:?} is not an IPv4 address")]
+    Address {
+        /// What it was meant for.
+        what: &'static str,
+        /// What was given.
+        text: String,
+    },
+}
+
+/// A starter file, and what its reader must still fill in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Starter {
+    /// The YAML.
+    pub text: String,
+    /// What to edit before it is true.
+    pub edit: Vec<String>,
+}
+
+/// Writes a starter file.
+pub fn starter(start: &Start) -> Result<Starter, StartError> {
+    let mut edit = Vec::new();
+    let cluster: ClusterName = start.cluster.as_deref().unwrap_or("lab").parse()?;
+    let mut hosts: Vec<(HostName, Option<Ipv4Addr>)> = Vec::new();
+    for (index, text) in start.hosts.iter().enumerate() {
+        hosts.push(host(index, text)?);
+    }
+    if hosts.is_empty() {
+        edit.push("hosts: the names and addresses of your machines".to_owned());
+        for index in 0..3_u8 {
+            hosts.push((format!("cp{}", index + 1).parse()?, Some(Ipv4Addr::new(192, 0, 2, 11 + index))));
+        }
+    }
+    let vip = match start.vip.as_deref() {
+        Some(text) => {
+            text.parse::<Ipv4Addr>().map_err(|_| StartError::Address { what: "--vip", text: text.to_owned() })?
+        }
+        None => {
+            edit.push("endpoint.vip: a free address of the hosts' network, outside any DHCP range".to_owned());
+            free_address(&hosts)
+        }
+    };
+    if hosts.iter().any(|(_, address)| address.is_none()) {
+        edit.push("hosts[].address: certificates and etcd need addresses, not names".to_owned());
+    }
+    edit.push("ssh.user and ssh.identity: who logs in, and with which key".to_owned());
+    Ok(Starter { text: render(&cluster, vip, &hosts), edit })
+}
+
+fn host(index: usize, text: &str) -> Result<(HostName, Option<Ipv4Addr>), StartError> {
+    let text = text.trim();
+    let address = |text: &str| text.parse::<Ipv4Addr>().ok();
+    if let Some((name, rest)) = text.split_once('=') {
+        let found = address(rest).ok_or_else(|| StartError::Address { what: "--hosts", text: rest.to_owned() })?;
+        return Ok((name.parse()?, Some(found)));
+    }
+    match address(text) {
+        Some(found) => Ok((format!("cp{}", index + 1).parse()?, Some(found))),
+        None => Ok((text.parse()?, None)),
+    }
+}
+
+/// Some address near the hosts that none of them has.
+fn free_address(hosts: &[(HostName, Option<Ipv4Addr>)]) -> Ipv4Addr {
+    let taken: Vec<Ipv4Addr> = hosts.iter().filter_map(|(_, address)| *address).collect();
+    let [a, b, c, _] = taken.first().copied().unwrap_or(Ipv4Addr::new(192, 0, 2, 1)).octets();
+    (1..=254)
+        .rev()
+        .map(|d| Ipv4Addr::new(a, b, c, d))
+        .find(|ip| *ip != Ipv4Addr::new(a, b, c, 254) && !taken.contains(ip))
+        .unwrap_or(Ipv4Addr::new(192, 0, 2, 100))
+}
+
+fn render(cluster: &ClusterName, vip: Ipv4Addr, hosts: &[(HostName, Option<Ipv4Addr>)]) -> String {
+    let taken: Vec<Ipv4Addr> = hosts.iter().filter_map(|(_, address)| *address).chain([vip]).collect();
+    let mut spare = (11..=254).map(|d| Ipv4Addr::new(192, 0, 2, d)).filter(|ip| !taken.contains(ip));
+    let mut text = format!(
+        "\
+# Inventory of the cluster {cluster}. `hactl inventory check FILE` judges it, `hactl up -i FILE` makes it so.
+# Every key is explained in docs/inventory.md; `hactl inventory schema` prints a JSON Schema for editors.
+schema: 1
+cluster: {cluster}
+
+versions:
+  kubernetes: \"{}\"              # always in quotes
+
+# Where clients find the API: an address that no machine has. It moves among the load balancers.
+# With a load balancer of your own write `external: api.example.org:6443` instead.
+endpoint:
+  vip: {vip}
+
+# How the hosts are reached. The user is root, or may use sudo without a password.
+ssh:
+  user: root
+  # identity: ~/.ssh/id_ed25519        # without it: the agent and the usual files
+  # known_hosts: ./known_hosts         # without it: ~/.ssh/known_hosts
+
+# name: the Node's name. address: what components bind and put into certificates.
+# roles: control-plane, etcd, load-balancer, worker; or spare alone. An odd number of etcd members: 3 or 5.
+hosts:
+",
+        super::DEFAULT_KUBERNETES
+    );
+    let voters = match hosts.len() {
+        0..=2 => 1,
+        3 | 4 => 3,
+        _ => 5,
+    };
+    for (index, (name, address)) in hosts.iter().enumerate() {
+        let roles = if hosts.len() == 1 {
+            "control-plane, etcd, load-balancer, worker"
+        } else if index < voters.max(3) && index < 5 {
+            if index < voters { "control-plane, etcd, load-balancer" } else { "control-plane, load-balancer" }
+        } else {
+            "worker"
+        };
+        let note = if address.is_some() { "" } else { "                # edit: its real address" };
+        let address = address.or_else(|| spare.next()).unwrap_or(Ipv4Addr::new(192, 0, 2, 1));
+        let _ = write!(text, "  - name: {name}\n    address: {address}{note}\n    roles: [{roles}]\n");
+        if index == 0 {
+            text.push_str("    # ssh: {host: cp1.mgmt, port: 2222}   # when it is reached at another address\n");
+            text.push_str("    # zone: rack-a\n");
+        }
+    }
+    text.push_str(
+        "
+# Ranges for pods and services: they must not overlap with any network of yours.
+network:
+  pods: 10.244.0.0/16                    # each node takes a /24
+  services: 10.96.0.0/12
+",
+    );
+    text
+}

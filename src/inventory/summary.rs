@@ -1,0 +1,117 @@
+//! What an inventory amounts to: the endpoint, the hosts, and what may fail before the cluster does.
+//!
+//! In: the desired state. Out: [`Summary`], for `inventory check` as text and as JSON.
+
+use super::check::quorum::{failures, quorum, tolerated};
+use crate::model::desired::{Desired, EndpointKind, Role};
+use serde::Serialize;
+use std::fmt;
+
+/// What an inventory amounts to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The version of Kubernetes.
+    pub kubernetes: String,
+    /// The endpoint's URL.
+    pub endpoint: String,
+    /// Who answers there.
+    pub answered_by: String,
+    /// Pod range.
+    pub pods: String,
+    /// Service range.
+    pub services: String,
+    /// The hosts.
+    pub hosts: Vec<HostLine>,
+    /// What each part tolerates, one sentence each.
+    pub tolerates: Vec<String>,
+}
+
+/// A host in the summary.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HostLine {
+    /// Its name.
+    pub name: String,
+    /// Its address.
+    pub address: String,
+    /// How it is reached.
+    pub ssh: String,
+    /// What it is for.
+    pub roles: Vec<Role>,
+    /// Its failure domain.
+    pub zone: Option<String>,
+}
+
+impl Summary {
+    /// Sums up.
+    pub fn of(desired: &Desired) -> Self {
+        let count = |role| desired.with(role).count();
+        let (voters, control, balancers) = (count(Role::Etcd), count(Role::ControlPlane), count(Role::LoadBalancer));
+        let mut tolerates = vec![
+            format!(
+                "{voters} etcd member{}: quorum {}, tolerates {}",
+                plural(voters),
+                quorum(voters),
+                failures(tolerated(voters))
+            ),
+            format!("{control} API server{}: tolerates {}", plural(control), failures(control.saturating_sub(1))),
+        ];
+        let answered_by = match &desired.endpoint.kind {
+            EndpointKind::Vip { vrid, .. } => {
+                tolerates.push(format!(
+                    "{balancers} load balancer{}: tolerates {}",
+                    plural(balancers),
+                    failures(balancers.saturating_sub(1))
+                ));
+                format!("a virtual address (VRRP router id {vrid}) on {balancers} host{}", plural(balancers))
+            }
+            EndpointKind::External(_) => "a load balancer of yours".to_owned(),
+        };
+        Self {
+            cluster: desired.cluster.to_string(),
+            kubernetes: desired.versions.kubernetes.clone(),
+            endpoint: desired.endpoint.url(),
+            answered_by,
+            pods: desired.network.pods.to_string(),
+            services: desired.network.services.to_string(),
+            hosts: desired
+                .hosts
+                .iter()
+                .map(|host| HostLine {
+                    name: host.name.to_string(),
+                    address: host.address.to_string(),
+                    ssh: format!("{}@{}:{}", host.ssh.user, host.ssh.host, host.ssh.port),
+                    roles: host.roles.clone(),
+                    zone: host.zone.clone(),
+                })
+                .collect(),
+            tolerates,
+        }
+    }
+}
+
+fn plural(n: usize) -> &'static str {
+    if n == 1 { "" } else { "s" }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "cluster   {}, Kubernetes {}", self.cluster, self.kubernetes)?;
+        writeln!(f, "endpoint  {}, {}", self.endpoint, self.answered_by)?;
+        writeln!(f, "networks  pods {}, services {}", self.pods, self.services)?;
+        writeln!(f, "hosts     {}", self.hosts.len())?;
+        let widest = |pick: fn(&HostLine) -> usize| self.hosts.iter().map(pick).max().unwrap_or(0);
+        let (name, address) = (widest(|h| h.name.len()), widest(|h| h.address.len()));
+        for host in &self.hosts {
+            let roles = host.roles.iter().map(Role::to_string).collect::<Vec<_>>().join(", ");
+            let zone = host.zone.as_ref().map(|zone| format!("  (zone {zone})")).unwrap_or_default();
+            writeln!(f, "  {:name$}  {:address$}  {roles}{zone}", host.name, host.address)?;
+        }
+        writeln!(f, "survives")?;
+        for line in &self.tolerates {
+            writeln!(f, "  {line}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,237 @@
+//! YAML to raw values, and the YAML reader's errors in words that help.
+//!
+//! In: text from anywhere. Out: [`Inventory`] with places, or the one problem that stopped the reading: a document
+//! that is not understood as a whole cannot be judged in parts. Bounded: nothing in a text can make it large or deep.
+
+use super::at::{At, Place};
+use super::problem::{Problem, Severity, Words};
+use super::reference;
+use super::schema::Inventory;
+use super::suggest::nearest;
+use serde_saphyr::{Error, Options};
+
+/// No inventory is larger: a thousand hosts take some 200 KiB.
+pub const LARGEST: usize = 1024 * 1024;
+
+/// Reads the text.
+pub fn read(file: &str, text: &str) -> Result<At<Inventory>, Box<Problem>> {
+    let problem = |place, words| Box::new(Problem::new(Severity::Error, file, text, place, words));
+    if let Some((place, words)) = refuse_early(text) {
+        return Err(problem(place, words));
+    }
+    serde_saphyr::from_str_with_options::<At<Inventory>>(text, options()).map_err(|error| {
+        let (place, words) = explain(text, error.without_snippet());
+        problem(place, words)
+    })
+}
+
+fn options() -> Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_events: 200_000, max_nodes: 100_000, max_depth: 32, max_aliases: 2_000, max_anchors: 200,
+            max_total_scalar_bytes: LARGEST, max_merge_keys: 2_000, max_recorded_anchor_events: 50_000,
+            max_recorded_anchor_bytes: LARGEST, flow_nesting_limit: 32, max_documents: 2,
+            enforce_alias_anchor_ratio: false,
+        },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 50_000, max_replay_stack_depth: 8 },
+        strict_booleans: true,
+        reject_unsupported_tags: true,
+        emit_comments: false,
+        with_snippet: false,
+    }
+}
+
+/// What can be said without parsing, and better than a parser would.
+fn refuse_early(text: &str) -> Option<(Place, Words)> {
+    if text.len() > LARGEST {
+        return Some((
+            Place::new(1, 1),
+            Words::new(
+                "this is more than 1024 KiB of text",
+                "at most 1024 KiB",
+                "name the inventory itself; is this another file?",
+            ),
+        ));
+    }
+    for (number, line) in text.lines().enumerate() {
+        if let Some(column) = line.chars().position(|c| c.is_control() && c != '\t' && c != '\r') {
+            return Some((
+                Place::new(number + 1, column + 1),
+                Words::new("this is not text", "a YAML file", "name the inventory itself; is this another file?"),
+            ));
+        }
+    }
+    let says_something = |line: &str| {
+        let line = line.trim().trim_start_matches('\u{feff}');
+        !line.is_empty() && !line.starts_with('#') && line != "---" && line != "..."
+    };
+    if !text.lines().any(says_something) {
+        return Some((
+            Place::new(1, 1),
+            Words::new(
+                "the inventory is empty",
+                "at least schema, cluster, endpoint and hosts",
+                "write one to start from with `hactl inventory init FILE`",
+            ),
+        ));
+    }
+    None
+}
+
+/// The reader's error as place and words.
+fn explain(text: &str, error: &Error) -> (Place, Words) {
+    let mut place = error.location().map(Place::from).unwrap_or_default();
+    if place.line == 0 {
+        place = Place::new(1, 1);
+    }
+    let words = match error {
+        Error::SerdeUnknownField { field, expected, .. } => unknown_key(field, expected),
+        Error::DuplicateMappingKey { key, .. } => {
+            let key = key.as_deref().unwrap_or("this key");
+            Words::new(format!("{key} is written twice in the same mapping"), "each key once", "keep one of them")
+        }
+        Error::MultipleDocuments { .. } => Words::new(
+            "a second YAML document starts here",
+            "one document in the file",
+            "remove the `---` line, or split the file: one inventory is one cluster",
+        ),
+        Error::SerdeInvalidType { unexpected, expected, .. }
+        | Error::SerdeInvalidValue { unexpected, expected, .. } => {
+            wrong_type(text, place, &found(unexpected), expected)
+        }
+        Error::Unexpected { expected, .. } => wrong_type(text, place, &found_here(text, place), &plain(expected)),
+        Error::InvalidScalar { ty, .. } => wrong_type(text, place, &found_here(text, place), &plain(ty)),
+        Error::InvalidBooleanStrict { .. } => wrong_type(text, place, &found_here(text, place), "true or false"),
+        Error::NullIntoString { .. } => wrong_type(text, place, "nothing", "a text"),
+        Error::TaggedScalarCannotDeserializeIntoString { .. } | Error::UnsupportedTag { .. } => {
+            Words::new("YAML tags have no meaning in an inventory", "a plain value", "remove the `!tag`")
+        }
+        Error::UnknownAnchor { .. } => {
+            Words::new("no anchor of this name stands above", "an `&name` before its `*name`", "write the value out")
+        }
+        Error::Budget { .. }
+        | Error::AliasReplayLimitExceeded { .. }
+        | Error::AliasExpansionLimitExceeded { .. }
+        | Error::AliasReplayCounterOverflow { .. }
+        | Error::AliasReplayStackDepthExceeded { .. } => Words::new(
+            "this grows beyond any inventory when it is read",
+            "at most 100000 values, 32 levels and 2000 aliases",
+            "write the values out instead of nesting aliases",
+        ),
+        Error::AliasError { error, .. } => return explain(text, error),
+        other => syntax(text, &mut place, other),
+    };
+    (place, words)
+}
+
+fn unknown_key(field: &str, expected: &[&'static str]) -> Words {
+    let what = format!("unknown key {field}");
+    let allowed = expected.join(", ");
+    let elsewhere = reference::places_of(field);
+    let remedy = match nearest(field, expected.iter().copied()) {
+        Some(meant) => format!("did you mean {meant}?"),
+        None if !elsewhere.is_empty() => format!("{field} belongs elsewhere: {}", elsewhere.join(" or ")),
+        None => "remove it; `hactl inventory schema` and docs/inventory.md list every key".to_owned(),
+    };
+    Words::new(what, format!("one of {allowed}"), remedy)
+}
+
+fn wrong_type(text: &str, place: Place, found: &str, expected: &str) -> Words {
+    let (found, expected) = (found.replace('`', ""), plain(expected));
+    if begins_document(text, place) {
+        return Words::new(
+            format!("the inventory is {found}, not a mapping"),
+            "a mapping with schema, cluster, endpoint and hosts",
+            "write one to start from with `hactl inventory init FILE`; is this another file?",
+        );
+    }
+    let remedy = match (expected.as_str(), written(text, place)) {
+        ("a whole number", Some(word)) if word.starts_with(['"', '\'']) => "remove the quotes".to_owned(),
+        ("true or false", Some(word)) if matches!(word.to_ascii_lowercase().as_str(), "yes" | "on") => {
+            "write true".to_owned()
+        }
+        ("true or false", Some(word)) if matches!(word.to_ascii_lowercase().as_str(), "no" | "off") => {
+            "write false".to_owned()
+        }
+        ("a list", _) => "write a list: `[one, two]`, or lines that start with `- `".to_owned(),
+        (e, _) if e.starts_with("a mapping") => {
+            "write `key: value` lines, indented below this key, or `{key: value}`".to_owned()
+        }
+        ("a single value", _) => "write one value here, without brackets or `- `".to_owned(),
+        _ => format!("write {expected} here"),
+    };
+    Words::new(format!("found {found} where {expected} belongs"), expected, remedy)
+}
+
+/// Whether nothing but comments stands before the place.
+fn begins_document(text: &str, place: Place) -> bool {
+    let silent = |line: &str| matches!(line.trim().chars().next(), None | Some('#' | '%')) || line.trim() == "---";
+    let line = text.lines().nth(place.line.saturating_sub(1)).unwrap_or_default();
+    let before: String = line.chars().take(place.column.saturating_sub(1)).collect();
+    text.lines().take(place.line.saturating_sub(1)).all(silent) && matches!(before.trim(), "" | "---" | "\u{feff}")
+}
+
+/// Serde's words for what it saw, in YAML's.
+fn found(unexpected: &str) -> String {
+    unexpected
+        .replace("sequence", "a list")
+        .replace("unit value", "nothing")
+        .replace("map", "a mapping")
+        .replace("string \"", "the text \"")
+        .replace("integer", "the number")
+        .replace("floating point", "the number")
+        .replace("boolean", "the value")
+}
+
+/// What stands at the place, judged by its first character.
+fn found_here(text: &str, place: Place) -> String {
+    let line = text.lines().nth(place.line.saturating_sub(1)).unwrap_or_default();
+    let rest: String = line.chars().skip(place.column.saturating_sub(1)).collect();
+    match (written(text, place), rest.trim_start().chars().next()) {
+        (_, Some('[' | '-')) if !rest.starts_with("---") => "a list".to_owned(),
+        (_, Some('{')) => "a mapping".to_owned(),
+        (Some(word), _) if !word.is_empty() => word.chars().take(60).collect(),
+        (_, None | Some('#')) => "nothing".to_owned(),
+        _ => "something else".to_owned(),
+    }
+}
+
+/// The characters of a scalar as they are written, quotes included.
+pub fn written(text: &str, place: Place) -> Option<&str> {
+    text.get(place.offset..place.offset.checked_add(place.bytes)?).map(str::trim).filter(|word| !word.is_empty())
+}
+
+/// Serde's and the reader's names of types, in words for people.
+fn plain(expected: &str) -> String {
+    match expected {
+        "i64" | "u64" | "integer" | "a 64-bit integer" => "a whole number".to_owned(),
+        "bool" | "a boolean" | "boolean" => "true or false".to_owned(),
+        "a string" | "string" | "String" => "a text".to_owned(),
+        // The reader asks for a text even where a number or a boolean belongs.
+        "string scalar" => "a single value".to_owned(),
+        "a sequence" | "sequence" | "sequence start" => "a list".to_owned(),
+        "a map" | "mapping" | "mapping start" => "a mapping".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+/// Anything else is a matter of syntax; tabs are the commonest cause and never named as such.
+fn syntax(text: &str, place: &mut Place, error: &Error) -> Words {
+    let indents_with_tab = |line: &str| line.chars().take_while(|c| c.is_whitespace()).any(|c| c == '\t');
+    let near = text.lines().enumerate().take(place.line + 1).skip(place.line.saturating_sub(2));
+    if let Some((number, line)) = near.into_iter().find(|(_, line)| indents_with_tab(line)) {
+        let column = line.chars().position(|c| c == '\t').unwrap_or(0);
+        *place = Place::new(number + 1, column + 1);
+        return Words::new("a tab indents this line", "spaces", "YAML forbids tabs in indentation: use two spaces");
+    }
+    let message = error.to_string();
+    if message.contains("recursion limit") || message.contains("nesting") {
+        return Words::new("this is nested deeper than any inventory", "at most 32 levels", "close the brackets above");
+    }
+    let message = message.split(" at line ").next().unwrap_or(&message).trim().to_owned();
+    Words::new(
+        format!("this is not YAML: {message}"),
+        "`key: value` lines; what belongs together is indented alike",
+        "look at this line and the one above: a missing `:`, quote or bracket, or another indentation",
+    )
+}

@@ -1,0 +1,83 @@
+//! The inventory seen from outside: what it takes, what it refuses and in which words.
+//!
+//! Golden files lie in `tests/inventory/`. After a change that is meant: `UPDATE=1 cargo test --release --test inventory`,
+//! then read the difference.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "inventory/cli.rs"]
+mod cli;
+#[path = "inventory/examples.rs"]
+mod examples;
+#[path = "inventory/properties.rs"]
+mod properties;
+#[path = "inventory/published.rs"]
+mod published;
+#[path = "inventory/refusals.rs"]
+mod refusals;
+#[path = "inventory/rules.rs"]
+mod rules;
+
+use hactl::inventory::{InventoryError, Loaded};
+use std::path::Path;
+
+/// Where the repository lies.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Three hosts, everything else by default.
+const MINIMAL: &str = include_str!("../inventories/minimal.yaml");
+
+/// The smallest text that the table of refusals edits.
+const BASE: &str = "\
+schema: 1
+cluster: lab
+endpoint:
+  vip: 10.0.0.100
+hosts:
+  - name: cp1
+    address: 10.0.0.11
+    roles: [control-plane, etcd, load-balancer]
+  - name: cp2
+    address: 10.0.0.12
+    roles: [control-plane, etcd, load-balancer]
+  - name: cp3
+    address: 10.0.0.13
+    roles: [control-plane, etcd, load-balancer]
+";
+
+fn parse(text: &str) -> Result<Loaded, InventoryError> {
+    hactl::inventory::parse(text, Path::new("/base"))
+}
+
+/// `BASE` with one thing written differently. Panics when the edit would change nothing.
+fn edited(from: &str, to: &str) -> String {
+    assert!(BASE.contains(from), "{from:?} is not in the base text");
+    BASE.replacen(from, to, 1)
+}
+
+/// `BASE` with more at its end.
+fn with(more: &str) -> String {
+    format!("{BASE}{more}\n")
+}
+
+/// What the golden files hold: the errors and warnings as people see them.
+fn shown(text: &str) -> String {
+    match parse(text) {
+        Err(error) => format!("{error}\n"),
+        Ok(loaded) => {
+            let warnings: String = loaded.warnings.iter().map(|w| format!("{w}\n")).collect();
+            format!("{warnings}accepted\n")
+        }
+    }
+}
+
+/// Compares with a golden file, or writes it under UPDATE=1.
+fn golden(name: &str, actual: &str) {
+    let path = root().join("tests/inventory/golden").join(format!("{name}.txt"));
+    let update = std::env::var_os("UPDATE").is_some();
+    let action = if update { snapbox::assert::Action::Overwrite } else { snapbox::assert::Action::Verify };
+    let expected = snapbox::Data::read_from(&path, Some(snapbox::data::DataFormat::Text));
+    snapbox::Assert::new().action(action).normalize_paths(false).eq(actual.to_owned(), expected.raw());
+}

@@ -1,0 +1,153 @@
+//! The examples in `inventories/` mean what they say.
+
+use super::root;
+use hactl::inventory::{DEFAULT_KUBERNETES, Loaded, Source, load};
+use hactl::model::desired::{Cni, EndpointKind, KubeProxy, Role, Security};
+use std::path::{Path, PathBuf};
+
+fn example(name: &str) -> Loaded {
+    let path = root().join("inventories").join(name);
+    load(&Source::Path(path)).unwrap_or_else(|error| panic!("{name}:\n{error}"))
+}
+
+fn count(loaded: &Loaded, role: Role) -> usize {
+    loaded.desired.with(role).count()
+}
+
+fn warned(loaded: &Loaded) -> Vec<String> {
+    loaded.warnings.iter().map(|w| w.what.clone()).collect()
+}
+
+#[test]
+fn the_minimal_example_gets_every_default() {
+    let loaded = example("minimal.yaml");
+    assert_eq!(warned(&loaded), Vec::<String>::new());
+    let desired = &loaded.desired;
+    assert_eq!(desired.cluster.as_str(), "minimal");
+    assert_eq!(desired.versions.kubernetes, DEFAULT_KUBERNETES);
+    assert_eq!((desired.versions.etcd.as_ref(), desired.versions.containerd.as_ref()), (None, None));
+    assert_eq!((desired.endpoint.url().as_str(), desired.api_port), ("https://10.0.0.100:6443", 6443));
+    let EndpointKind::Vip { interface, vrid, .. } = &desired.endpoint.kind else { panic!("a virtual address") };
+    assert_eq!((interface.as_ref(), *vrid >= 1), (None, true));
+    assert_eq!(
+        (desired.network.pods.to_string(), desired.network.services.to_string()),
+        ("10.244.0.0/16".into(), "10.96.0.0/12".into())
+    );
+    assert_eq!(
+        (desired.network.cni, desired.network.mtu, desired.network.kube_proxy),
+        (Cni::Flannel, None, KubeProxy::Nftables)
+    );
+    assert_eq!((desired.control_plane.schedulable, desired.control_plane.security), (false, Security::Baseline));
+    assert_eq!((desired.etcd.data_dir.as_path(), desired.etcd.quota_gib), (Path::new("/var/lib/etcd"), 8));
+    let ssh = &desired.hosts[1].ssh;
+    assert_eq!((ssh.host.as_str(), ssh.port, ssh.user.as_str()), ("10.0.0.12", 22, "root"));
+    assert_eq!((&ssh.identity, &ssh.known_hosts, &ssh.fingerprint, &ssh.jump), (&None, &None, &None, &None));
+    assert_eq!(desired.extra, hactl::model::desired::Extra::default());
+    assert_eq!(loaded.base, root().join("inventories"));
+}
+
+#[test]
+fn the_full_example_sets_every_field_and_names_what_has_no_effect_yet() {
+    let loaded = example("full.yaml");
+    let desired = &loaded.desired;
+    let files = root().join("inventories/files");
+    assert_eq!(
+        (desired.versions.etcd.as_deref(), desired.versions.containerd.as_deref()),
+        (Some("3.6.16"), Some("2.3.7"))
+    );
+    assert_eq!(
+        desired.endpoint.kind,
+        EndpointKind::Vip { address: "10.0.0.100".parse().unwrap(), interface: Some("bond0".into()), vrid: 77 }
+    );
+    assert_eq!((desired.endpoint.port, desired.api_port), (8443, 6443));
+    assert_eq!(desired.endpoint.sans, ["api.full.example.org", "kubernetes.example.org", "192.0.2.80"]);
+    let first = &desired.hosts[0];
+    assert_eq!(
+        (first.ssh.host.as_str(), first.ssh.port, first.ssh.user.as_str()),
+        ("cp1.mgmt.example.org", 2222, "admin")
+    );
+    assert!(first.ssh.fingerprint.as_ref().unwrap().starts_with("SHA256:"));
+    assert_eq!(first.ssh.jump.as_deref(), Some("bastion.example.org"));
+    assert_eq!((first.zone.as_deref(), first.labels["disk"].as_str()), (Some("rack-a"), "nvme"));
+    assert_eq!(first.taints, ["example.org/quiet:PreferNoSchedule"]);
+    let second = &desired.hosts[1].ssh;
+    assert_eq!((second.user.as_str(), second.jump.as_deref()), ("ops", Some("ops@bastion.example.org:2222")));
+    assert_eq!(
+        (second.identity.clone(), second.known_hosts.clone()),
+        (Some(files.join("id_ed25519")), Some(files.join("known_hosts")))
+    );
+    assert_eq!(
+        (desired.network.mtu, desired.network.pods.prefix, desired.network.services.prefix),
+        (Some(1400), 14, 16)
+    );
+    assert_eq!((desired.control_plane.schedulable, desired.control_plane.security), (true, Security::Cis));
+    assert_eq!((desired.etcd.data_dir.clone(), desired.etcd.quota_gib), (PathBuf::from("/srv/etcd"), 4));
+    assert_eq!(desired.jwt[0]["claimMappings"]["username"]["claim"], "email");
+    assert_eq!(desired.mirrors["registry.k8s.io"], ["https://mirror.example.org", "http://10.0.0.9:5000"]);
+    assert_eq!((desired.proxy.http.as_str(), desired.proxy.no_proxy.len()), ("http://proxy.example.org:3128", 2));
+    assert_eq!(desired.manifests, [files.join("addons")]);
+    let args = |component: &str, flag: &str| desired.extra.args[component][flag].clone();
+    assert_eq!(
+        (args("kube-apiserver", "event-ttl"), args("etcd", "heartbeat-interval"), args("kubelet", "v")),
+        ("2h".into(), "200".into(), "2".into())
+    );
+    assert_eq!(desired.extra.kubelet_config["maxPods"], 200);
+    assert_eq!(desired.extra.kube_proxy_config["conntrack"]["maxPerCore"], 0);
+    assert!(desired.extra.restrict_oom_score_adj);
+
+    let no_effect: Vec<&str> = loaded
+        .warnings
+        .iter()
+        .filter_map(|w| w.what.split_once(" is accepted but has no effect"))
+        .map(|(key, _)| key)
+        .collect();
+    for key in [
+        "snapshots",
+        "vault.recipients",
+        "loadBalancer.packages: bundle",
+        "registries.credentials",
+        "extra.kube-apiserver.mounts",
+    ] {
+        assert!(no_effect.contains(&key), "{key} is not among {no_effect:?}");
+    }
+    assert_eq!(no_effect.len(), loaded.warnings.len(), "the full example should not be warned of for anything else");
+}
+
+#[test]
+fn five_members_tolerate_two_failures_without_a_warning() {
+    let loaded = example("five-members.yaml");
+    assert_eq!(warned(&loaded), Vec::<String>::new());
+    assert_eq!(
+        (count(&loaded, Role::Etcd), count(&loaded, Role::LoadBalancer), count(&loaded, Role::Spare)),
+        (5, 3, 1)
+    );
+}
+
+#[test]
+fn an_external_endpoint_takes_its_port_from_the_text() {
+    let loaded = example("external-endpoint.yaml");
+    assert_eq!(warned(&loaded), Vec::<String>::new());
+    assert_eq!(loaded.desired.endpoint.url(), "https://api.example.org:443");
+    assert_eq!(loaded.desired.api_port, 6443);
+}
+
+#[test]
+fn etcd_may_live_on_hosts_of_its_own() {
+    let loaded = example("separate-etcd.yaml");
+    assert_eq!(warned(&loaded), Vec::<String>::new());
+    assert!(loaded.desired.with(Role::Etcd).all(|host| !host.is(Role::ControlPlane)));
+}
+
+#[test]
+fn one_machine_is_accepted_with_a_warning() {
+    let loaded = example("single.yaml");
+    assert_eq!(loaded.warnings.len(), 1);
+    assert!(warned(&loaded)[0].contains("one etcd member"));
+}
+
+#[test]
+fn three_zones_are_accepted_without_a_warning() {
+    let loaded = example("zones.yaml");
+    assert_eq!(warned(&loaded), Vec::<String>::new());
+    assert_eq!(loaded.desired.hosts[3].zone.as_deref(), Some("rack-a"));
+}
