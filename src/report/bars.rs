@@ -195,11 +195,7 @@ fn overall(board: &Board, took: Duration, width: usize, style: &Style) -> Line {
     let room = width.saturating_sub(pen.columns).min(40);
     if room >= 10 {
         let full = room * done / total;
-        let (on, off) = match (style.unicode, style.colour) {
-            (true, true) => ("━", "━"),
-            (true, false) => ("━", "·"),
-            (false, _) => ("#", "."),
-        };
+        let (on, off) = if style.unicode { ("━", "─") } else { ("#", ".") };
         pen.put(Paint::Good, &on.repeat(full));
         pen.put(Paint::Dim, &off.repeat(room - full));
     }

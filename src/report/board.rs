@@ -111,7 +111,7 @@ impl Board {
             }
             let slot = Slot {
                 host,
-                what: brief(&[&step.action]),
+                what: brief(&[&step.action], false),
                 stage: Some(step.action.profile().stage),
                 stands_out: stands_out(step, plan.forecast.get(index).and_then(Option::as_ref)),
                 action: Some(step.action.clone()),
@@ -150,11 +150,13 @@ impl Board {
         let Some(slot) = self.slots.get_mut(&step) else { return };
         slot.moved = (done, total);
         let Some(host) = slot.host.clone() else { return };
-        let sent = self.slots.values().filter(|s| s.host.as_ref() == Some(&host)).map(|s| s.moved.0).sum();
-        let traffic = self.traffic.entry(host).or_default();
-        if traffic.back().is_none_or(|(last, _)| at.saturating_sub(*last) >= Duration::from_millis(100)) {
-            traffic.push_back((at, sent));
+        let last = self.traffic.get(&host).and_then(|t| t.back()).map(|(last, _)| *last);
+        if last.is_some_and(|last| at.saturating_sub(last) < Duration::from_millis(100)) {
+            return;
         }
+        let sent = self.of(Some(&host)).map(|s| s.moved.0).sum();
+        let traffic = self.traffic.entry(host).or_default();
+        traffic.push_back((at, sent));
         while traffic.front().is_some_and(|(first, _)| at.saturating_sub(*first) > Duration::from_secs(3)) {
             traffic.pop_front();
         }

@@ -72,8 +72,9 @@ fn line(check: &Check, places: &[String], widest: usize, indent: usize, style: &
     };
     let pad = " ".repeat(style.mark_width() - plain);
     let lead = format!("{mark}{pad} {:<widest$}  ", check.name);
-    let mut flow = Flow::of(&hosts(places, 6), Paint::Bold);
     let detail = clean(&check.detail);
+    let colon = if places.len() == 1 && !detail.is_empty() { ":" } else { "" };
+    let mut flow = Flow::of(&format!("{}{colon}", hosts(places, 6)), Paint::Bold);
     if places.len() <= 1 {
         let look = if check.outcome <= Outcome::Skip { Paint::Dim } else { Paint::Plain };
         flow = flow.and(&detail, look);

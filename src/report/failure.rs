@@ -2,7 +2,7 @@
 
 use super::flow::Flow;
 use super::style::{Paint, Style};
-use super::words::{clean, cut, time};
+use super::words::{clean, columns, time};
 use crate::model::names::HostName;
 use std::time::Duration;
 
@@ -40,10 +40,18 @@ pub(super) fn failure(
     text.push_str(&format!("    {}\n", style.paint(Paint::Dim, &heading)));
     let rule = style.paint(Paint::Dim, if style.unicode { "│" } else { "|" });
     for line in shown {
-        // A log line is cut only where a terminal would break it; in a file it stays whole.
         let line = clean(line).replace('\n', " ");
-        let line = if style.colour { cut(&line, style.width.saturating_sub(6), style.unicode) } else { line };
-        text.push_str(&format!("    {rule} {}\n", line.trim_end()));
+        let line = line.trim_end();
+        if columns(line) + 6 <= style.width {
+            text.push_str(&format!("    {rule} {line}\n"));
+        } else {
+            // Nothing is cut off: the reason often stands at the end.
+            let wrapped = Flow::of(line, Paint::Plain).lines("", 6, style);
+            for (index, part) in wrapped.lines().enumerate() {
+                let indent = if index == 0 { "" } else { "  " };
+                text.push_str(&format!("    {rule} {indent}{}\n", part.trim_start()));
+            }
+        }
     }
     text
 }

@@ -26,16 +26,16 @@ pub fn stands_out(step: &Step, members: Option<&Members>) -> bool {
     story || step.action.profile().impact > Impact::None || matches!(step.guard, Guard::Tolerates { .. })
 }
 
-/// The steps as rows, one for each kind of action, in the order in which the kinds first come up.
-pub fn rows(steps: &[&Step]) -> Vec<Row> {
-    let mut kinds: Vec<(&Action, Vec<&Step>)> = Vec::new();
-    for step in steps {
-        match kinds.iter_mut().find(|(kind, _)| alike(kind, &step.action)) {
+/// The steps as rows, one for each kind of action, each with the position of its first step.
+pub fn rows(steps: &[&Step]) -> Vec<(usize, Row)> {
+    let mut kinds: Vec<(usize, Vec<&Step>)> = Vec::new();
+    for (position, step) in steps.iter().enumerate() {
+        match kinds.iter_mut().find(|(first, _)| alike(&steps[*first].action, &step.action)) {
             Some((_, same)) => same.push(step),
-            None => kinds.push((&step.action, vec![step])),
+            None => kinds.push((position, vec![step])),
         }
     }
-    kinds.into_iter().map(|(_, steps)| row(&steps)).collect()
+    kinds.into_iter().map(|(first, steps)| (first, row(&steps))).collect()
 }
 
 fn row(steps: &[&Step]) -> Row {
@@ -46,17 +46,29 @@ fn row(steps: &[&Step]) -> Row {
             whys.push(&step.why);
         }
     }
+    let all = |what: &str| whys.iter().all(|why| why.contains(what));
     let why = match whys.as_slice() {
         [] => String::new(),
-        [one] => (*one).to_owned(),
-        [first, ..]
-            if actions.iter().all(|a| matches!(a, Action::Deliver { .. })) && first.contains(" is not there") =>
-        {
-            "they are not there, or not intact".to_owned()
-        }
+        [one] => plural(one, steps.len()),
+        _ if all("not there, or not intact") => "they are not there, or not intact".to_owned(),
+        _ if all("missing or differ") => "they are missing or differ".to_owned(),
         [first, rest @ ..] => format!("{first}; and {}", count(rest.len(), "more reason")),
     };
     Row { what: phrase(&actions), why }
+}
+
+/// A reason given for one thing, said of several.
+fn plural(why: &str, things: usize) -> String {
+    if things == 1 {
+        return why.to_owned();
+    }
+    let said =
+        [("it does ", "they do "), ("it runs ", "they run "), ("it is ", "they are "), ("it has ", "they have ")];
+    let why = said
+        .iter()
+        .find_map(|(one, many)| why.strip_prefix(one).map(|rest| format!("{many}{rest}")))
+        .unwrap_or_else(|| why.to_owned());
+    why.strip_suffix(" it").map(|head| format!("{head} them")).unwrap_or(why)
 }
 
 /// Whether two actions belong into one phrase.
@@ -129,32 +141,41 @@ pub fn phrase(actions: &[&Action]) -> String {
     }
 }
 
-/// A phrase without its list of names, for a line of progress.
-pub fn brief(actions: &[&Action]) -> String {
+/// Phrases without their lists of names, for a line of progress; in the words for what is done when it is.
+pub fn brief(actions: &[&Action], done: bool) -> String {
     let mut kinds: Vec<Vec<&Action>> = Vec::new();
     for action in actions {
-        match kinds.iter_mut().find(|same| same.first().is_some_and(|a| alike(a, action))) {
+        let same = |kind: &&mut Vec<&Action>| kind.first().is_some_and(|first| alike_in_brief(first, action));
+        match kinds.iter_mut().find(same) {
             Some(same) => same.push(action),
             None => kinds.push(vec![action]),
         }
     }
-    let phrases = kinds.iter().map(|same| {
-        let text = phrase(same);
-        match same.first() {
-            Some(Action::Prepare { .. }) => "prepare the host".to_owned(),
-            Some(Action::Deliver { .. } | Action::Import { .. }) if same.len() > 1 => {
-                text.split_once(':').map_or(text.clone(), |(head, _)| head.to_owned())
-            }
-            Some(Action::Configure { .. } | Action::Apply { .. }) => {
-                text.split_once(':').map_or(text.clone(), |(head, _)| head.to_owned())
-            }
-            Some(Action::Seal { .. }) => "seal etcd".to_owned(),
-            Some(Action::Stamp { .. }) => "mark it".to_owned(),
-            Some(Action::StartMember { .. }) => "start etcd".to_owned(),
-            _ => text,
-        }
+    let phrases = kinds.iter().filter_map(|same| {
+        let head = || phrase(same).split_once(':').map_or_else(|| phrase(same), |(head, _)| head.to_owned());
+        let said = match same.first()? {
+            Action::Stamp { .. } => "stamp it".to_owned(),
+            Action::Prepare { .. } => "prepare it".to_owned(),
+            Action::Deliver { .. } | Action::Import { .. } if same.len() > 1 => head(),
+            Action::Configure { .. } if same.len() > 1 => head(),
+            Action::Apply { .. } if same.len() > 1 => head(),
+            Action::Configure { set, .. } => format!("write {set}"),
+            Action::StartMember { .. } => "start etcd".to_owned(),
+            Action::Seal { .. } => "seal etcd".to_owned(),
+            Action::ProveQuorum if done => "a quorum answers".to_owned(),
+            Action::AwaitServing { .. } if done => "API server ready".to_owned(),
+            Action::AwaitEndpoint if done => "endpoint ready".to_owned(),
+            Action::AwaitNode { .. } if done => "Node ready".to_owned(),
+            _ => phrase(same),
+        };
+        Some(said)
     });
     phrases.collect::<Vec<_>>().join(", ")
+}
+
+/// In brief all files are one kind.
+fn alike_in_brief(a: &Action, b: &Action) -> bool {
+    matches!((a, b), (Action::Configure { .. }, Action::Configure { .. })) || alike(a, b)
 }
 
 /// `registry.k8s.io/coredns/coredns:v1.14.6` is `coredns:v1.14.6` to people.
@@ -170,15 +191,15 @@ fn short(unit: &str) -> String {
 /// etcd's members in one phrase: `3 voters, quorum 2, 3 healthy, tolerates 1 failure`.
 pub fn quorum(members: &Members) -> String {
     let learners = members.0.len() - members.voters();
-    let mut text =
-        format!("{}, quorum {}, {} healthy", count(members.voters(), "voter"), members.quorum(), members.healthy());
+    let mut text = count(members.voters(), "voter");
+    if learners > 0 {
+        text.push_str(&format!(" and {}", count(learners, "learner")));
+    }
+    text.push_str(&format!(", quorum {}, {} healthy", members.quorum(), members.healthy()));
     match members.spare() {
         None => text.push_str(", NO QUORUM"),
         Some(0) => text.push_str(", tolerates no failure"),
         Some(n) => text.push_str(&format!(", tolerates {}", count(n, "failure"))),
-    }
-    if learners > 0 {
-        text.push_str(&format!(", and {}", count(learners, "learner")));
     }
     text
 }

@@ -32,6 +32,8 @@ pub struct Teller {
     pub board: Board,
     checks: Vec<Check>,
     told: BTreeSet<Group>,
+    /// Whether the last text kept ended with an empty line, or there was none.
+    gap: bool,
 }
 
 /// What gets one line: a stage on a host, or on all of many.
@@ -40,7 +42,7 @@ type Group = (Option<HostName>, Stage);
 impl Teller {
     /// One that knows nothing yet. With `groups` every finished group gets a line.
     pub fn new(style: Style, groups: bool) -> Self {
-        Self { style, groups, board: Board::default(), checks: Vec::new(), told: BTreeSet::new() }
+        Self { style, groups, board: Board::default(), checks: Vec::new(), told: BTreeSet::new(), gap: true }
     }
 
     /// The style it writes in.
@@ -55,6 +57,22 @@ impl Teller {
 
     /// Takes in an event; gives the text to keep, often none.
     pub fn on(&mut self, at: Duration, event: &Event) -> String {
+        let text = self.told_of(at, event);
+        self.spaced(&text)
+    }
+
+    /// A text with at most one empty line before it: a line feed at its start asks for one.
+    pub fn spaced(&mut self, text: &str) -> String {
+        if text.is_empty() {
+            return String::new();
+        }
+        let body = text.trim_start_matches('\n');
+        let wants = body.len() < text.len() && !self.gap;
+        self.gap = text.ends_with("\n\n");
+        format!("{}{body}", if wants { "\n" } else { "" })
+    }
+
+    fn told_of(&mut self, at: Duration, event: &Event) -> String {
         let mut text = match event {
             Event::Checked { .. } => String::new(),
             _ => self.flush_checks(),
@@ -80,8 +98,7 @@ impl Teller {
                 text.push_str(&Flow::of(&clean(warning), Paint::Plain).lines(&lead, 2, &self.style));
             }
             Event::Planned { plan } => {
-                text.push_str(&plan_text(plan, &self.style));
-                text.push('\n');
+                text.push_str(&format!("\n{}\n", plan_text(plan, &self.style)));
             }
             Event::Done { step, .. } => text.push_str(&self.done(*step)),
             Event::Failed { step, host, what, why, tail } => {
@@ -112,7 +129,7 @@ impl Teller {
         let mut text = self.finish_phase(at);
         text.push_str(&self.flush_checks());
         text.push_str(&self.unfinished());
-        text
+        self.spaced(&text)
     }
 
     fn flush_checks(&mut self) -> String {
@@ -190,7 +207,7 @@ impl Teller {
         let what = if group.0.is_none() && hosts.len() > 1 {
             format!("{} on {}: {}", group.1, count(hosts.len(), "host"), count(slots.len(), "step"))
         } else {
-            brief(&slots.iter().filter_map(|s| s.action.as_ref()).collect::<Vec<_>>())
+            brief(&slots.iter().filter_map(|s| s.action.as_ref()).collect::<Vec<_>>(), true)
         };
         self.line(group.0.as_ref(), &what, slots)
     }

@@ -21,29 +21,34 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// Takes what is drawn off a terminal that has `columns` now.
-    pub fn erase(&mut self, columns: usize) -> String {
+    /// Replaces what is drawn, on a terminal that has `columns` now, by `kept`, which stays, and `lines` below it. One
+    /// write, so that a terminal shows it at once. Nothing to do gives nothing to write.
+    pub fn draw(&mut self, kept: &str, lines: &[Line], columns: usize) -> String {
         let columns = columns.max(1);
         let rows: usize = self.drawn.iter().map(|&width| width.div_ceil(columns).max(1)).sum();
-        self.drawn.clear();
-        match rows {
-            0 => String::new(),
-            1 => "\r\x1b[J".to_owned(),
-            n => format!("\r\x1b[{}A\x1b[J", n - 1),
+        if rows == 0 && lines.is_empty() {
+            return kept.to_owned();
         }
-    }
-
-    /// Replaces what is drawn by `kept`, which stays, and `lines` below it. One write, so that a terminal shows it at once.
-    pub fn draw(&mut self, kept: &str, lines: &[Line], columns: usize) -> String {
-        let mut text = "\x1b[?2026h".to_owned();
-        text.push_str(&self.erase(columns));
-        text.push_str(kept);
+        let mut text = "\x1b[?2026h\r".to_owned();
+        // Writing into a String cannot fail.
+        if rows > 1 {
+            let _ = write!(text, "\x1b[{}A", rows - 1);
+        }
+        // Lines are overwritten and their rests erased; only then what is below. Erasing first would flicker, and some
+        // terminals keep a screen that is erased from its top in their history.
+        text.push_str(&kept.replace('\n', "\x1b[K\n"));
         for (index, line) in lines.iter().enumerate() {
-            // Writing into a String cannot fail.
-            let _ = write!(text, "{}{}", if index > 0 { "\n" } else { "" }, line.text);
-            self.drawn.push(line.columns);
+            let _ = write!(text, "{}{}\x1b[K", if index > 0 { "\n" } else { "" }, line.text);
+        }
+        if lines.is_empty() {
+            text.push_str("\x1b[K");
+        }
+        let written = kept.lines().count() + lines.len();
+        if rows > written || self.drawn.len() != rows {
+            text.push_str("\x1b[J");
         }
         text.push_str("\x1b[?2026l");
+        self.drawn = lines.iter().map(|line| line.columns).collect();
         text
     }
 }
@@ -60,15 +65,24 @@ mod tests {
     fn lines_that_a_narrower_terminal_has_broken_are_erased_wholly() {
         let mut live = Live::default();
         live.draw("", &[line(79), line(79), line(20)], 80);
-        assert_eq!(live.erase(40), "\r\x1b[4A\x1b[J");
+        let text = live.draw("", &[line(39)], 40);
+        assert!(text.starts_with("\x1b[?2026h\r\x1b[4A") && text.contains("\x1b[K\x1b[J"), "{text:?}");
     }
 
     #[test]
     fn nothing_drawn_is_nothing_to_erase() {
         let mut live = Live::default();
-        assert_eq!(live.erase(80), "");
+        assert_eq!(live.draw("", &[], 80), "");
+        assert_eq!(live.draw("kept\n", &[], 80), "kept\n");
         live.draw("", &[line(5)], 80);
-        assert_eq!(live.erase(80), "\r\x1b[J");
-        assert_eq!(live.erase(80), "");
+        assert_eq!(live.draw("", &[], 80), "\x1b[?2026h\r\x1b[K\x1b[J\x1b[?2026l");
+        assert_eq!(live.draw("", &[], 80), "");
+    }
+
+    #[test]
+    fn a_redraw_of_the_same_size_erases_no_more_than_the_rests_of_lines() {
+        let mut live = Live::default();
+        live.draw("", &[line(5), line(5)], 80);
+        assert_eq!(live.draw("", &[line(1), line(1)], 80), "\x1b[?2026h\r\x1b[1Ax\x1b[K\nx\x1b[K\x1b[?2026l");
     }
 }

@@ -6,11 +6,12 @@
 use super::flow::Flow;
 use super::group::{Row, quorum, rows, stands_out};
 use super::style::{Paint, Style};
-use super::words::{columns, count, hosts};
+use super::words::{columns, count, hosts, one_line};
 use crate::model::facts::Members;
-use crate::model::names::HostName;
-use crate::model::plan::{Action, Guard, Impact, Plan, Stage, Step};
+use crate::model::names::{HostName, PeerUrl};
+use crate::model::plan::{Action, Birth, Guard, Impact, Plan, Stage, Step};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 const STAGES: [Stage; 6] =
     [Stage::Prepare, Stage::Deliver, Stage::Configure, Stage::Etcd, Stage::ControlPlane, Stage::Cluster];
@@ -106,8 +107,10 @@ fn disturbing(plan: &Plan, style: &Style) -> String {
     if steps.is_empty() {
         return String::new();
     }
+    let names = peer_names(plan);
+    let place = |step: &Step| place(step, &names);
     let widest = steps.iter().map(|&i| columns(&place(&plan.steps[i]))).max().unwrap_or(0);
-    let mut text = format!("\n{}\n", style.paint(Paint::Bold, "one at a time"));
+    let mut text = format!("\n{}\n", style.paint(Paint::Bold, "one by one, in this order"));
     for (position, &index) in steps.iter().enumerate() {
         let step = &plan.steps[index];
         let number = format!("{:>3}. ", position + 1);
@@ -134,8 +137,27 @@ fn about_etcd(step: &Step) -> bool {
     member || step.guard != Guard::None || step.action.profile().impact == Impact::Membership
 }
 
-fn place(step: &Step) -> String {
-    step.action.host().map_or_else(|| "etcd".to_owned(), ToString::to_string)
+/// Which host a member is on, as far as the plan knows: a person thinks of hosts, not of URLs.
+fn peer_names(plan: &Plan) -> BTreeMap<&PeerUrl, &str> {
+    let mut names = BTreeMap::new();
+    for members in plan.forecast.iter().flatten() {
+        names.extend(members.0.iter().filter(|(_, m)| !m.name.is_empty()).map(|(peer, m)| (peer, m.name.as_str())));
+    }
+    for step in &plan.steps {
+        if let Action::StartMember { birth: Birth::Join { members }, .. } = &step.action {
+            names.extend(members.iter().filter(|(name, _)| !name.is_empty()).map(|(name, peer)| (peer, name.as_str())));
+        }
+    }
+    names
+}
+
+fn place(step: &Step, names: &BTreeMap<&PeerUrl, &str>) -> String {
+    match &step.action {
+        Action::RemoveMember { peer } | Action::AddLearner { peer } | Action::Promote { peer } => {
+            names.get(peer).map_or_else(|| "etcd".to_owned(), |name| one_line(name))
+        }
+        action => action.host().map_or_else(|| "cluster".to_owned(), ToString::to_string),
+    }
 }
 
 fn deed(what: &str, why: &str, style: &Style) -> Flow {
@@ -157,7 +179,7 @@ fn calm(plan: &Plan, style: &Style) -> String {
         for (index, (_, row)) in rows.iter().enumerate() {
             let again = index > 0 && labels[index] == labels[index - 1];
             let shown = if again { "" } else { labels[index].as_str() };
-            let lead = if widest == 0 { "  ".to_owned() } else { format!("  {shown:<widest$}  ") };
+            let lead = format!("  {shown:<widest$}  ");
             text.push_str(&deed(&row.what, &row.why, style).lines(&lead, columns(&lead), style));
         }
     }
@@ -165,37 +187,41 @@ fn calm(plan: &Plan, style: &Style) -> String {
 }
 
 fn label(places: &[&HostName]) -> String {
-    hosts(places, 4)
+    if places.is_empty() { "cluster".to_owned() } else { hosts(places, 4) }
 }
 
 /// Rows of a stage, each with the hosts it is for.
 fn merged(plan: &Plan, stage: Stage) -> Vec<(Vec<&HostName>, Row)> {
-    let mut by_host: Vec<(Option<&HostName>, Vec<&Step>)> = Vec::new();
+    let mut by_host: Vec<(Option<&HostName>, Vec<(usize, &Step)>)> = Vec::new();
     for (index, step) in plan.steps.iter().enumerate() {
         if step.action.profile().stage != stage || stands_out(step, members(plan, index)) {
             continue;
         }
         let host = step.action.host();
         match by_host.iter_mut().find(|(name, _)| *name == host) {
-            Some((_, steps)) => steps.push(step),
-            None => by_host.push((host, vec![step])),
+            Some((_, steps)) => steps.push((index, step)),
+            None => by_host.push((host, vec![(index, step)])),
         }
     }
-    let mut merged: Vec<(Vec<&HostName>, Row)> = Vec::new();
+    let mut merged: Vec<(usize, Vec<&HostName>, Row)> = Vec::new();
     for (host, steps) in by_host {
-        for row in rows(&steps) {
-            match merged.iter_mut().find(|(places, same)| *same == row && places.is_empty() == host.is_none()) {
-                Some((places, _)) => places.extend(host),
-                None => merged.push((host.into_iter().collect(), row)),
+        let indices: Vec<usize> = steps.iter().map(|(index, _)| *index).collect();
+        for (first, row) in rows(&steps.into_iter().map(|(_, step)| step).collect::<Vec<_>>()) {
+            match merged.iter_mut().find(|(_, places, same)| *same == row && places.is_empty() == host.is_none()) {
+                Some((_, places, _)) => places.extend(host),
+                None => merged.push((indices[first], host.into_iter().collect(), row)),
             }
         }
     }
-    merged
+    merged.sort_by_key(|(first, _, _)| *first);
+    merged.into_iter().map(|(_, places, row)| (places, row)).collect()
 }
 
 /// Every step, numbered as `-o json` and the run log number them.
 fn every_step(plan: &Plan, style: &Style) -> String {
     let mut text = String::new();
+    let names = peer_names(plan);
+    let place_of = |step: &Step| place(step, &names);
     let widest = plan.steps.iter().map(|s| columns(&place_of(s))).max().unwrap_or(0);
     for (index, step) in plan.steps.iter().enumerate() {
         let number = format!("{index:>4}  ");
@@ -216,11 +242,6 @@ fn every_step(plan: &Plan, style: &Style) -> String {
         }
     }
     if text.is_empty() { text } else { format!("\n{text}") }
-}
-
-fn place_of(step: &Step) -> String {
-    let stage = step.action.profile().stage;
-    step.action.host().map_or_else(|| stage.to_string(), ToString::to_string)
 }
 
 /// The plan as JSON: `{"schema":"hactl.plan/1","steps":[...],"horizon":...,"warnings":[...]}`. A step has `step` (its

@@ -160,6 +160,7 @@ impl Reader for LineReader {
         let mut inner = locked(&self.inner);
         let (teller, out, err) = &mut *inner;
         let text = verdict.text(teller.style());
+        let text = teller.spaced(&format!("\n{text}"));
         put(if verdict.exit == exit::OK { out.as_mut() } else { err.as_mut() }, &text);
     }
 }
@@ -221,9 +222,10 @@ impl Sink for BarReader {
         let mut screen = locked(&self.screen);
         let kept = screen.teller.on(at, &event);
         let starts = matches!(event, Event::Phase { .. } | Event::Started { .. });
+        let resumes = screen.paused && starts;
         screen.paused &= !starts;
-        // Gauges wait for the next tick; everything else is shown at once.
-        if !kept.is_empty() || starts {
+        // What stays is shown at once; the picture waits for its next tick, for a hundred hosts start much at once.
+        if !kept.is_empty() || resumes {
             screen.show(at, &kept);
         }
     }
@@ -241,7 +243,8 @@ impl Reader for BarReader {
         self.pause();
         let mut screen = locked(&self.screen);
         let text = verdict.text(screen.teller.style());
-        screen.show(self.since.elapsed(), &format!("\n{text}"));
+        let text = screen.teller.spaced(&format!("\n{text}"));
+        screen.show(self.since.elapsed(), &text);
     }
 }
 

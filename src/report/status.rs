@@ -74,7 +74,7 @@ fn hosts(desired: &Desired, facts: &Facts, style: &Style) -> String {
         let roles = host.roles.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         let (os, answers) = match facts.hosts.get(&host.name) {
             Some(Ok(found)) => (one_line(&found.os), (Paint::Good, "yes".to_owned())),
-            Some(Err(silence)) => (String::new(), (Paint::Bad, format!("NO: {}", one_line(&silence.why)))),
+            Some(Err(_)) => (String::new(), (Paint::Bad, "NO".to_owned())),
             None => (String::new(), (Paint::Dim, "not asked".to_owned())),
         };
         rows.push(vec![
@@ -85,7 +85,17 @@ fn hosts(desired: &Desired, facts: &Facts, style: &Style) -> String {
             answers,
         ]);
     }
-    table(&["HOST", "ADDRESS", "ROLES", "OS", "ANSWERS"], &rows, style)
+    let mut text = table(&["HOST", "ADDRESS", "ROLES", "OS", "ANSWERS"], &rows, style);
+    for host in &desired.hosts {
+        let Some(Err(silence)) = facts.hosts.get(&host.name) else { continue };
+        let lead = format!("  {} ", style.bad());
+        let mut flow = Flow::of(&format!("{}:", host.name), Paint::Bold).and(&one_line(&silence.why), Paint::Plain);
+        if let Some(hint) = &silence.hint {
+            flow = flow.and(style.dash(), Paint::Dim).and(&one_line(hint), Paint::Dim);
+        }
+        text.push_str(&flow.lines(&lead, 4, style));
+    }
+    text
 }
 
 /// What a host's own member says of itself.

@@ -125,25 +125,18 @@ impl Verdict {
     }
 
     /// The verdict on a failure. `error` is the error behind it, if there is one: it gives headline and causes where the
-    /// kind alone does not say enough.
+    /// kind alone does not say enough. A step's reason was told by [`Event::Failed`](crate::model::event::Event) already:
+    /// give no error for it unless nobody read that.
     pub fn of(kind: &FailureKind, error: Option<&dyn Error>) -> Self {
-        let mut chain = chain(error);
-        let first = if chain.is_empty() { String::new() } else { chain.remove(0) };
-        let or = |other: &str| if first.is_empty() { other.to_owned() } else { first.clone() };
+        let mut causes = chain(error);
+        // Where the error's own sentence makes the headline, only what is behind it is a cause.
+        let mut or = |other: &str| if causes.is_empty() { other.to_owned() } else { causes.remove(0) };
         let (exit, code, headline) = match kind {
             FailureKind::Refused(refusal) => return Self::from(refusal),
             FailureKind::Usage => (exit::USAGE, "usage", or("the command line is not understood")),
             FailureKind::Inventory => (exit::USAGE, "inventory", or("the inventory cannot be used")),
-            FailureKind::Connect { host, kind } => {
-                if !first.is_empty() {
-                    chain.insert(0, first.clone());
-                }
-                (exit::FAILED, kind.code(), kind.headline(host))
-            }
+            FailureKind::Connect { host, kind } => (exit::FAILED, kind.code(), kind.headline(host)),
             FailureKind::Step { host, what, failed, .. } => {
-                if !first.is_empty() {
-                    chain.insert(0, first.clone());
-                }
                 let place = host.as_ref().map(|h| format!("{h}: ")).unwrap_or_default();
                 let others =
                     if *failed > 1 { format!(", and {}", count(failed - 1, "other step")) } else { String::new() };
@@ -161,7 +154,7 @@ impl Verdict {
             FailureKind::Pending { steps } => (exit::PENDING, "pending", format!("{} to run", count(*steps, "step"))),
             FailureKind::Other => (exit::FAILED, "failed", or("something failed")),
         };
-        Self { exit, code, headline, causes: chain, hints: hints(kind) }
+        Self { exit, code, headline, causes, hints: hints(kind) }
     }
 
     /// For people: what happened, why, and what to do. Ends with a line feed.
@@ -170,7 +163,8 @@ impl Verdict {
             let lead = format!("{} ", style.good());
             return Flow::of(&clean(&self.headline), Paint::Plain).lines(&lead, style.mark_width() + 1, style);
         }
-        let lead = format!("{} ", style.bad());
+        let short_of_failure = matches!(self.exit, exit::DEGRADED | exit::PENDING);
+        let lead = format!("{} ", if short_of_failure { style.warn() } else { style.bad() });
         let mut text = Flow::of(&clean(&self.headline), Paint::Bold).lines(&lead, 2, style);
         for cause in &self.causes {
             // A cause may be a picture, such as the line of an inventory with a mark below: its line breaks are meant.
