@@ -1,1 +1,33 @@
-//! (being written)
+//! Readers of the event stream, and every word a person reads: plans, status, failures, times, questions.
+//!
+//! In: events, plans, facts, checks, refusals. Out: text on a terminal or in a log, JSON lines, an exit code.
+//! Work never prints; only what is here does. The exit codes, headlines and hints live in one table, [`verdict`].
+
+mod bars;
+pub mod board;
+pub mod checks;
+pub mod consent;
+mod failure;
+mod flow;
+pub mod group;
+pub mod json;
+pub mod lines;
+mod live;
+pub mod plan_text;
+pub mod reader;
+pub mod runlog;
+pub mod status;
+pub mod status_json;
+pub mod style;
+pub mod times;
+pub mod verdict;
+pub mod words;
+
+pub use consent::{ask, ask_name};
+pub use plan_text::{plan_json, plan_text};
+pub use reader::{OutputKind, Reader, Tee, reader};
+pub use runlog::RunLog;
+pub use status::status_text;
+pub use status_json::status_json;
+pub use style::Style;
+pub use verdict::{ConnectKind, FailureKind, Verdict};

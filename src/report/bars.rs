@@ -1,0 +1,203 @@
+//! The live picture of a run on a terminal: a line per host with what it does right now, and one for all.
+//!
+//! Pure: a board and a time become lines. `reader` draws them ten times a second.
+
+use super::board::{Board, Slot, State};
+use super::live::Line;
+use super::style::{Paint, Style};
+use super::words::{bytes, clean, columns, count, cut, one_line, time};
+use crate::model::names::HostName;
+use std::time::Duration;
+
+/// Columns of the widest picture: a wide terminal does not make it easier to read.
+const WIDEST: usize = 100;
+/// Columns for bytes, rate and time.
+const BYTES: usize = 16;
+const RATE: usize = 8;
+const TIME: usize = 6;
+
+/// A line being put together: text for the terminal and the columns it takes.
+struct Pen<'a> {
+    style: &'a Style,
+    text: String,
+    columns: usize,
+}
+
+impl Pen<'_> {
+    fn put(&mut self, paint: Paint, text: &str) {
+        self.text.push_str(&self.style.paint(paint, text));
+        self.columns += columns(text);
+    }
+    fn to(&mut self, column: usize) {
+        let gap = column.saturating_sub(self.columns);
+        self.text.push_str(&" ".repeat(gap));
+        self.columns += gap;
+    }
+    fn line(self) -> Line {
+        Line { text: self.text, columns: self.columns }
+    }
+}
+
+/// The picture, at most `columns` - 1 wide and `rows` - 1 high; empty when nothing goes on.
+pub(super) fn picture(board: &Board, at: Duration, size: (usize, usize), style: &Style) -> Vec<Line> {
+    let width = size.0.saturating_sub(1).min(WIDEST);
+    let room = size.1.saturating_sub(1).max(1);
+    if let Some((doing, since)) = &board.phase {
+        return vec![phase(doing, at.saturating_sub(*since), at, width, style)];
+    }
+    let (Some(begun), true) = (board.begun, board.is_running()) else { return Vec::new() };
+    let mut places: Vec<Option<&HostName>> = board.hosts.iter().map(Some).collect();
+    if board.of(None).any(|s| s.state == State::Running) {
+        places.push(None);
+    }
+    let mut left_out = Vec::new();
+    if places.len() + 1 > room {
+        // Too many for the screen: the ones that work are shown, the others are counted.
+        let busy = |place: &Option<&HostName>| board.of(*place).any(|s| s.state == State::Running);
+        let (mut shown, quiet): (Vec<_>, Vec<_>) = places.into_iter().partition(busy);
+        left_out = shown.split_off(shown.len().min(room.saturating_sub(2)));
+        left_out.extend(quiet);
+        places = shown;
+    }
+    let widest = places.iter().map(|p| label(*p).len()).max().unwrap_or(0).min(20);
+    let mut lines: Vec<Line> = places.iter().map(|place| host(board, *place, widest, at, width, style)).collect();
+    if !left_out.is_empty() && lines.len() + 1 < room {
+        let finished = left_out.iter().filter(|p| board.of(**p).all(|s| s.state == State::Done)).count();
+        let mut pen = pen(style);
+        pen.to(3);
+        let text = format!("and {}, {finished} of them done", count(left_out.len(), "more host"));
+        pen.put(Paint::Dim, &cut(&text, width.saturating_sub(3), style.unicode));
+        lines.push(pen.line());
+    }
+    lines.push(overall(board, at.saturating_sub(begun), width, style));
+    lines
+}
+
+fn pen(style: &Style) -> Pen<'_> {
+    Pen { style, text: String::new(), columns: 0 }
+}
+
+fn label(host: Option<&HostName>) -> &str {
+    host.map_or("cluster", HostName::as_str)
+}
+
+/// The turning mark of something that goes on.
+fn spinner(at: Duration, style: &Style) -> &'static str {
+    const DOTS: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
+    const ASCII: [&str; 4] = ["|", "/", "-", "\\"];
+    let frames: &[&'static str] = if style.unicode { &DOTS } else { &ASCII };
+    let tick = usize::try_from(at.as_millis() / 100).unwrap_or(0);
+    frames[tick % frames.len()]
+}
+
+fn phase(doing: &str, took: Duration, at: Duration, width: usize, style: &Style) -> Line {
+    let mut pen = pen(style);
+    pen.put(Paint::Good, spinner(at, style));
+    pen.put(Paint::Plain, " ");
+    pen.put(Paint::Plain, &cut(&one_line(doing), width.saturating_sub(12), style.unicode));
+    if took >= Duration::from_secs(1) {
+        pen.put(Paint::Dim, &format!("  {}", seconds(took)));
+    }
+    pen.line()
+}
+
+/// Whole seconds do not flicker.
+fn seconds(took: Duration) -> String {
+    if took < Duration::from_secs(100) { format!("{} s", took.as_secs()) } else { time(took) }
+}
+
+fn host(board: &Board, place: Option<&HostName>, widest: usize, at: Duration, width: usize, style: &Style) -> Line {
+    let slots: Vec<&Slot> = board.of(place).collect();
+    let running: Vec<&Slot> = slots.iter().copied().filter(|s| s.state == State::Running).collect();
+    let failed = slots.iter().find(|s| s.state == State::Failed);
+    let mut pen = pen(style);
+    // What moves bytes is what a person waits for; else what has run longest.
+    let shown = running
+        .iter()
+        .copied()
+        .find(|s| s.moved.1 > s.moved.0)
+        .or_else(|| running.iter().copied().min_by_key(|s| s.begun));
+    let (mark, look) = match (shown, failed) {
+        (_, Some(_)) => (if style.unicode { "✗" } else { "x" }, Paint::Bad),
+        (Some(_), None) => (spinner(at, style), Paint::Good),
+        (None, None) if slots.iter().all(|s| s.state == State::Done) => {
+            (if style.unicode { "✓" } else { "+" }, Paint::Good)
+        }
+        (None, None) => (if style.unicode { "·" } else { "." }, Paint::Dim),
+    };
+    pen.put(Paint::Plain, " ");
+    pen.put(look, mark);
+    pen.put(Paint::Plain, " ");
+    pen.put(Paint::Bold, &cut(label(place), widest, style.unicode));
+    pen.to(3 + widest + 2);
+    let Some(shown) = shown else {
+        let text = match failed {
+            Some(slot) => format!("failed: {}", clean(&slot.what)),
+            None if look == Paint::Good => "done".to_owned(),
+            None => "waits for the others".to_owned(),
+        };
+        pen.put(Paint::Dim, &cut(&text, width.saturating_sub(pen.columns), style.unicode));
+        return pen.line();
+    };
+    let right = measures(board, place, shown, &running, at, width);
+    let room = width.saturating_sub(pen.columns + 1 + right.iter().map(|(_, w)| w + 2).sum::<usize>());
+    let more = if running.len() > 1 { format!(" +{}", running.len() - 1) } else { String::new() };
+    let mut what = one_line(&shown.what);
+    if let Some(on) = &shown.waiting {
+        what = format!("{what}: {}", one_line(on));
+    }
+    pen.put(Paint::Plain, &cut(&what, room.saturating_sub(more.len()), style.unicode));
+    pen.put(Paint::Dim, &more);
+    let mut column = width - right.iter().map(|(_, w)| w + 2).sum::<usize>().min(width);
+    for (text, columns) in right {
+        column += 2;
+        let at = column + columns.saturating_sub(self::columns(&text));
+        if !text.is_empty() {
+            pen.to(at);
+            pen.put(Paint::Dim, &text);
+        }
+        column += columns;
+    }
+    pen.line()
+}
+
+/// What stands at the right: bytes, rate and time, as many as there is room for.
+fn measures(
+    board: &Board,
+    place: Option<&HostName>,
+    shown: &Slot,
+    running: &[&Slot],
+    at: Duration,
+    width: usize,
+) -> Vec<(String, usize)> {
+    let mut right = Vec::new();
+    let moving = running.iter().filter(|s| s.moved.1 > 0);
+    let (done, total) = moving.fold((0, 0), |(done, total), s| (done + s.moved.0, total + s.moved.1));
+    if width >= 56 {
+        let text = if total > 0 { format!("{} / {}", bytes(done), bytes(total)) } else { String::new() };
+        right.push((text, if total > 0 { BYTES } else { 0 }));
+    }
+    if width >= 66 && total > 0 {
+        let rate = place.and_then(|h| board.rate(h)).map(|rate| format!("{}/s", bytes(rate))).unwrap_or_default();
+        right.push((rate, RATE));
+    }
+    right.push((seconds(at.saturating_sub(shown.begun)), TIME));
+    right.retain(|(_, columns)| *columns > 0);
+    right
+}
+
+fn overall(board: &Board, took: Duration, width: usize, style: &Style) -> Line {
+    let (done, total) = (board.done(), board.slots.len().max(1));
+    let text = format!("   {done} of {}, {}", count(total, "step"), seconds(took));
+    let mut pen = pen(style);
+    pen.put(Paint::Plain, &cut(&text, width, style.unicode));
+    pen.put(Paint::Plain, "  ");
+    let room = width.saturating_sub(pen.columns).min(40);
+    if room >= 10 {
+        let full = room * done / total;
+        let (on, off) = if style.unicode { ("━", "─") } else { ("#", ".") };
+        pen.put(Paint::Good, &on.repeat(full));
+        pen.put(Paint::Dim, &off.repeat(room - full));
+    }
+    pen.line()
+}

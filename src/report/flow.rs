@@ -1,0 +1,87 @@
+//! Text of several looks, wrapped at words with a hanging indent.
+
+use super::style::{Paint, Style};
+use super::words::columns;
+
+/// Words with their looks, waiting for a width.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Flow(Vec<(String, Paint)>);
+
+impl Flow {
+    /// One text in one look.
+    pub fn of(text: &str, paint: Paint) -> Self {
+        Self::default().and(text, paint)
+    }
+    /// And another after it.
+    pub fn and(mut self, text: &str, paint: Paint) -> Self {
+        self.0.extend(text.split_whitespace().map(|word| (word.to_owned(), paint)));
+        self
+    }
+    /// The lines. The first starts after `lead`, which is written as it is and takes `lead_columns`; the others are
+    /// indented by as much. A word longer than a line stays whole: paths and URLs are for copying.
+    pub fn lines(&self, lead: &str, lead_columns: usize, style: &Style) -> String {
+        let mut text = lead.to_owned();
+        let mut at = lead_columns;
+        let mut run: Option<(String, Paint)> = None;
+        let mut first = true;
+        for (word, paint) in &self.0 {
+            let length = columns(word);
+            let breaks = !first && at + 1 + length > style.width;
+            if breaks {
+                flush(&mut text, &mut run, style);
+                text.push('\n');
+                text.push_str(&" ".repeat(lead_columns));
+                at = lead_columns;
+            } else if !first {
+                match &mut run {
+                    Some((words, look)) if look == paint => words.push(' '),
+                    _ => {
+                        flush(&mut text, &mut run, style);
+                        text.push(' ');
+                    }
+                }
+                at += 1;
+            }
+            match &mut run {
+                Some((words, look)) if look == paint => words.push_str(word),
+                _ => {
+                    flush(&mut text, &mut run, style);
+                    run = Some((word.clone(), *paint));
+                }
+            }
+            at += length;
+            first = false;
+        }
+        flush(&mut text, &mut run, style);
+        text.push('\n');
+        text
+    }
+}
+
+fn flush(text: &mut String, run: &mut Option<(String, Paint)>, style: &Style) {
+    if let Some((words, paint)) = run.take() {
+        text.push_str(&style.paint(paint, &words));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_text_hangs_under_its_first_word_and_keeps_its_looks() {
+        let style = Style { colour: true, unicode: true, width: 20, verbosity: 0 };
+        let flow = Flow::of("one two three four", Paint::Plain).and("five six", Paint::Dim);
+        let text = flow.lines("ab  ", 4, &style);
+        assert_eq!(text, "ab  one two three\n    four \u{1b}[2mfive six\u{1b}[0m\n");
+    }
+
+    #[test]
+    fn a_word_longer_than_a_line_stays_whole() {
+        let style = Style { width: 10, ..Style::plain() };
+        assert_eq!(
+            Flow::of("see https://10.0.0.1:2380 now", Paint::Plain).lines("", 0, &style),
+            "see\nhttps://10.0.0.1:2380\nnow\n"
+        );
+    }
+}

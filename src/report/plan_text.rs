@@ -1,0 +1,286 @@
+//! A plan as people read it before they agree to it.
+//!
+//! What disturbs comes first and step by step, with the quorum after each; the rest is told in few lines, the same line
+//! for all hosts it is the same for. `-v` lists every step.
+
+use super::flow::Flow;
+use super::group::{Row, quorum, rows, stands_out};
+use super::style::{Paint, Style};
+use super::words::{columns, count, hosts, one_line};
+use crate::model::facts::Members;
+use crate::model::names::{HostName, PeerUrl};
+use crate::model::plan::{Action, Birth, Guard, Impact, Plan, Stage, Step};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+const STAGES: [Stage; 6] =
+    [Stage::Prepare, Stage::Deliver, Stage::Configure, Stage::Etcd, Stage::ControlPlane, Stage::Cluster];
+
+/// The plan as text, with a line feed at its end.
+pub fn plan_text(plan: &Plan, style: &Style) -> String {
+    let mut text = Flow::of(&headline(plan), Paint::Bold).lines("", 0, style);
+    for warning in &plan.warnings {
+        let lead = format!("{} ", style.warn());
+        text.push_str(&Flow::of(warning, Paint::Plain).lines(&lead, 2, style));
+    }
+    if style.verbosity > 0 {
+        text.push_str(&every_step(plan, style));
+    } else {
+        text.push_str(&disturbing(plan, style));
+        text.push_str(&calm(plan, style));
+    }
+    if let Some(horizon) = &plan.horizon {
+        text.push('\n');
+        let flow = Flow::of("The plan ends here for now:", Paint::Bold)
+            .and(&format!("{horizon}. Then hactl looks again and plans on."), Paint::Plain);
+        text.push_str(&flow.lines("", 0, style));
+    }
+    text
+}
+
+/// How many steps, on how many hosts, and what they disturb.
+fn headline(plan: &Plan) -> String {
+    if plan.is_empty() {
+        return if plan.warnings.is_empty() {
+            "Nothing to do: everything is as the inventory asks for.".to_owned()
+        } else {
+            "Nothing to do, but read this:".to_owned()
+        };
+    }
+    let mut places: Vec<&HostName> = plan.steps.iter().filter_map(|s| s.action.host()).collect();
+    places.sort_unstable();
+    places.dedup();
+    let steps = count(plan.steps.len(), "step");
+    let scope = if places.is_empty() { steps } else { format!("{steps} on {}", count(places.len(), "host")) };
+    format!("{scope}. {}", disturbance(plan))
+}
+
+/// What a plan disturbs, in one sentence.
+pub fn disturbance(plan: &Plan) -> String {
+    let of = |impact: Impact| plan.steps.iter().filter(move |s| disturbs(s) == impact).count();
+    let wiped = plan.steps.iter().filter(|s| matches!(s.action, Action::Wipe { delete: true, .. })).count();
+    let emptied = plan.steps.iter().filter(|s| matches!(s.action, Action::Wipe { delete: false, .. })).count();
+    let aside = of(Impact::Destructive) - wiped - emptied;
+    let mut parts = Vec::new();
+    if wiped > 0 {
+        parts.push(format!("the data of {} is DELETED", count(wiped, "host")));
+    }
+    if emptied > 0 {
+        parts.push(format!(
+            "{} stopped, data moved aside",
+            if emptied == 1 { "1 host is".to_owned() } else { format!("{emptied} hosts are") }
+        ));
+    }
+    if aside > 0 {
+        parts.push(format!("stale data of {} is moved aside", count(aside, "member")));
+    }
+    if of(Impact::Membership) > 0 {
+        parts.push(format!("{} of etcd's members", count(of(Impact::Membership), "change")));
+    }
+    if of(Impact::Restart) > 0 {
+        parts.push(format!("{}, one host at a time", count(of(Impact::Restart), "restart")));
+    }
+    if parts.is_empty() {
+        return "Nothing that serves is disturbed.".to_owned();
+    }
+    let mut text = parts.join("; ");
+    if let Some(first) = text.get(..1).map(str::to_uppercase) {
+        text.replace_range(..1, &first);
+    }
+    text.push('.');
+    text
+}
+
+/// A step's impact, where a guard can say that it is more than its action alone would be.
+fn disturbs(step: &Step) -> Impact {
+    let guarded = if matches!(step.guard, Guard::Tolerates { .. }) { Impact::Restart } else { Impact::None };
+    step.action.profile().impact.max(guarded)
+}
+
+fn members(plan: &Plan, index: usize) -> Option<&Members> {
+    plan.forecast.get(index).and_then(Option::as_ref)
+}
+
+/// The steps that stand out, one by one, in their order.
+fn disturbing(plan: &Plan, style: &Style) -> String {
+    let steps: Vec<usize> = (0..plan.steps.len()).filter(|&i| stands_out(&plan.steps[i], members(plan, i))).collect();
+    if steps.is_empty() {
+        return String::new();
+    }
+    let names = peer_names(plan);
+    let place = |step: &Step| place(step, &names);
+    let widest = steps.iter().map(|&i| columns(&place(&plan.steps[i]))).max().unwrap_or(0);
+    let mut text = format!("\n{}\n", style.paint(Paint::Bold, "one by one, in this order"));
+    for (position, &index) in steps.iter().enumerate() {
+        let step = &plan.steps[index];
+        let number = format!("{:>3}. ", position + 1);
+        let place = format!("{:<widest$}  ", place(step));
+        let indent = columns(&number) + columns(&place);
+        let lead = format!("{number}{}", style.paint(Paint::Bold, &place));
+        text.push_str(&deed(&step.action.to_string(), &step.why, style).lines(&lead, indent, style));
+        if let Guard::Tolerates { down } = &step.guard {
+            let only = format!("only while the cluster can do without {down}");
+            text.push_str(&Flow::of(&only, Paint::Dim).lines(&" ".repeat(indent), indent, style));
+        }
+        if let Some(members) = members(plan, index).filter(|_| about_etcd(step)) {
+            let paint = if members.spare().is_none() { Paint::Bad } else { Paint::Plain };
+            let flow = Flow::of("after:", Paint::Dim).and(&quorum(members), paint);
+            text.push_str(&flow.lines(&" ".repeat(indent), indent, style));
+        }
+    }
+    text
+}
+
+/// Whether the quorum afterwards is worth a line.
+fn about_etcd(step: &Step) -> bool {
+    let member = matches!(&step.action, Action::RunUnit { unit, .. } if unit.as_str() == "etcd.service");
+    member || step.guard != Guard::None || step.action.profile().impact == Impact::Membership
+}
+
+/// Which host a member is on, as far as the plan knows: a person thinks of hosts, not of URLs.
+fn peer_names(plan: &Plan) -> BTreeMap<&PeerUrl, &str> {
+    let mut names = BTreeMap::new();
+    for members in plan.forecast.iter().flatten() {
+        names.extend(members.0.iter().filter(|(_, m)| !m.name.is_empty()).map(|(peer, m)| (peer, m.name.as_str())));
+    }
+    for step in &plan.steps {
+        if let Action::StartMember { birth: Birth::Join { members }, .. } = &step.action {
+            names.extend(members.iter().filter(|(name, _)| !name.is_empty()).map(|(name, peer)| (peer, name.as_str())));
+        }
+    }
+    names
+}
+
+fn place(step: &Step, names: &BTreeMap<&PeerUrl, &str>) -> String {
+    match &step.action {
+        Action::RemoveMember { peer } | Action::AddLearner { peer } | Action::Promote { peer } => {
+            names.get(peer).map_or_else(|| "etcd".to_owned(), |name| one_line(name))
+        }
+        action => action.host().map_or_else(|| "cluster".to_owned(), ToString::to_string),
+    }
+}
+
+fn deed(what: &str, why: &str, style: &Style) -> Flow {
+    let flow = Flow::of(what, Paint::Plain);
+    if why.is_empty() { flow } else { flow.and(&format!("{} {why}", style.dash()), Paint::Dim) }
+}
+
+/// Everything else: by stage, the same row once for all hosts it is the same for.
+fn calm(plan: &Plan, style: &Style) -> String {
+    let mut text = String::new();
+    for stage in STAGES {
+        let rows = merged(plan, stage);
+        if rows.is_empty() {
+            continue;
+        }
+        let labels: Vec<String> = rows.iter().map(|(hosts, _)| label(hosts)).collect();
+        let widest = labels.iter().map(|l| columns(l)).max().unwrap_or(0);
+        text.push_str(&format!("\n{}\n", style.paint(Paint::Bold, &stage.to_string())));
+        for (index, (_, row)) in rows.iter().enumerate() {
+            let again = index > 0 && labels[index] == labels[index - 1];
+            let shown = if again { "" } else { labels[index].as_str() };
+            let lead = format!("  {shown:<widest$}  ");
+            text.push_str(&deed(&row.what, &row.why, style).lines(&lead, columns(&lead), style));
+        }
+    }
+    text
+}
+
+fn label(places: &[&HostName]) -> String {
+    if places.is_empty() { "cluster".to_owned() } else { hosts(places, 4) }
+}
+
+/// Rows of a stage, each with the hosts it is for.
+fn merged(plan: &Plan, stage: Stage) -> Vec<(Vec<&HostName>, Row)> {
+    let mut by_host: Vec<(Option<&HostName>, Vec<(usize, &Step)>)> = Vec::new();
+    for (index, step) in plan.steps.iter().enumerate() {
+        if step.action.profile().stage != stage || stands_out(step, members(plan, index)) {
+            continue;
+        }
+        let host = step.action.host();
+        match by_host.iter_mut().find(|(name, _)| *name == host) {
+            Some((_, steps)) => steps.push((index, step)),
+            None => by_host.push((host, vec![(index, step)])),
+        }
+    }
+    let mut merged: Vec<(usize, Vec<&HostName>, Row)> = Vec::new();
+    for (host, steps) in by_host {
+        let indices: Vec<usize> = steps.iter().map(|(index, _)| *index).collect();
+        for (first, row) in rows(&steps.into_iter().map(|(_, step)| step).collect::<Vec<_>>()) {
+            match merged.iter_mut().find(|(_, places, same)| *same == row && places.is_empty() == host.is_none()) {
+                Some((_, places, _)) => places.extend(host),
+                None => merged.push((indices[first], host.into_iter().collect(), row)),
+            }
+        }
+    }
+    merged.sort_by_key(|(first, _, _)| *first);
+    merged.into_iter().map(|(_, places, row)| (places, row)).collect()
+}
+
+/// Every step, numbered as `-o json` and the run log number them.
+fn every_step(plan: &Plan, style: &Style) -> String {
+    let mut text = String::new();
+    let names = peer_names(plan);
+    let place_of = |step: &Step| place(step, &names);
+    let widest = plan.steps.iter().map(|s| columns(&place_of(s))).max().unwrap_or(0);
+    for (index, step) in plan.steps.iter().enumerate() {
+        let number = format!("{index:>4}  ");
+        let place = format!("{:<widest$}  ", place_of(step));
+        let indent = columns(&number) + columns(&place);
+        let lead = format!("{}{}", style.paint(Paint::Dim, &number), style.paint(Paint::Bold, &place));
+        text.push_str(&deed(&step.action.to_string(), &step.why, style).lines(&lead, indent, style));
+        if let Some(members) = members(plan, index).filter(|_| about_etcd(step)) {
+            let flow = Flow::of("after:", Paint::Dim).and(&quorum(members), Paint::Plain);
+            text.push_str(&flow.lines(&" ".repeat(indent), indent, style));
+        }
+        if let Action::Configure { paths, .. } = &step.action
+            && style.verbosity > 1
+        {
+            for path in paths {
+                text.push_str(&Flow::of(path, Paint::Dim).lines(&" ".repeat(indent), indent, style));
+            }
+        }
+    }
+    if text.is_empty() { text } else { format!("\n{text}") }
+}
+
+/// The plan as JSON: `{"schema":"hactl.plan/1","steps":[...],"horizon":...,"warnings":[...]}`. A step has `step` (its
+/// index), `host` (or null), `stage`, `what`, `why`, `impact`, `after` (indices), and `etcd` with `voters`, `learners`,
+/// `healthy`, `quorum` and `tolerates` (null: no quorum) once the step is done, or null while there is no cluster.
+pub fn plan_json(plan: &Plan) -> Value {
+    let steps = plan.steps.iter().enumerate().map(|(index, step)| {
+        let profile = step.action.profile();
+        json!({
+            "step": index,
+            "host": step.action.host(),
+            "stage": profile.stage.to_string(),
+            "what": step.action.to_string(),
+            "why": step.why,
+            "impact": match disturbs(step) {
+                Impact::None => "none",
+                Impact::Restart => "restart",
+                Impact::Membership => "membership",
+                Impact::Destructive => "destructive",
+            },
+            "after": plan.after.get(index),
+            "etcd": members(plan, index).map(quorum_json),
+        })
+    });
+    json!({
+        "schema": "hactl.plan/1",
+        "steps": steps.collect::<Vec<_>>(),
+        "horizon": plan.horizon,
+        "warnings": plan.warnings,
+    })
+}
+
+/// The numbers of a member list.
+pub(super) fn quorum_json(members: &Members) -> Value {
+    json!({
+        "voters": members.voters(),
+        "learners": members.0.len() - members.voters(),
+        "healthy": members.healthy(),
+        "quorum": members.quorum(),
+        "tolerates": members.spare(),
+    })
+}

@@ -1,0 +1,262 @@
+//! The three readers of one stream: live bars on a terminal, plain lines elsewhere, JSON lines on request.
+//!
+//! In: events, from any task. Out: standard output (what stays), standard error (what went wrong). A reader never
+//! blocks work for longer than a write takes, and an output that is gone (a closed pipe) never stops work.
+
+use super::bars::picture;
+use super::json;
+use super::lines::Teller;
+use super::live::Live;
+use super::style::{Style, size};
+use super::verdict::{Verdict, exit};
+use crate::model::event::{Event, Sink};
+use std::io::{self, IsTerminal as _, Write};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How a person or program wants to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OutputKind {
+    /// Bars on a terminal, else plain lines.
+    #[default]
+    Auto,
+    /// Plain lines, even on a terminal.
+    Text,
+    /// JSON lines.
+    Json,
+}
+
+/// A sink that shows what it takes.
+pub trait Reader: Sink {
+    /// Takes whatever is drawn live off the screen until the next event, and writes what was held back. Called before a
+    /// question is asked.
+    fn pause(&self);
+    /// The end of the run: pauses, and tells the verdict.
+    fn end(&self, verdict: &Verdict);
+}
+
+/// The reader for this process's output.
+pub fn reader(kind: OutputKind, verbosity: u8) -> Arc<dyn Reader> {
+    let dumb = std::env::var("TERM").is_ok_and(|term| term == "dumb");
+    let terminal = io::stdout().is_terminal() && io::stderr().is_terminal() && !dumb;
+    match kind {
+        OutputKind::Json => Arc::new(JsonReader::new(Box::new(io::stdout()))),
+        OutputKind::Auto if terminal => {
+            Arc::new(BarReader::new(Box::new(io::stdout()), Box::new(|| size(io::stdout())), Style::stdout(verbosity)))
+        }
+        OutputKind::Auto | OutputKind::Text => {
+            Arc::new(LineReader::new(Box::new(io::stdout()), Box::new(io::stderr()), Style::stdout(verbosity)))
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Readers hold text only; what a panicking thread left is at worst a line too few.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes what can be written. An output that is gone is no reason to stop work on hosts half-way.
+fn put(out: &mut dyn Write, text: &str) {
+    if !text.is_empty() && out.write_all(text.as_bytes()).is_ok() {
+        out.flush().ok();
+    }
+}
+
+/// One stream into several readers.
+pub struct Tee(Vec<Arc<dyn Reader>>);
+
+impl Tee {
+    /// All of these read.
+    pub fn new(readers: Vec<Arc<dyn Reader>>) -> Arc<Self> {
+        Arc::new(Self(readers))
+    }
+}
+
+impl Sink for Tee {
+    fn emit(&self, event: Event) {
+        if let Some((last, others)) = self.0.split_last() {
+            for reader in others {
+                reader.emit(event.clone());
+            }
+            last.emit(event);
+        }
+    }
+}
+
+impl Reader for Tee {
+    fn pause(&self) {
+        for reader in &self.0 {
+            reader.pause();
+        }
+    }
+    fn end(&self, verdict: &Verdict) {
+        for reader in &self.0 {
+            reader.end(verdict);
+        }
+    }
+}
+
+/// JSON lines.
+pub struct JsonReader {
+    since: Instant,
+    inner: Mutex<(json::Lines, Box<dyn Write + Send>)>,
+}
+
+impl JsonReader {
+    /// Writes to `out`.
+    pub fn new(out: Box<dyn Write + Send>) -> Self {
+        Self { since: Instant::now(), inner: Mutex::new((json::Lines::default(), out)) }
+    }
+}
+
+impl Sink for JsonReader {
+    fn emit(&self, event: Event) {
+        let mut inner = locked(&self.inner);
+        let (lines, out) = &mut *inner;
+        if let Some(line) = lines.on(self.since.elapsed(), &event) {
+            put(out.as_mut(), &format!("{line}\n"));
+        }
+    }
+}
+
+impl Reader for JsonReader {
+    fn pause(&self) {}
+    fn end(&self, verdict: &Verdict) {
+        put(locked(&self.inner).1.as_mut(), &format!("{}\n", json::Lines::end(self.since.elapsed(), verdict)));
+    }
+}
+
+/// Plain lines.
+pub struct LineReader {
+    since: Instant,
+    inner: Mutex<(Teller, Box<dyn Write + Send>, Box<dyn Write + Send>)>,
+}
+
+impl LineReader {
+    /// Writes to `out`, and a verdict on a failure to `err`.
+    pub fn new(out: Box<dyn Write + Send>, err: Box<dyn Write + Send>, style: Style) -> Self {
+        Self { since: Instant::now(), inner: Mutex::new((Teller::new(style, true), out, err)) }
+    }
+}
+
+impl Sink for LineReader {
+    fn emit(&self, event: Event) {
+        let mut inner = locked(&self.inner);
+        let (teller, out, _) = &mut *inner;
+        put(out.as_mut(), &teller.on(self.since.elapsed(), &event));
+    }
+}
+
+impl Reader for LineReader {
+    fn pause(&self) {
+        let mut inner = locked(&self.inner);
+        let (teller, out, _) = &mut *inner;
+        put(out.as_mut(), &teller.flush(self.since.elapsed()));
+    }
+    fn end(&self, verdict: &Verdict) {
+        self.pause();
+        let mut inner = locked(&self.inner);
+        let (teller, out, err) = &mut *inner;
+        let text = verdict.text(teller.style());
+        let text = teller.spaced(&format!("\n{text}"));
+        put(if verdict.exit == exit::OK { out.as_mut() } else { err.as_mut() }, &text);
+    }
+}
+
+/// Live bars, with what stays above them.
+pub struct BarReader {
+    since: Instant,
+    screen: Arc<Mutex<Screen>>,
+    /// Dropped to end the thread that redraws.
+    stop: Mutex<Option<Sender<()>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+type Size = Box<dyn Fn() -> Option<(usize, usize)> + Send>;
+
+struct Screen {
+    teller: Teller,
+    live: Live,
+    out: Box<dyn Write + Send>,
+    size: Size,
+    paused: bool,
+}
+
+impl Screen {
+    fn show(&mut self, at: Duration, kept: &str) {
+        let size = (self.size)().unwrap_or((80, 24));
+        self.teller.resize(size.0);
+        let lines = if self.paused { Vec::new() } else { picture(&self.teller.board, at, size, self.teller.style()) };
+        put(self.out.as_mut(), &self.live.draw(kept, &lines, size.0));
+    }
+}
+
+impl BarReader {
+    /// Draws on `out`, a terminal whose columns and rows `size` tells.
+    pub fn new(out: Box<dyn Write + Send>, size: Size, style: Style) -> Self {
+        let since = Instant::now();
+        let screen = Screen { teller: Teller::new(style, false), live: Live::default(), out, size, paused: true };
+        let screen = Arc::new(Mutex::new(screen));
+        let (stop, stopped) = channel::<()>();
+        let shared = Arc::downgrade(&screen);
+        let redraw = move || {
+            while stopped.recv_timeout(Duration::from_millis(100)) == Err(RecvTimeoutError::Timeout) {
+                let Some(screen) = shared.upgrade() else { return };
+                let mut screen = locked(&screen);
+                if !screen.paused {
+                    screen.show(since.elapsed(), "");
+                }
+            }
+        };
+        // Without the thread the picture still follows every event; only spinners stand still.
+        let thread = std::thread::Builder::new().name("bars".to_owned()).spawn(redraw).ok();
+        Self { since, screen, stop: Mutex::new(Some(stop)), thread: Mutex::new(thread) }
+    }
+}
+
+impl Sink for BarReader {
+    fn emit(&self, event: Event) {
+        let at = self.since.elapsed();
+        let mut screen = locked(&self.screen);
+        let kept = screen.teller.on(at, &event);
+        let starts = matches!(event, Event::Phase { .. } | Event::Started { .. });
+        let resumes = screen.paused && starts;
+        screen.paused &= !starts;
+        // What stays is shown at once; the picture waits for its next tick, for a hundred hosts start much at once.
+        if !kept.is_empty() || resumes {
+            screen.show(at, &kept);
+        }
+    }
+}
+
+impl Reader for BarReader {
+    fn pause(&self) {
+        let at = self.since.elapsed();
+        let mut screen = locked(&self.screen);
+        screen.paused = true;
+        let kept = screen.teller.flush(at);
+        screen.show(at, &kept);
+    }
+    fn end(&self, verdict: &Verdict) {
+        self.pause();
+        let mut screen = locked(&self.screen);
+        let text = verdict.text(screen.teller.style());
+        let text = screen.teller.spaced(&format!("\n{text}"));
+        screen.show(self.since.elapsed(), &text);
+    }
+}
+
+impl Drop for BarReader {
+    fn drop(&mut self) {
+        // A run that ended without a verdict (a panic) must not leave bars behind.
+        locked(&self.stop).take();
+        if let Some(thread) = locked(&self.thread).take() {
+            thread.join().ok();
+        }
+        let mut screen = locked(&self.screen);
+        screen.paused = true;
+        screen.show(self.since.elapsed(), "");
+    }
+}

@@ -1,0 +1,257 @@
+//! The status of a cluster as a page of text: what each host says, what that makes together, what to do.
+//!
+//! In: the desired state, facts, named checks. Out: text. Works with quorum lost, hosts silent and certificates expired.
+
+use super::checks::{check_lines, summary};
+use super::flow::Flow;
+use super::group::quorum;
+use super::style::{Paint, Style};
+use super::words::{bytes, columns, cut, one_line, time};
+use crate::model::check::Check;
+use crate::model::desired::{Desired, Role};
+use crate::model::facts::{ApiFact, Etcd, EtcdView, Facts, Members};
+use crate::model::names::{HostName, PeerUrl};
+use std::time::Duration;
+
+/// The status page, ending with the summary line.
+pub fn status_text(desired: &Desired, facts: &Facts, checks: &[Check], style: &Style) -> String {
+    let title = format!("Kubernetes {}  {}", desired.versions.kubernetes, desired.endpoint.url());
+    let mut text = format!("{}  {title}\n\n", style.paint(Paint::Bold, desired.cluster.as_str()));
+    text.push_str(&hosts(desired, facts, style));
+    text.push_str(&etcd(desired, facts, style));
+    text.push_str(&control_plane(desired, facts, style));
+    text.push_str(&nodes(facts, style));
+    if !checks.is_empty() {
+        text.push_str(&heading("CHECKS", style));
+        text.push_str(&check_lines(checks, style));
+    }
+    text.push_str(&format!("\n{}\n", summary(checks, style)));
+    text
+}
+
+/// A cell of a table.
+type Cell = (Paint, String);
+
+fn plain(text: impl Into<String>) -> Cell {
+    (Paint::Plain, text.into())
+}
+
+/// Rows in columns as wide as they need to be; the last column ends where the line does.
+fn table(heads: &[&str], rows: &[Vec<Cell>], style: &Style) -> String {
+    let width = |i: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(i)).map(|(_, text)| columns(text));
+        cells.chain([columns(heads[i])]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..heads.len()).map(width).collect();
+    let mut text = String::new();
+    let head: Vec<Cell> = heads.iter().map(|h| (Paint::Dim, (*h).to_owned())).collect();
+    for row in std::iter::once(&head).chain(rows) {
+        let mut at = 0;
+        let mut line = String::new();
+        for (i, (paint, cell)) in row.iter().enumerate() {
+            let last = i + 1 == row.len();
+            let cell =
+                if last { cut(cell, style.width.saturating_sub(at).max(12), style.unicode) } else { cell.clone() };
+            line.push_str(&style.paint(*paint, &cell));
+            if !last {
+                line.push_str(&" ".repeat(widths[i] + 2 - columns(&cell)));
+            }
+            at += widths[i] + 2;
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn heading(text: &str, style: &Style) -> String {
+    format!("\n{}\n", style.paint(Paint::Bold, text))
+}
+
+fn hosts(desired: &Desired, facts: &Facts, style: &Style) -> String {
+    let mut rows = Vec::new();
+    for host in &desired.hosts {
+        let roles = host.roles.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let (os, answers) = match facts.hosts.get(&host.name) {
+            Some(Ok(found)) => (one_line(&found.os), (Paint::Good, "yes".to_owned())),
+            Some(Err(_)) => (String::new(), (Paint::Bad, "NO".to_owned())),
+            None => (String::new(), (Paint::Dim, "not asked".to_owned())),
+        };
+        rows.push(vec![
+            (Paint::Bold, host.name.to_string()),
+            plain(host.address.to_string()),
+            plain(roles),
+            plain(os),
+            answers,
+        ]);
+    }
+    let mut text = table(&["HOST", "ADDRESS", "ROLES", "OS", "ANSWERS"], &rows, style);
+    for host in &desired.hosts {
+        let Some(Err(silence)) = facts.hosts.get(&host.name) else { continue };
+        let lead = format!("  {} ", style.bad());
+        let mut flow = Flow::of(&format!("{}:", host.name), Paint::Bold).and(&one_line(&silence.why), Paint::Plain);
+        if let Some(hint) = &silence.hint {
+            flow = flow.and(style.dash(), Paint::Dim).and(&one_line(hint), Paint::Dim);
+        }
+        text.push_str(&flow.lines(&lead, 4, style));
+    }
+    text
+}
+
+/// What a host's own member says of itself.
+pub(super) fn view<'a>(
+    desired: &Desired,
+    facts: &'a Facts,
+    peer: &PeerUrl,
+) -> Option<(HostName, Option<&'a EtcdView>)> {
+    let host = desired.with(Role::Etcd).find(|h| &h.peer_url() == peer)?;
+    let view = facts.host(&host.name).and_then(|f| f.etcd.as_ref()).and_then(|e| e.view.as_ref());
+    Some((host.name.clone(), view))
+}
+
+/// Who leads, as told by a member that a quorum stands behind.
+pub(super) fn leader(facts: &Facts) -> Option<u64> {
+    let views = facts.hosts.values().filter_map(|f| f.as_ref().ok()).filter_map(|f| f.etcd.as_ref()?.view.as_ref());
+    views.filter(|v| v.linearizable && v.leader != 0).max_by_key(|v| v.term).map(|v| v.leader)
+}
+
+fn etcd(desired: &Desired, facts: &Facts, style: &Style) -> String {
+    match &facts.etcd {
+        Etcd::NeverBorn => {
+            format!("{}no cluster was born on these hosts yet: `hactl up` founds it\n", heading("ETCD", style))
+        }
+        Etcd::Founding { .. } => {
+            format!("{}a founding was begun and not proven: `hactl up` goes on with it\n", heading("ETCD", style))
+        }
+        Etcd::Speaks(list) => {
+            let title = format!("{}  {}", style.paint(Paint::Bold, "ETCD"), quorum(list));
+            format!("\n{title}\n{}", members(desired, facts, list, style))
+        }
+        Etcd::Silent(evidence) => {
+            let title = style.paint(Paint::Bad, "NO QUORUM");
+            let mut text = format!(
+                "\n{}  {title}: nobody can write, and what is read may be old\n",
+                style.paint(Paint::Bold, "ETCD")
+            );
+            let rows: Vec<Vec<Cell>> = evidence
+                .iter()
+                .map(|e| {
+                    let answers = if e.reachable { plain("yes") } else { (Paint::Bad, "NO".to_owned()) };
+                    let data = match (e.reachable, e.has_data) {
+                        (false, _) => (Paint::Dim, "unknown".to_owned()),
+                        (true, true) => (Paint::Good, "there".to_owned()),
+                        (true, false) => (Paint::Bad, "none".to_owned()),
+                    };
+                    vec![(Paint::Bold, e.host.to_string()), answers, data, plain(one_line(&e.what))]
+                })
+                .collect();
+            text.push_str(&table(&["HOST", "ANSWERS", "DATA", "WHAT IT SAYS"], &rows, style));
+            text
+        }
+    }
+}
+
+fn members(desired: &Desired, facts: &Facts, list: &Members, style: &Style) -> String {
+    let leader = leader(facts);
+    let mut rows = Vec::new();
+    for (peer, member) in &list.0 {
+        let found = view(desired, facts, peer);
+        let view = found.as_ref().and_then(|(_, v)| *v);
+        let name = match (&found, member.name.as_str()) {
+            (Some((host, _)), _) => host.to_string(),
+            (None, "") => peer.to_string(),
+            (None, name) => format!("{} (orphan)", one_line(name)),
+        };
+        let state = match (member.healthy, member.learner) {
+            (true, true) => (Paint::Warn, "learner".to_owned()),
+            (true, false) if leader == Some(member.id) => (Paint::Good, "leader".to_owned()),
+            (true, false) => (Paint::Good, "healthy".to_owned()),
+            (false, true) => (Paint::Warn, "learner, not started".to_owned()),
+            (false, false) => (Paint::Bad, "UNHEALTHY".to_owned()),
+        };
+        let of = |value: fn(&EtcdView) -> String| plain(view.map_or_else(String::new, value));
+        let mut row = vec![
+            (Paint::Bold, name),
+            state,
+            of(|v| bytes(u64::try_from(v.db_bytes).unwrap_or(0))),
+            of(|v| v.revision.to_string()),
+            of(|v| v.term.to_string()),
+            of(|v| one_line(&v.version)),
+        ];
+        let alarms =
+            view.map(|v| v.alarms.iter().map(|a| one_line(a)).collect::<Vec<_>>().join(" ")).unwrap_or_default();
+        row.push((Paint::Bad, alarms));
+        rows.push(row);
+    }
+    table(&["MEMBER", "STATE", "DB", "REVISION", "TERM", "VERSION", ""], &rows, style)
+}
+
+fn control_plane(desired: &Desired, facts: &Facts, style: &Style) -> String {
+    let mut rows = Vec::new();
+    let trouble = |trouble: Option<&String>| match trouble {
+        None => (Paint::Good, "ready".to_owned()),
+        Some(why) => (Paint::Bad, format!("NOT READY: {}", one_line(why))),
+    };
+    for host in desired.with(Role::ControlPlane) {
+        let api = facts.host(&host.name).and_then(|f| f.api.as_ref());
+        let row = match api {
+            Some(api) => vec![trouble(api.own_trouble.as_ref())],
+            None => vec![(Paint::Dim, "unknown".to_owned())],
+        };
+        rows.push([vec![(Paint::Bold, host.name.to_string())], row].concat());
+    }
+    let mut text = heading("API SERVERS", style);
+    text.push_str(&table(&["HOST", "STATE"], &rows, style));
+    let apis: Vec<(&HostName, &ApiFact)> =
+        facts.hosts.iter().filter_map(|(n, f)| Some((n, f.as_ref().ok()?.api.as_ref()?))).collect();
+    let ready: Vec<&str> = apis.iter().filter(|(_, a)| a.endpoint_trouble.is_none()).map(|(n, _)| n.as_str()).collect();
+    if !apis.is_empty() {
+        let lead = format!("{}  ", style.paint(Paint::Bold, "ENDPOINT"));
+        let flow = if ready.len() == apis.len() {
+            Flow::of("ready,", Paint::Good).and(&format!("asked from {}", ready.join(", ")), Paint::Plain)
+        } else {
+            let why =
+                apis.iter().filter_map(|(n, a)| Some(format!("from {n}: {}", one_line(a.endpoint_trouble.as_ref()?))));
+            Flow::of(if ready.is_empty() { "NOT READY" } else { "ready for some only" }, Paint::Bad)
+                .and(&why.collect::<Vec<_>>().join("; "), Paint::Plain)
+        };
+        text.push_str(&format!("\n{}", flow.lines(&lead, 10, style)));
+    }
+    if let Some(api) = best(facts) {
+        for lease in &api.leases {
+            let age = Duration::from_millis(u64::try_from(lease.age_ms).unwrap_or(0));
+            let fresh = lease.age_ms <= lease.duration_s.saturating_mul(1000);
+            let (paint, word) = if fresh { (Paint::Plain, "renewed") } else { (Paint::Bad, "EXPIRED: renewed") };
+            let holder = lease.holder.split('_').next().unwrap_or_default();
+            let lead = format!("{}  ", style.paint(Paint::Bold, "LEASE   "));
+            let flow = Flow::of(&format!("{} held by {},", one_line(&lease.name), one_line(holder)), Paint::Plain)
+                .and(&format!("{word} {} ago", time(age)), paint);
+            text.push_str(&flow.lines(&lead, 10, style));
+        }
+    }
+    text
+}
+
+/// The API facts to tell Nodes and leases by: of a host whose own API server answers.
+pub(super) fn best(facts: &Facts) -> Option<&ApiFact> {
+    let apis = || facts.hosts.values().filter_map(|f| f.as_ref().ok()?.api.as_ref());
+    apis().find(|a| a.own_trouble.is_none() && !a.nodes.is_empty()).or_else(|| apis().find(|a| !a.nodes.is_empty()))
+}
+
+fn nodes(facts: &Facts, style: &Style) -> String {
+    let Some(api) = best(facts) else { return String::new() };
+    let rows: Vec<Vec<Cell>> = api
+        .nodes
+        .iter()
+        .map(|node| {
+            let mut state =
+                if node.ready { (Paint::Good, "ready".to_owned()) } else { (Paint::Bad, "NOT READY".to_owned()) };
+            if node.unschedulable {
+                state = (Paint::Warn, format!("{}, cordoned", state.1));
+            }
+            let why = if node.ready { String::new() } else { one_line(&node.message) };
+            vec![(Paint::Bold, one_line(&node.name)), state, plain(one_line(&node.version)), plain(why)]
+        })
+        .collect();
+    format!("\n{}", table(&["NODE", "STATE", "KUBELET", ""], &rows, style))
+}

@@ -1,0 +1,126 @@
+//! The status of a cluster for programs, in a shape that stays: `schema` is `hactl.status/1`.
+//!
+//! Fields are added, never renamed or removed, within one schema. Unknown is null, never a guess; member ids and the like
+//! are text, because JSON numbers end at 2^53.
+//!
+//! | field | meaning |
+//! |---|---|
+//! | `cluster`, `kubernetes`, `endpoint` | as the inventory asks for |
+//! | `standing` | `healthy`, `watch`, `degraded` (exit 4) or `down` (exit 7) |
+//! | `hosts[]` | `name`, `address`, `roles`, `answers`, `why` and `hint` when it does not, `os`, `kernel`, `architecture` |
+//! | `etcd.state` | `never-born`, `founding`, `speaks`, `silent` |
+//! | `etcd.quorum` | `voters`, `learners`, `healthy`, `quorum`, `tolerates` (null: no quorum); null unless it speaks |
+//! | `etcd.members[]` | `name`, `host` (null: orphan), `peer`, `id`, `learner`, `healthy`, `leader`, and of its own mouth `version`, `dbBytes`, `revision`, `term`, `applied`, `alarms` |
+//! | `etcd.evidence[]` | `host`, `what`, `data`, `answers`: what each host said while no quorum answers |
+//! | `apiServers[]` | `host`, `ready` (null: unknown), `why`, `endpointReady`, `endpointWhy` |
+//! | `leases[]` | `name`, `holder`, `ageMs`, `durationMs` |
+//! | `nodes[]` | `name`, `ready`, `cordoned`, `version`, `message` |
+//! | `checks[]` | `name`, `host`, `outcome`, `detail`, `hint` |
+
+use super::checks::{Standing, check_json};
+use super::plan_text::quorum_json;
+use super::status::{best, leader, view};
+use crate::model::check::Check;
+use crate::model::desired::{Desired, Role};
+use crate::model::facts::{Etcd, Facts};
+use serde_json::{Value, json};
+
+/// The status as JSON.
+pub fn status_json(desired: &Desired, facts: &Facts, checks: &[Check]) -> Value {
+    let leases = best(facts).map(|a| a.leases.as_slice()).unwrap_or_default();
+    let nodes = best(facts).map(|a| a.nodes.as_slice()).unwrap_or_default();
+    json!({
+        "schema": "hactl.status/1",
+        "cluster": desired.cluster,
+        "kubernetes": desired.versions.kubernetes,
+        "endpoint": desired.endpoint.url(),
+        "standing": Standing::of(checks).word(),
+        "hosts": hosts(desired, facts),
+        "etcd": etcd(desired, facts),
+        "apiServers": desired.with(Role::ControlPlane).map(|host| {
+            let api = facts.host(&host.name).and_then(|f| f.api.as_ref());
+            json!({
+                "host": host.name,
+                "ready": api.map(|a| a.own_trouble.is_none()),
+                "why": api.and_then(|a| a.own_trouble.as_ref()),
+                "endpointReady": api.map(|a| a.endpoint_trouble.is_none()),
+                "endpointWhy": api.and_then(|a| a.endpoint_trouble.as_ref()),
+            })
+        }).collect::<Vec<_>>(),
+        "leases": leases.iter().map(|lease| json!({
+            "name": lease.name,
+            "holder": lease.holder,
+            "ageMs": lease.age_ms,
+            "durationMs": lease.duration_s.saturating_mul(1000),
+        })).collect::<Vec<_>>(),
+        "nodes": nodes.iter().map(|node| json!({
+            "name": node.name,
+            "ready": node.ready,
+            "cordoned": node.unschedulable,
+            "version": node.version,
+            "message": node.message,
+        })).collect::<Vec<_>>(),
+        "checks": checks.iter().map(check_json).collect::<Vec<_>>(),
+    })
+}
+
+fn hosts(desired: &Desired, facts: &Facts) -> Vec<Value> {
+    let one = |host: &crate::model::desired::Host| {
+        let answer = facts.hosts.get(&host.name);
+        let found = answer.and_then(|a| a.as_ref().ok());
+        let silence = answer.and_then(|a| a.as_ref().err());
+        json!({
+            "name": host.name,
+            "address": host.address,
+            "roles": host.roles,
+            "answers": found.is_some(),
+            "why": silence.map(|s| s.why.as_str()),
+            "hint": silence.and_then(|s| s.hint.as_deref()),
+            "os": found.map(|f| f.os.as_str()),
+            "kernel": found.map(|f| f.kernel.as_str()),
+            "architecture": found.map(|f| f.architecture.as_str()),
+        })
+    };
+    desired.hosts.iter().map(one).collect()
+}
+
+fn etcd(desired: &Desired, facts: &Facts) -> Value {
+    let (state, members, evidence) = match &facts.etcd {
+        Etcd::NeverBorn => ("never-born", None, [].as_slice()),
+        Etcd::Founding { .. } => ("founding", None, [].as_slice()),
+        Etcd::Speaks(members) => ("speaks", Some(members), [].as_slice()),
+        Etcd::Silent(evidence) => ("silent", None, evidence.as_slice()),
+    };
+    let leader = leader(facts);
+    let list = members.map(|m| m.0.iter().collect::<Vec<_>>()).unwrap_or_default();
+    let list = list.into_iter().map(|(peer, member)| {
+        let found = view(desired, facts, peer);
+        let view = found.as_ref().and_then(|(_, v)| *v);
+        json!({
+            "name": member.name,
+            "host": found.as_ref().map(|(host, _)| host),
+            "peer": peer,
+            "id": format!("{:x}", member.id),
+            "learner": member.learner,
+            "healthy": member.healthy,
+            "leader": leader == Some(member.id),
+            "version": view.map(|v| v.version.as_str()),
+            "dbBytes": view.map(|v| v.db_bytes),
+            "revision": view.map(|v| v.revision),
+            "term": view.map(|v| v.term),
+            "applied": view.map(|v| v.applied),
+            "alarms": view.map(|v| v.alarms.as_slice()).unwrap_or_default(),
+        })
+    });
+    json!({
+        "state": state,
+        "quorum": members.map(quorum_json),
+        "members": list.collect::<Vec<_>>(),
+        "evidence": evidence.iter().map(|e| json!({
+            "host": e.host,
+            "what": e.what,
+            "data": e.has_data,
+            "answers": e.reachable,
+        })).collect::<Vec<_>>(),
+    })
+}

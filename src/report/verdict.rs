@@ -1,0 +1,419 @@
+//! The one table from what went wrong to an exit code, a headline, the causes and what to do.
+//!
+//! In: a [`FailureKind`], or a refusal, and the error behind it. Out: a [`Verdict`], as text for people and as the
+//! last object of `-o json`. Nowhere else is an exit code chosen or a hint worded.
+
+use super::flow::Flow;
+use super::style::{Paint, Style};
+use super::words::{clean, columns, count, one_line};
+use crate::model::facts::Evidence;
+use crate::model::names::HostName;
+use crate::model::refusal::Refusal;
+use serde_json::{Value, json};
+use std::error::Error;
+
+/// How a run ended, for the person who started it and for the program that did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// The process's exit code.
+    pub exit: u8,
+    /// A stable word for programs, such as `no-quorum`.
+    pub code: &'static str,
+    /// What happened, in one sentence.
+    pub headline: String,
+    /// Why, from the nearest cause to the deepest; or what each host said.
+    pub causes: Vec<String>,
+    /// What to do, the likeliest first.
+    pub hints: Vec<String>,
+}
+
+/// Exit codes.
+pub mod exit {
+    /// Done, or nothing to do.
+    pub const OK: u8 = 0;
+    /// Failed.
+    pub const FAILED: u8 = 1;
+    /// Wrong usage, or a bad inventory.
+    pub const USAGE: u8 = 2;
+    /// Refused for safety.
+    pub const REFUSED: u8 = 3;
+    /// `status`: degraded, but it serves.
+    pub const DEGRADED: u8 = 4;
+    /// `plan --exit-code`: there are changes to make.
+    pub const PENDING: u8 = 5;
+    /// Another run holds the lock.
+    pub const LOCKED: u8 = 6;
+    /// `status`: the API or quorum is down.
+    pub const DOWN: u8 = 7;
+}
+
+/// What went wrong, as far as words and exit codes need to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FailureKind {
+    /// The command line is wrong.
+    Usage,
+    /// The inventory cannot be read or asks for something impossible.
+    Inventory,
+    /// Going on would not be safe.
+    Refused(Refusal),
+    /// A host could not be reached, or the connection was lost.
+    Connect {
+        /// Which host.
+        host: HostName,
+        /// In which way.
+        kind: ConnectKind,
+    },
+    /// A step of a plan failed. Its host's last lines were shown when it did.
+    Step {
+        /// Where.
+        host: Option<HostName>,
+        /// What it tried.
+        what: String,
+        /// How many steps failed in all.
+        failed: usize,
+        /// How many steps were done before.
+        done: usize,
+    },
+    /// The components could not be found, or are not what they should be.
+    Bundle,
+    /// What the administrator keeps could not be read or written.
+    State,
+    /// Stopped by a signal.
+    Interrupted,
+    /// `status`: something does not work.
+    Degraded {
+        /// How many checks failed.
+        failed: usize,
+    },
+    /// `status`: the API or quorum is down.
+    Down {
+        /// How many checks failed.
+        failed: usize,
+    },
+    /// `plan --exit-code`: there are changes to make.
+    Pending {
+        /// How many steps.
+        steps: usize,
+    },
+    /// Anything else.
+    Other,
+}
+
+/// In which way a host could not be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectKind {
+    /// No route, nobody listens, or no answer in time.
+    Unreachable,
+    /// Its host key is not known.
+    UnknownKey,
+    /// Its host key is another than the known one.
+    ChangedKey,
+    /// No key of ours was accepted.
+    Login,
+    /// The user may not become root without a password.
+    Root,
+    /// The connection was lost while we worked.
+    Lost,
+    /// The host's side could not be started there, or does not speak our language.
+    Helper,
+}
+
+impl Verdict {
+    /// All went well.
+    pub fn ok(headline: impl Into<String>) -> Self {
+        Self { exit: exit::OK, code: "ok", headline: headline.into(), causes: Vec::new(), hints: Vec::new() }
+    }
+
+    /// The verdict on a failure. `error` is the error behind it, if there is one: it gives headline and causes where the
+    /// kind alone does not say enough. A step's reason was told by [`Event::Failed`](crate::model::event::Event) already:
+    /// give no error for it unless nobody read that.
+    pub fn of(kind: &FailureKind, error: Option<&dyn Error>) -> Self {
+        let mut causes = chain(error);
+        // Where the error's own sentence makes the headline, only what is behind it is a cause.
+        let mut or = |other: &str| if causes.is_empty() { other.to_owned() } else { causes.remove(0) };
+        let (exit, code, headline) = match kind {
+            FailureKind::Refused(refusal) => return Self::from(refusal),
+            FailureKind::Usage => (exit::USAGE, "usage", or("the command line is not understood")),
+            FailureKind::Inventory => (exit::USAGE, "inventory", or("the inventory cannot be used")),
+            FailureKind::Connect { host, kind } => (exit::FAILED, kind.code(), kind.headline(host)),
+            FailureKind::Step { host, what, failed, .. } => {
+                let place = host.as_ref().map(|h| format!("{h}: ")).unwrap_or_default();
+                let others =
+                    if *failed > 1 { format!(", and {}", count(failed - 1, "other step")) } else { String::new() };
+                (exit::FAILED, "step", format!("{place}could not {what}{others}"))
+            }
+            FailureKind::Bundle => (exit::FAILED, "bundle", or("the components cannot be used")),
+            FailureKind::State => (exit::FAILED, "state", or("the state cannot be read or written")),
+            FailureKind::Interrupted => (exit::FAILED, "interrupted", "stopped on request".to_owned()),
+            FailureKind::Degraded { failed } => {
+                (exit::DEGRADED, "degraded", format!("degraded, but it serves: {} failed", count(*failed, "check")))
+            }
+            FailureKind::Down { failed } => {
+                (exit::DOWN, "down", format!("the API or quorum is down: {} failed", count(*failed, "check")))
+            }
+            FailureKind::Pending { steps } => (exit::PENDING, "pending", format!("{} to run", count(*steps, "step"))),
+            FailureKind::Other => (exit::FAILED, "failed", or("something failed")),
+        };
+        Self { exit, code, headline, causes, hints: hints(kind) }
+    }
+
+    /// For people: what happened, why, and what to do. Ends with a line feed.
+    pub fn text(&self, style: &Style) -> String {
+        if self.exit == exit::OK {
+            let lead = format!("{} ", style.good());
+            return Flow::of(&clean(&self.headline), Paint::Plain).lines(&lead, style.mark_width() + 1, style);
+        }
+        let short_of_failure = matches!(self.exit, exit::DEGRADED | exit::PENDING);
+        let lead = format!("{} ", if short_of_failure { style.warn() } else { style.bad() });
+        let mut text = Flow::of(&clean(&self.headline), Paint::Bold).lines(&lead, 2, style);
+        for cause in &self.causes {
+            // A cause may be a picture, such as the line of an inventory with a mark below: its line breaks are meant.
+            for line in clean(cause).lines() {
+                if columns(line) + 2 <= style.width {
+                    text.push_str(&format!("  {line}\n"));
+                } else {
+                    let kept = line.len() - line.trim_start().len();
+                    text.push_str(&Flow::of(line, Paint::Plain).lines(&" ".repeat(2 + kept), 2 + kept, style));
+                }
+            }
+        }
+        if !self.hints.is_empty() {
+            text.push_str(&format!("\n{}\n", style.paint(Paint::Bold, "What to do")));
+            for hint in &self.hints {
+                let bullet = if style.unicode { "  • " } else { "  - " };
+                text.push_str(&Flow::of(&clean(hint), Paint::Plain).lines(bullet, 4, style));
+            }
+        }
+        text
+    }
+
+    /// For programs: `{"event":"verdict","exit":3,"code":"no-quorum","headline":...,"causes":[...],"hints":[...]}`.
+    pub fn json(&self) -> Value {
+        json!({
+            "event": "verdict",
+            "exit": self.exit,
+            "code": self.code,
+            "headline": self.headline,
+            "causes": self.causes,
+            "hints": self.hints,
+        })
+    }
+}
+
+/// An error and what is behind it, without an inner sentence that the outer one repeats already.
+fn chain(error: Option<&dyn Error>) -> Vec<String> {
+    let mut sentences: Vec<String> = Vec::new();
+    let mut next = error;
+    while let Some(error) = next {
+        let sentence = error.to_string();
+        let said = sentences.iter().any(|outer| outer.contains(&sentence));
+        if !said && !sentence.is_empty() {
+            sentences.push(sentence);
+        }
+        next = error.source();
+    }
+    sentences
+}
+
+impl ConnectKind {
+    const fn code(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::UnknownKey => "unknown-host-key",
+            Self::ChangedKey => "changed-host-key",
+            Self::Login => "login",
+            Self::Root => "root",
+            Self::Lost => "connection-lost",
+            Self::Helper => "helper",
+        }
+    }
+    fn headline(self, host: &HostName) -> String {
+        match self {
+            Self::Unreachable => format!("{host} cannot be reached by SSH"),
+            Self::UnknownKey => format!("{host} shows a host key that nobody has vouched for"),
+            Self::ChangedKey => format!("{host} shows another host key than the one on record: full stop"),
+            Self::Login => format!("{host} accepts none of our keys"),
+            Self::Root => format!("{host}: the login works, but it may not become root"),
+            Self::Lost => format!("the connection to {host} was lost"),
+            Self::Helper => format!("hactl's side on {host} cannot be started"),
+        }
+    }
+    fn hints(self, host: &HostName) -> Vec<String> {
+        let hints: &[&str] = match self {
+            Self::Unreachable => &[
+                "see that the host is up, and that `ssh` in the inventory names the right address, port, user and jump host",
+                "see that its sshd is reached from here: a firewall between is the usual cause",
+            ],
+            Self::UnknownKey => &[
+                "compare the fingerprint with the one on the host's console (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub), then put it into the inventory or known_hosts",
+                "`--trust-first-use` takes it as it is and records it: only on a network that you trust",
+            ],
+            Self::ChangedKey => &[
+                "find out why before anything else: a host that was installed anew has a new key, and so has a host that somebody put in between",
+                "if it was installed anew, remove the old line (ssh-keygen -R) or change the fingerprint in the inventory, then run the same command again",
+            ],
+            Self::Login => &[
+                "name the user and the identity file under `ssh` in the inventory, or load the key into your agent (ssh-add -l shows what it holds)",
+            ],
+            Self::Root => &["let the user run sudo without a password, or log in as root"],
+            Self::Lost => &["run the same command again: it goes on from what is there"],
+            Self::Helper => &[
+                "see that /var/lib/hactl can be written on the host, that it is not mounted noexec, and that the host runs Linux on this machine's architecture",
+            ],
+        };
+        hints.iter().map(|hint| hint.replace("HOST", host.as_str())).collect()
+    }
+}
+
+fn hints(kind: &FailureKind) -> Vec<String> {
+    let hints: &[&str] = match kind {
+        FailureKind::Connect { host, kind } => return kind.hints(host),
+        FailureKind::Refused(refusal) => return Verdict::from(refusal).hints,
+        FailureKind::Step { host, done, .. } => {
+            let place = host.as_ref().map_or("the cause".to_owned(), |h| format!("the cause on {h}"));
+            let kept =
+                if *done > 0 { format!(": {} done and will not be repeated", steps_are(*done)) } else { String::new() };
+            return vec![
+                format!("put right {place}, then run the same command again{kept}"),
+                "`hactl status` shows how the cluster is now".to_owned(),
+            ];
+        }
+        FailureKind::Usage => &["`hactl --help` lists the commands, `hactl COMMAND --help` shows examples"],
+        FailureKind::Inventory => &["`hactl inventory check` reads the inventory alone, without touching a host"],
+        FailureKind::Bundle => &["`hactl bundle verify` names what is missing or changed"],
+        FailureKind::State => &[
+            "the state lies beside the inventory in .hactl/, unless --state names another place: see that it can be read and written by you",
+        ],
+        FailureKind::Interrupted => &["run the same command again: it goes on from what is there"],
+        FailureKind::Degraded { .. } => &["`hactl plan` shows what `hactl up` would do about it"],
+        FailureKind::Down { .. } => &[
+            "`hactl up` starts what lies still and never restores; it says so if that is not enough",
+            "`hactl recover` is for lost quorum: it shows every choice with its loss, and asks",
+        ],
+        FailureKind::Pending { .. } => &["`hactl up` runs them"],
+        FailureKind::Other => &[],
+    };
+    hints.iter().map(|&hint| hint.to_owned()).collect()
+}
+
+fn steps_are(n: usize) -> String {
+    if n == 1 { "1 step is".to_owned() } else { format!("{n} steps are") }
+}
+
+impl From<&Refusal> for Verdict {
+    fn from(refusal: &Refusal) -> Self {
+        let mut verdict = Self {
+            exit: exit::REFUSED,
+            code: "refused",
+            headline: one_line(&refusal.to_string()),
+            causes: Vec::new(),
+            hints: Vec::new(),
+        };
+        let untouched = "Nothing was changed.";
+        let (code, causes, hints): (_, Vec<String>, Vec<String>) = match refusal {
+            Refusal::NoQuorum { evidence } => {
+                let mut causes = said(evidence);
+                causes.push(untouched.to_owned());
+                (
+                    "no-quorum",
+                    causes,
+                    vec![
+                        "bring back hosts that are off or cut off, if you can: a majority with its data heals by `hactl up`, without loss".to_owned(),
+                        "else `hactl recover`: it looks at what is left, shows each choice with what it loses, and asks before it changes anything".to_owned(),
+                    ],
+                )
+            }
+            Refusal::CannotTell { silent } => (
+                "cannot-tell",
+                vec!["A host that is silent may hold a cluster, and founding a second one beside it would lose it.".to_owned(), untouched.to_owned()],
+                vec![
+                    format!("make {} reachable, then run the same command again", all(silent)),
+                    "if a host is gone for good, take its role `etcd` (or the host) out of the inventory".to_owned(),
+                ],
+            ),
+            Refusal::WouldLoseQuorum { voters, quorum, .. } => (
+                "would-lose-quorum",
+                vec![format!("etcd counts over all {voters} voters, healthy or not: {quorum} must answer, or nobody can write.")],
+                vec![
+                    "bring a member back first: `hactl status` names the ones that are not healthy".to_owned(),
+                    "if they are gone for good, `hactl recover` shows the choices".to_owned(),
+                ],
+            ),
+            Refusal::MembersChanged { .. } => (
+                "members-changed",
+                vec!["Somebody else changed etcd's members since the plan was made. No further change was made.".to_owned()],
+                vec!["see who else works on this cluster, then run the same command again: it plans by what is there now".to_owned()],
+            ),
+            Refusal::OtherCluster { host, same_name, .. } => {
+                let hint = if *same_name {
+                    "the inventory's state is of another cluster of this name: use the right --state, or `hactl state pull --identity FILE`"
+                } else {
+                    "see that the inventory names the right host and address"
+                };
+                (
+                    "other-cluster",
+                    vec![untouched.to_owned()],
+                    vec![
+                        hint.to_owned(),
+                        format!("to give {host} to this cluster, first run `hactl down` with the inventory of the other one"),
+                    ],
+                )
+            }
+            Refusal::StateLost { .. } => (
+                "state-lost",
+                vec![
+                    "Without its state (the keys of its authorities above all) a new set would be made, and no component would trust it.".to_owned(),
+                    untouched.to_owned(),
+                ],
+                vec![
+                    "`hactl state pull --identity FILE` rebuilds it from the encrypted copy that every control-plane host keeps".to_owned(),
+                    "if it lies elsewhere, name the place with --state DIR".to_owned(),
+                ],
+            ),
+            Refusal::NoProgress { .. } => (
+                "no-progress",
+                vec!["The steps report success and the hosts do not show it. Doing the same again would not help.".to_owned()],
+                vec![
+                    "`hactl status` shows what the hosts say; `hactl plan -v` shows why each step is planned".to_owned(),
+                    "something else may undo the change: configuration management, or a second hactl with another inventory".to_owned(),
+                ],
+            ),
+            Refusal::Locked { .. } => (
+                "locked",
+                vec!["Two runs at once could take each other's members out.".to_owned(), untouched.to_owned()],
+                vec!["wait for the other run to end; if its process is gone, its lock goes with its connection, then run the same command again".to_owned()],
+            ),
+            Refusal::NeedsConsent { .. } => (
+                "needs-consent",
+                vec![untouched.to_owned()],
+                vec!["`hactl plan` shows it; `--yes` agrees to it, for scripts".to_owned()],
+            ),
+            Refusal::Declined => ("declined", Vec::new(), Vec::new()),
+            Refusal::Preflight { problems } => {
+                verdict.headline = format!("{} before the start", count(problems.len(), "problem"));
+                let mut causes = problems.clone();
+                causes.push(untouched.to_owned());
+                ("preflight", causes, vec!["put these right, then run the same command again".to_owned()])
+            }
+        };
+        if matches!(refusal, Refusal::Locked { .. }) {
+            verdict.exit = exit::LOCKED;
+        }
+        Self { code, causes, hints, ..verdict }
+    }
+}
+
+/// What each host said, one line each, in a column.
+fn said(evidence: &[Evidence]) -> Vec<String> {
+    let widest = evidence.iter().map(|e| e.host.as_str().len()).max().unwrap_or(0);
+    let data = |e: &Evidence| match (e.reachable, e.has_data) {
+        (false, _) => "",
+        (true, true) => " (its data is there)",
+        (true, false) => " (no data)",
+    };
+    evidence.iter().map(|e| format!("{:<widest$}  {}{}", e.host, one_line(&e.what), data(e))).collect()
+}
+
+fn all(hosts: &[HostName]) -> String {
+    hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}

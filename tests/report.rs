@@ -1,0 +1,12 @@
+//! What people and programs read, word for word. Golden files lie in `report/`; `SNAPSHOTS=overwrite` renews them.
+
+#[path = "report/events.rs"]
+mod events;
+#[path = "report/plans.rs"]
+mod plans;
+#[path = "report/statuses.rs"]
+mod statuses;
+#[path = "report/verdicts.rs"]
+mod verdicts;
+#[path = "report/world.rs"]
+mod world;

@@ -1,0 +1,131 @@
+//! Plans as text, made by the planner from hand-made worlds.
+
+use crate::world::*;
+use hactl::model::facts::{Etcd, EtcdFact, Evidence};
+use hactl::model::plan::{Action, Guard, Mark, Plan, Step};
+use hactl::model::refusal::Refusal;
+use hactl::plan;
+use hactl::report::{Style, Verdict, plan_json, plan_text};
+use snapbox::{assert_data_eq, file};
+
+const NARROW: Style = Style { colour: false, unicode: true, width: 80, verbosity: 0 };
+
+#[test]
+fn three_fresh_hosts_are_planned_in_a_page_and_not_in_three_hundred_lines() {
+    let desired = desired(3);
+    let target = target(&desired);
+    let facts = facts(vec![Ok(bare()), Ok(bare()), Ok(bare())], Etcd::NeverBorn, false);
+    let plan = plan::up(&desired, &target, &facts, &intent()).unwrap();
+    let text = plan_text(&plan, &NARROW);
+    assert!(text.lines().count() < 60, "{} lines", text.lines().count());
+    assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
+    assert_data_eq!(text, file!["fresh.txt"]);
+    let verbose = plan_text(&plan, &Style { verbosity: 1, ..NARROW });
+    assert!(verbose.lines().count() > plan.steps.len(), "every step is listed with -v");
+}
+
+#[test]
+fn a_converged_cluster_says_that_there_is_nothing_to_do() {
+    let desired = desired(3);
+    let target = target(&desired);
+    let plan = plan::up(&desired, &target, &healthy(&desired, &target), &intent()).unwrap();
+    assert_data_eq!(plan_text(&plan, &NARROW), "Nothing to do: everything is as the inventory asks for.\n");
+    assert_data_eq!(plan_text(&Plan::default(), &NARROW), "Nothing to do: everything is as the inventory asks for.\n");
+}
+
+#[test]
+fn a_wiped_host_is_taken_out_and_comes_back_with_the_quorum_after_each_change() {
+    let desired = desired(3);
+    let target = target(&desired);
+    let facts = facts(
+        vec![Ok(converged(&desired, &target, 1)), Ok(bare()), Ok(converged(&desired, &target, 3))],
+        Etcd::Speaks(members(3, &[2])),
+        true,
+    );
+    let plan = plan::up(&desired, &target, &facts, &intent()).unwrap();
+    assert_data_eq!(plan_text(&plan, &NARROW), file!["wiped.txt"]);
+}
+
+#[test]
+fn a_new_etcd_setting_restarts_the_members_one_host_at_a_time() {
+    let desired = desired(3);
+    let mut target = target(&desired);
+    let facts = healthy(&desired, &target);
+    for host in target.hosts.values_mut() {
+        let etcd = host.sets.get_mut(&hactl::model::target::FileSet::Etcd).unwrap();
+        etcd.files[0].digest = digest(201);
+    }
+    let plan = plan::up(&desired, &target, &facts, &intent()).unwrap();
+    assert_data_eq!(plan_text(&plan, &NARROW), file!["restart.txt"]);
+}
+
+#[test]
+fn of_five_members_a_dead_one_is_named_and_nothing_is_guessed_about_it() {
+    let desired = desired(5);
+    let target = target(&desired);
+    let mut hosts: Vec<_> = (1..=5).map(|n| Ok(converged(&desired, &target, n))).collect();
+    hosts[3] = silent("no answer to SSH within 10 s");
+    let facts = facts(hosts, Etcd::Speaks(members(5, &[4])), true);
+    let plan = plan::up(&desired, &target, &facts, &intent()).unwrap();
+    assert_data_eq!(plan_text(&plan, &NARROW), file!["five-one-dead.txt"]);
+}
+
+#[test]
+fn of_five_members_an_emptied_one_is_replaced_while_four_carry_on() {
+    let desired = desired(5);
+    let target = target(&desired);
+    let mut hosts: Vec<_> = (1..=5).map(|n| Ok(converged(&desired, &target, n))).collect();
+    let emptied = hosts[3].as_mut().unwrap();
+    emptied.etcd = Some(EtcdFact::default());
+    let facts = facts(hosts, Etcd::Speaks(members(5, &[4])), true);
+    let plan = plan::up(&desired, &target, &facts, &intent()).unwrap();
+    assert_data_eq!(plan_text(&plan, &NARROW), file!["five-one-empty.txt"]);
+}
+
+#[test]
+fn without_quorum_the_refusal_is_calm_and_names_the_next_command() {
+    let desired = desired(3);
+    let target = target(&desired);
+    let evidence = vec![
+        Evidence { host: name("cp1"), what: "etcd runs and knows no leader".into(), has_data: true, reachable: true },
+        Evidence { host: name("cp2"), what: "no answer to SSH within 10 s".into(), has_data: false, reachable: false },
+        Evidence { host: name("cp3"), what: "no answer to SSH within 10 s".into(), has_data: false, reachable: false },
+    ];
+    let away = || silent("no answer to SSH within 10 s");
+    let facts = facts(vec![Ok(converged(&desired, &target, 1)), away(), away()], Etcd::Silent(evidence), false);
+    let refusal = plan::up(&desired, &target, &facts, &intent()).unwrap_err();
+    let verdict = Verdict::from(&refusal);
+    assert_eq!(verdict.exit, 3);
+    assert_data_eq!(verdict.text(&NARROW), file!["no-quorum.txt"]);
+}
+
+#[test]
+fn a_plan_made_by_hand_shows_what_it_takes_away_and_where_it_ends() {
+    let wipe = |host: &str, delete| Step {
+        action: Action::Wipe { host: name(host), delete },
+        why: "you asked for it".into(),
+        needs: vec![],
+        gives: Mark::Wiped(name(host)),
+        guard: Guard::None,
+    };
+    let plan = Plan {
+        steps: vec![wipe("cp1", true), wipe("cp2", false)],
+        after: vec![vec![], vec![]],
+        forecast: vec![None, None],
+        horizon: Some("what else is to do shows once a quorum answers".into()),
+        warnings: vec!["cp3 did not answer (no route to host): nothing is planned for it".into()],
+    };
+    assert_data_eq!(plan_text(&plan, &NARROW), file!["by-hand.txt"]);
+    assert_data_eq!(format!("{:#}\n", plan_json(&plan)), file!["by-hand.json"]);
+}
+
+#[test]
+fn a_refusal_about_silent_hosts_founds_nothing() {
+    let desired = desired(3);
+    let target = target(&desired);
+    let facts = facts(vec![Ok(bare()), Ok(bare()), silent("connection refused")], Etcd::NeverBorn, false);
+    let refusal = plan::up(&desired, &target, &facts, &intent()).unwrap_err();
+    assert!(matches!(refusal, Refusal::CannotTell { .. }));
+    let text = Verdict::from(&refusal).text(&NARROW);
+    assert!(text.contains("cp3") && text.contains("Nothing was changed."), "{text}");
+}

@@ -1,0 +1,97 @@
+//! The status page and its JSON.
+
+use crate::world::*;
+use hactl::model::check::{Check, Outcome};
+use hactl::model::facts::{Etcd, Evidence};
+use hactl::report::checks::Standing;
+use hactl::report::{Style, status_json, status_text};
+use snapbox::{assert_data_eq, file};
+
+const NARROW: Style = Style { colour: false, unicode: true, width: 80, verbosity: 0 };
+
+fn check(name: &'static str, host: Option<&str>, outcome: Outcome, detail: &str, hint: Option<&str>) -> Check {
+    Check { name, host: host.map(crate::world::name), outcome, detail: detail.into(), hint: hint.map(Into::into) }
+}
+
+fn good() -> Vec<Check> {
+    vec![
+        check("etcd members healthy", Some("cp1"), Outcome::Pass, "answers a linearizable read", None),
+        check("etcd members healthy", Some("cp2"), Outcome::Pass, "answers a linearizable read", None),
+        check("etcd members healthy", Some("cp3"), Outcome::Pass, "answers a linearizable read", None),
+        check("api through endpoint", None, Outcome::Pass, "ready in 4 ms", None),
+        check("snapshots", None, Outcome::Skip, "not asked for", None),
+    ]
+}
+
+#[test]
+fn a_healthy_cluster_on_one_page() {
+    let desired = desired(3);
+    let target = target(&desired);
+    let facts = healthy(&desired, &target);
+    assert_data_eq!(status_text(&desired, &facts, &good(), &NARROW), file!["status-healthy.txt"]);
+    let json = status_json(&desired, &facts, &good());
+    assert_data_eq!(format!("{json:#}\n"), file!["status-healthy.json"]);
+}
+
+#[test]
+fn without_quorum_the_page_shows_what_each_host_says() {
+    let desired = desired(3);
+    let target = target(&desired);
+    let mut one = converged(&desired, &target, 1);
+    one.api.as_mut().unwrap().own_trouble = Some("503: [-]etcd failed: reason withheld".into());
+    one.api.as_mut().unwrap().endpoint_trouble = Some("no answer within 2 s".into());
+    one.api.as_mut().unwrap().nodes.clear();
+    let away = || silent("no answer to SSH within 10 s");
+    let evidence = vec![
+        Evidence { host: name("cp1"), what: "etcd runs and knows no leader".into(), has_data: true, reachable: true },
+        Evidence { host: name("cp2"), what: "no answer to SSH within 10 s".into(), has_data: false, reachable: false },
+        Evidence { host: name("cp3"), what: "no answer to SSH within 10 s".into(), has_data: false, reachable: false },
+    ];
+    let facts = facts(vec![Ok(one), away(), away()], Etcd::Silent(evidence), false);
+    let checks = vec![
+        check(
+            "etcd quorum",
+            None,
+            Outcome::Down,
+            "1 of 3 members' hosts answers and it knows no leader: nobody can write to the API",
+            Some("`hactl up` if the other hosts can be brought back; else `hactl recover`"),
+        ),
+        check("clock", Some("cp1"), Outcome::Warn, "0.8 s off", Some("set up time synchronisation on cp1")),
+    ];
+    let ascii = Style { unicode: false, ..NARROW };
+    let text = status_text(&desired, &facts, &checks, &ascii);
+    assert!(text.is_ascii(), "{text}");
+    assert_data_eq!(text, file!["status-down.txt"]);
+    let json = status_json(&desired, &facts, &checks);
+    assert_eq!(json["standing"], "down");
+    assert_eq!(json["etcd"]["state"], "silent");
+    assert_eq!(json["etcd"]["quorum"], serde_json::Value::Null);
+    assert_eq!(json["apiServers"][1]["ready"], serde_json::Value::Null, "unknown is null, never a guess");
+}
+
+#[test]
+fn an_orphan_member_a_learner_and_an_alarm_are_seen() {
+    let desired = desired(3);
+    let target = target(&desired);
+    let mut facts = healthy(&desired, &target);
+    let mut list = members(4, &[4]);
+    list.0.get_mut(&peer(3)).unwrap().learner = true;
+    facts.etcd = Etcd::Speaks(list);
+    let host = facts.hosts.get_mut(&name("cp1")).unwrap().as_mut().unwrap();
+    host.etcd.as_mut().unwrap().view.as_mut().unwrap().alarms.push("NOSPACE".into());
+    let text = status_text(&desired, &facts, &[], &NARROW);
+    assert!(text.contains("cp4 (orphan)  UNHEALTHY"), "{text}");
+    assert!(text.contains("3 voters and 1 learner, quorum 2, 2 healthy, tolerates no failure"), "{text}");
+    assert!(text.lines().any(|l| l.starts_with("cp1 ") && l.ends_with("NOSPACE")), "{text}");
+}
+
+#[test]
+fn the_worst_check_decides_how_the_cluster_stands() {
+    let of = |outcomes: &[Outcome]| {
+        Standing::of(&outcomes.iter().map(|o| check("x", None, *o, "", None)).collect::<Vec<_>>())
+    };
+    assert_eq!(of(&[Outcome::Pass, Outcome::Skip]), Standing::Healthy);
+    assert_eq!(of(&[Outcome::Pass, Outcome::Warn]), Standing::Watch);
+    assert_eq!(of(&[Outcome::Fail, Outcome::Warn]), Standing::Degraded);
+    assert_eq!(of(&[Outcome::Fail, Outcome::Down, Outcome::Pass]), Standing::Down);
+}

@@ -1,0 +1,158 @@
+//! The table of verdicts: every failure has an exit code, a headline and a way on.
+
+use crate::world::*;
+use hactl::model::facts::Evidence;
+use hactl::model::refusal::Refusal;
+use hactl::report::{ConnectKind, FailureKind, Style, Verdict};
+use snapbox::{assert_data_eq, file};
+use std::fmt;
+
+const NARROW: Style = Style { colour: false, unicode: true, width: 80, verbosity: 0 };
+
+fn refusals() -> Vec<Refusal> {
+    let lab = || "lab".parse().unwrap();
+    vec![
+        Refusal::NoQuorum {
+            evidence: vec![
+                Evidence {
+                    host: name("cp1"),
+                    what: "etcd runs and knows no leader".into(),
+                    has_data: true,
+                    reachable: true,
+                },
+                Evidence { host: name("cp2"), what: "connection refused".into(), has_data: false, reachable: false },
+            ],
+        },
+        Refusal::CannotTell { silent: vec![name("cp2"), name("cp3")] },
+        Refusal::WouldLoseQuorum {
+            what: "remove member https://10.0.0.12:2380".into(),
+            healthy: 1,
+            voters: 2,
+            quorum: 2,
+        },
+        Refusal::MembersChanged { peer: peer(2) },
+        Refusal::OtherCluster { host: name("cp1"), theirs: "prod".parse().unwrap(), ours: lab(), same_name: false },
+        Refusal::OtherCluster { host: name("cp1"), theirs: lab(), ours: lab(), same_name: true },
+        Refusal::StateLost { host: name("cp1"), cluster: lab(), state: "./.hactl/lab".into() },
+        Refusal::NoProgress { steps: 4, first: "start containerd.service on cp2".into() },
+        Refusal::Locked {
+            host: name("cp1"),
+            holder: "anna@laptop, pid 4711".into(),
+            since: "2026-11-21T06:57:00Z".into(),
+        },
+        Refusal::NeedsConsent { what: "etcd's members on cp2".into() },
+        Refusal::Declined,
+        Refusal::Preflight {
+            problems: vec!["cp1: port 2379 is taken by nginx (pid 812)".into(), "cp3: the clock is 4.2 s off".into()],
+        },
+    ]
+}
+
+#[test]
+fn every_refusal_says_what_and_what_next() {
+    let all: Vec<String> = refusals()
+        .iter()
+        .map(|r| {
+            let verdict = Verdict::from(r);
+            format!("--- {} (exit {})\n{}\n", verdict.code, verdict.exit, verdict.text(&NARROW))
+        })
+        .collect();
+    for (refusal, text) in refusals().iter().zip(&all) {
+        let named = text.contains("What to do") || matches!(refusal, Refusal::Declined);
+        assert!(named, "{text}");
+        assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
+    }
+    assert_data_eq!(all.concat(), file!["refusals.txt"]);
+}
+
+#[test]
+fn refusals_exit_with_3_and_a_held_lock_with_6() {
+    for refusal in refusals() {
+        let expected = if matches!(refusal, Refusal::Locked { .. }) { 6 } else { 3 };
+        assert_eq!(Verdict::from(&refusal).exit, expected, "{refusal}");
+        assert_eq!(Verdict::of(&FailureKind::Refused(refusal.clone()), None), Verdict::from(&refusal));
+    }
+}
+
+#[derive(Debug)]
+struct Chained(&'static str, Option<Box<Chained>>);
+impl fmt::Display for Chained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+impl std::error::Error for Chained {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.1.as_deref().map(|e| e as _)
+    }
+}
+
+fn kinds() -> Vec<(FailureKind, u8)> {
+    let connect = |kind| FailureKind::Connect { host: name("cp2"), kind };
+    let step = |done, failed| FailureKind::Step {
+        host: Some(name("cp2")),
+        what: "start containerd.service".into(),
+        failed,
+        done,
+    };
+    vec![
+        (FailureKind::Usage, 2),
+        (FailureKind::Inventory, 2),
+        (connect(ConnectKind::Unreachable), 1),
+        (connect(ConnectKind::UnknownKey), 1),
+        (connect(ConnectKind::ChangedKey), 1),
+        (connect(ConnectKind::Login), 1),
+        (connect(ConnectKind::Root), 1),
+        (connect(ConnectKind::Lost), 1),
+        (connect(ConnectKind::Helper), 1),
+        (step(36, 1), 1),
+        (step(0, 3), 1),
+        (FailureKind::Bundle, 1),
+        (FailureKind::State, 1),
+        (FailureKind::Interrupted, 1),
+        (FailureKind::Degraded { failed: 2 }, 4),
+        (FailureKind::Down { failed: 1 }, 7),
+        (FailureKind::Pending { steps: 5 }, 5),
+        (FailureKind::Other, 1),
+    ]
+}
+
+#[test]
+fn every_failure_has_the_exit_code_of_the_table() {
+    let error = Chained("cannot read ./hactl.yaml", Some(Box::new(Chained("permission denied (os error 13)", None))));
+    let mut all = String::new();
+    for (kind, exit) in kinds() {
+        let verdict = Verdict::of(&kind, Some(&error));
+        assert_eq!(verdict.exit, exit, "{kind:?}");
+        all.push_str(&format!("--- {} (exit {})\n{}\n", verdict.code, verdict.exit, verdict.text(&NARROW)));
+    }
+    assert_data_eq!(all, file!["failures.txt"]);
+}
+
+#[test]
+fn a_cause_that_the_headline_repeats_is_told_once() {
+    let error = Chained("cannot open x: no such file", Some(Box::new(Chained("no such file", None))));
+    let verdict = Verdict::of(&FailureKind::Other, Some(&error));
+    assert_eq!(verdict.headline, "cannot open x: no such file");
+    assert!(verdict.causes.is_empty());
+}
+
+#[test]
+fn the_verdict_for_programs_is_one_object() {
+    let verdict = Verdict::from(&Refusal::Declined);
+    assert_eq!(
+        verdict.json().to_string(),
+        r#"{"causes":[],"code":"declined","event":"verdict","exit":3,"headline":"not agreed: nothing was changed","hints":[]}"#
+    );
+}
+
+#[test]
+fn what_a_lock_holder_writes_cannot_draw_on_our_terminal() {
+    let refusal =
+        Refusal::Locked { host: name("cp1"), holder: "x\u{1b}[2J\u{1b}]0;y\u{7}\nmallory".into(), since: "now".into() };
+    let text = Verdict::from(&refusal).text(&NARROW);
+    assert!(
+        !text.contains('\u{1b}') && text.starts_with("✗ another run holds the lock on cp1: x mallory, since"),
+        "{text}"
+    );
+}

@@ -1,0 +1,251 @@
+//! A small world made by hand: three or five hosts, what they should hold, what they say.
+
+use hactl::model::desired::*;
+use hactl::model::facts::*;
+use hactl::model::names::{Digest, HostName, PeerUrl};
+use hactl::model::target::*;
+use hactl::plan::Intent;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+pub fn name(text: &str) -> HostName {
+    text.parse().unwrap()
+}
+
+pub fn digest(n: u8) -> Digest {
+    Digest::new([n; 32])
+}
+
+pub fn peer(n: u8) -> PeerUrl {
+    format!("https://10.0.0.1{n}:2380").parse().unwrap()
+}
+
+pub fn desired(hosts: u8) -> Desired {
+    let host = |n: u8| Host {
+        name: name(&format!("cp{n}")),
+        address: format!("10.0.0.1{n}").parse().unwrap(),
+        ssh: SshTarget {
+            host: format!("10.0.0.1{n}"),
+            port: 22,
+            user: "ops".into(),
+            identity: None,
+            known_hosts: None,
+            fingerprint: None,
+            jump: None,
+        },
+        roles: vec![Role::ControlPlane, Role::Etcd, Role::LoadBalancer],
+        zone: None,
+        labels: BTreeMap::new(),
+        taints: vec![],
+    };
+    let cidr = |base: &str, prefix| Cidr { base: base.parse().unwrap(), prefix };
+    Desired {
+        cluster: "lab".parse().unwrap(),
+        versions: Versions { kubernetes: "1.36.3".into(), etcd: None, containerd: None },
+        endpoint: Endpoint {
+            kind: EndpointKind::Vip { address: "10.0.0.100".parse().unwrap(), interface: None, vrid: 51 },
+            port: 6443,
+            sans: vec![],
+        },
+        api_port: 6443,
+        hosts: (1..=hosts).map(host).collect(),
+        network: Network {
+            pods: cidr("10.244.0.0", 16),
+            services: cidr("10.96.0.0", 12),
+            cni: Cni::Flannel,
+            mtu: None,
+            kube_proxy: KubeProxy::Nftables,
+        },
+        control_plane: ControlPlane { schedulable: false, security: Security::Baseline },
+        etcd: EtcdSettings { data_dir: PathBuf::from("/var/lib/etcd"), quota_gib: 8 },
+        jwt: vec![],
+        mirrors: BTreeMap::new(),
+        proxy: Proxy::default(),
+        manifests: vec![],
+        extra: Extra::default(),
+    }
+}
+
+fn part(n: u8, name: &str, image: bool) -> Part {
+    let place = if image {
+        Place::Image { reference: format!("registry.k8s.io/{name}:v1.36.3") }
+    } else {
+        Place::Program { link: None }
+    };
+    Part { name: name.into(), version: "1.36.3".into(), digest: digest(n), size: 9, sent_size: 4, place }
+}
+
+fn set(unit: Option<&str>, reload: bool, files: &[&str]) -> SetTarget {
+    let file =
+        |path: &&str| FileTarget { path: (*path).into(), mode: 0o644, owner: "root".into(), digest: digest(200) };
+    SetTarget { files: files.iter().map(file).collect(), unit: unit.map(|u| u.parse().unwrap()), reload }
+}
+
+pub fn target(desired: &Desired) -> Target {
+    let parts = vec![
+        part(1, "etcd", false),
+        part(2, "containerd", false),
+        part(3, "containerd-shim-runc-v2", false),
+        part(4, "runc", false),
+        part(5, "ctr", false),
+        part(6, "kubelet", false),
+        part(7, "kubectl", false),
+        part(8, "pause", true),
+        part(9, "kube-apiserver", true),
+        part(10, "kube-controller-manager", true),
+        part(11, "kube-scheduler", true),
+    ];
+    let sets = BTreeMap::from([
+        (FileSet::Os, set(None, false, &["/etc/sysctl.d/90-hactl.conf"])),
+        (FileSet::Trust, set(None, false, &["/etc/hactl/pki/ca.crt", "/etc/hactl/pki/etcd-ca.crt"])),
+        (FileSet::Etcd, set(Some("etcd.service"), false, &["/etc/systemd/system/etcd.service"])),
+        (FileSet::EtcdBalancer, set(Some("hactl-etcd-balancer.service"), true, &["/etc/hactl/etcd-balancer.cfg"])),
+        (FileSet::Runtime, set(Some("containerd.service"), false, &["/etc/containerd/config.toml"])),
+        (FileSet::Kubelet, set(Some("kubelet.service"), false, &["/etc/hactl/kubelet.yaml"])),
+        (FileSet::ControlPlaneConfig, set(None, false, &["/etc/hactl/audit.yaml", "/etc/hactl/encryption.yaml"])),
+        (
+            FileSet::ControlPlane,
+            set(
+                None,
+                false,
+                &[
+                    "/etc/kubernetes/manifests/kube-apiserver.yaml",
+                    "/etc/kubernetes/manifests/kube-controller-manager.yaml",
+                    "/etc/kubernetes/manifests/kube-scheduler.yaml",
+                ],
+            ),
+        ),
+        (FileSet::LoadBalancer, set(Some("haproxy.service"), true, &["/etc/haproxy/haproxy.cfg"])),
+        (FileSet::Keepalived, set(Some("keepalived.service"), true, &["/etc/keepalived/keepalived.conf"])),
+    ]);
+    let host = HostTarget {
+        parts,
+        sets,
+        leaves: vec![],
+        sysctls: BTreeMap::from([("net.ipv4.ip_forward".to_owned(), "1".to_owned())]),
+        paths: vec!["/var/lib/etcd".into(), "/var/lib/hactl".into()],
+        packages: BTreeMap::from([
+            ("/usr/sbin/haproxy".to_owned(), "haproxy".to_owned()),
+            ("/usr/sbin/keepalived".to_owned(), "keepalived".to_owned()),
+        ]),
+    };
+    let object = |name: &str| serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+    let addon = |name: &str, needed| Addon { name: name.into(), objects: vec![object(name)], needed_for_ready: needed };
+    Target {
+        hosts: desired.hosts.iter().map(|h| (h.name.clone(), host.clone())).collect(),
+        addons: vec![addon("rbac", false), addon("flannel", true), addon("coredns", false)],
+    }
+}
+
+pub fn intent() -> Intent {
+    Intent { stamp: stamp(), genesis_token: "a-random-token".into(), prune: vec![] }
+}
+
+pub fn stamp() -> Stamp {
+    Stamp { cluster: "lab".parse().unwrap(), ca: digest(99) }
+}
+
+/// A host as its operating system came: nothing of ours on it.
+pub fn bare() -> HostFacts {
+    HostFacts {
+        os: "debian 12".into(),
+        kernel: "6.1.0-28-amd64".into(),
+        architecture: "x86_64".into(),
+        sysctls: BTreeMap::from([("net.ipv4.ip_forward".to_owned(), "0".to_owned())]),
+        etcd: Some(EtcdFact::default()),
+        ..HostFacts::default()
+    }
+}
+
+/// A host on which everything is as it should be.
+pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
+    let wanted = &target.hosts[&name(&format!("cp{n}"))];
+    let files = wanted.sets.values().flat_map(|s| &s.files).map(|f| {
+        (f.path.clone(), FileFact { digest: f.digest, mode: f.mode, owner: f.owner.clone(), changed_ms: 1_000 })
+    });
+    let units = wanted
+        .sets
+        .values()
+        .filter_map(|s| s.unit.clone())
+        .map(|u| (u, UnitFact { active: "active".into(), enabled: true, started_ms: 2_000, reloaded_ms: 0 }));
+    let images = wanted.parts.iter().filter_map(|p| match &p.place {
+        Place::Image { reference } => Some((reference.clone(), p.digest.hex())),
+        Place::Program { .. } => None,
+    });
+    let count = u8::try_from(desired.hosts.len()).unwrap();
+    let view = EtcdView {
+        cluster: "cdf818194e3a8c32".into(),
+        member: u64::from(n) + 0xa0,
+        leader: 0xa2,
+        term: 4,
+        applied: 10_240,
+        revision: 8_812,
+        db_bytes: 24_100_000,
+        version: "3.6.16".into(),
+        learner: false,
+        linearizable: true,
+        members: (1..=count).map(|m| (u64::from(m) + 0xa0, format!("cp{m}"), peer(m), false)).collect(),
+        alarms: vec![],
+    };
+    HostFacts {
+        stamp: Some(stamp()),
+        files: files.collect(),
+        blobs: wanted.parts.iter().map(|p| p.digest).collect(),
+        units: units.collect(),
+        images: images.collect(),
+        processes: ["kube-apiserver", "kube-controller-manager", "kube-scheduler"]
+            .map(|p| (p.to_owned(), 3_000))
+            .into(),
+        programs: wanted.paths.iter().chain(wanted.packages.keys()).cloned().collect(),
+        sysctls: wanted.sysctls.clone(),
+        etcd: Some(EtcdFact {
+            data: true,
+            token: None,
+            born: Some("cdf818194e3a8c32".into()),
+            view: Some(view),
+            trouble: None,
+        }),
+        api: Some(ApiFact {
+            leases: vec![LeaseFact {
+                name: "kube-scheduler".into(),
+                holder: "cp2_7c1f".into(),
+                age_ms: 1_300,
+                duration_s: 15,
+            }],
+            nodes: (1..=count)
+                .map(|m| NodeFact {
+                    name: format!("cp{m}"),
+                    ready: true,
+                    message: "kubelet is posting ready status".into(),
+                    version: "v1.36.3".into(),
+                    unschedulable: false,
+                })
+                .collect(),
+            ..ApiFact::default()
+        }),
+        ..bare()
+    }
+}
+
+/// Members 1 to `count`, of which those in `dead` do not answer.
+pub fn members(count: u8, dead: &[u8]) -> Members {
+    let member =
+        |n: u8| Member { id: u64::from(n) + 0xa0, name: format!("cp{n}"), learner: false, healthy: !dead.contains(&n) };
+    Members((1..=count).map(|n| (peer(n), member(n))).collect())
+}
+
+pub fn facts(hosts: Vec<Result<HostFacts, Silence>>, etcd: Etcd, converged: bool) -> Facts {
+    let named = hosts.into_iter().zip(1..).map(|(facts, n): (_, u8)| (name(&format!("cp{n}")), facts));
+    let drift = ["rbac", "flannel", "coredns"].map(|a| (a.to_owned(), vec![]));
+    Facts { hosts: named.collect(), etcd, drift: if converged { drift.into() } else { BTreeMap::new() } }
+}
+
+/// Three hosts of a healthy cluster.
+pub fn healthy(desired: &Desired, target: &Target) -> Facts {
+    let count = u8::try_from(desired.hosts.len()).unwrap();
+    facts((1..=count).map(|n| Ok(converged(desired, target, n))).collect(), Etcd::Speaks(members(count, &[])), true)
+}
+
+pub fn silent(why: &str) -> Result<HostFacts, Silence> {
+    Err(Silence { why: why.into(), hint: Some("see that the host is up".into()) })
+}
