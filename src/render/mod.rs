@@ -1,1 +1,140 @@
-//! (being written)
+//! Templates and manifests become files: what each host should hold, as text, by set.
+//!
+//! In: the desired state, one host's facts, the bundle's parts, certificates and keys ([`Input`]). Out: [`RenderedSet`]s,
+//! the same for the same input; [`Addon`](crate::model::target::Addon)s; and what a host must be besides its files.
+//! Templates and manifests are embedded through one table each ([`table`], [`addons`]).
+
+mod addons;
+mod error;
+mod host;
+mod input;
+mod table;
+mod text;
+mod views;
+mod yaml;
+
+#[cfg(test)]
+mod tests;
+
+pub use addons::{COREDNS, addons};
+pub use error::RenderError;
+pub use host::{api_ask, etcd_ask, packages, ports, preparation, sysctls, units, wipe};
+pub use input::{Input, Keys, Trust};
+
+use crate::host::op::FilePut;
+use crate::model::desired::{Desired, Host};
+use crate::model::names::UnitName;
+use crate::model::target::{FileSet, FileTarget, SetTarget};
+use table::{FILES, What};
+
+/// A file as it should be. No `Debug`: some hold keys.
+#[derive(Clone)]
+pub struct RenderedFile {
+    /// Absolute path.
+    pub path: String,
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner's name; the group is the owner's.
+    pub owner: String,
+    /// The text.
+    pub content: String,
+    /// A program that must accept it first: arguments with `{}` for the temporary file.
+    pub check: Option<Vec<String>>,
+}
+
+impl RenderedFile {
+    /// The file by digest, for the target.
+    pub fn target(&self) -> FileTarget {
+        FileTarget {
+            path: self.path.clone(),
+            mode: self.mode,
+            owner: self.owner.clone(),
+            digest: views::control_plane::digest(&self.content),
+        }
+    }
+    /// The file as a host is told to write it.
+    pub fn put(&self) -> FilePut {
+        FilePut {
+            path: self.path.clone(),
+            mode: self.mode,
+            owner: self.owner.clone(),
+            content: self.content.clone(),
+            check: self.check.clone(),
+        }
+    }
+}
+
+/// The files of a set and the unit that reads them.
+#[derive(Clone)]
+pub struct RenderedSet {
+    /// Which set.
+    pub set: FileSet,
+    /// Its files, in the order they are written.
+    pub files: Vec<RenderedFile>,
+    /// The unit that runs by them.
+    pub unit: Option<UnitName>,
+    /// Whether the unit takes new files by a reload.
+    pub reload: bool,
+}
+
+impl RenderedSet {
+    /// The set by digests, for the target.
+    pub fn target(&self) -> SetTarget {
+        SetTarget {
+            files: self.files.iter().map(RenderedFile::target).collect(),
+            unit: self.unit.clone(),
+            reload: self.reload,
+        }
+    }
+}
+
+/// The files to observe on a host; needs no facts.
+pub fn paths(desired: &Desired, host: &Host) -> Vec<String> {
+    FILES.iter().filter(|row| (row.on)(desired, host)).flat_map(|row| row.paths(desired)).collect()
+}
+
+/// Everything that should be written on a host, by set. Deterministic.
+pub fn host_sets(input: &Input<'_>) -> Result<Vec<RenderedSet>, RenderError> {
+    let mut files: Vec<(FileSet, RenderedFile)> = Vec::new();
+    for row in FILES.iter().filter(|row| (row.on)(input.desired, input.host)) {
+        let texts = match row.what {
+            What::One(fill) => vec![(row.path.to_owned(), fill(input, row)?)],
+            What::Each(items, fill) => {
+                let one = |item: String| Ok((row.path.replace('*', &item), fill(input, row, &item)?));
+                items(input.desired).into_iter().map(one).collect::<Result<_, RenderError>>()?
+            }
+            What::Pod(name) => {
+                let before: Vec<RenderedFile> = files.iter().map(|(_, file)| file.clone()).collect();
+                vec![(row.path.to_owned(), static_pod(input, row, name, &before)?)]
+            }
+        };
+        for (path, content) in texts {
+            let check = (!row.check.is_empty()).then(|| row.check.iter().map(|word| (*word).to_owned()).collect());
+            let file = RenderedFile { path, mode: row.mode, owner: "root".to_owned(), content, check };
+            files.push((row.set, file));
+        }
+    }
+    Ok(by_set(files))
+}
+
+fn by_set(files: Vec<(FileSet, RenderedFile)>) -> Vec<RenderedSet> {
+    let mut sets: Vec<RenderedSet> = Vec::new();
+    for (set, file) in files {
+        match sets.iter_mut().find(|s| s.set == set) {
+            Some(known) => known.files.push(file),
+            None => {
+                let (unit, reload) = table::unit(set).map_or((None, false), |(unit, reload)| (Some(unit), reload));
+                sets.push(RenderedSet { set, files: vec![file], unit, reload });
+            }
+        }
+    }
+    sets
+}
+
+fn static_pod(input: &Input<'_>, row: &table::Row, name: &str, before: &[RenderedFile]) -> Result<String, RenderError> {
+    let text = row.fill(&views::control_plane::static_pod(input, name, before)?)?;
+    let Some(extra) = input.desired.extra.args.get(name).filter(|args| !args.is_empty()) else { return Ok(text) };
+    let mut pod = yaml::parse(row.template, &text)?;
+    yaml::set_flags(&mut pod, extra.iter());
+    yaml::write(row.template, &pod)
+}

@@ -1,0 +1,329 @@
+//! A small client: one connection, explicit TLS, a deadline on every call, retries only on named transient errors.
+//!
+//! It reaches an API server through a local forward (the SSH connection's) or directly, and always checks its
+//! certificate against the cluster's CA alone.
+
+use reqwest::{Method, RequestBuilder};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::{KubeError, kinds};
+use crate::model::secret::Secret;
+
+/// Who hactl is to server-side apply.
+pub const FIELD_MANAGER: &str = "hactl";
+/// One request may take this long before it counts as broken; an API server gives up on its own after a minute.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(20);
+/// Between two attempts after a transient error, and between two looks while waiting.
+const PAUSE: Duration = Duration::from_millis(250);
+/// The longest error message that is repeated.
+const LONGEST_MESSAGE: usize = 600;
+
+/// A connection to one API server.
+#[derive(Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    base: String,
+    discovered: Arc<Mutex<BTreeMap<(String, String), (String, bool)>>>,
+}
+
+/// Which object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObjectRef {
+    /// Group and version, such as `apps/v1`.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// Namespace; `None` for what is cluster-wide.
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+}
+
+impl ObjectRef {
+    /// Names an object.
+    pub fn new(api_version: &str, kind: &str, namespace: Option<&str>, name: &str) -> Self {
+        Self {
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+            namespace: namespace.map(str::to_owned),
+            name: name.to_owned(),
+        }
+    }
+    /// The name of an object as it says itself.
+    pub fn of(object: &Value) -> Result<Self, KubeError> {
+        let text = |path: &str| object.pointer(path).and_then(Value::as_str).filter(|text| !text.is_empty());
+        Ok(Self {
+            api_version: text("/apiVersion").ok_or(KubeError::Nameless { field: "apiVersion" })?.to_owned(),
+            kind: text("/kind").ok_or(KubeError::Nameless { field: "kind" })?.to_owned(),
+            namespace: text("/metadata/namespace").map(str::to_owned),
+            name: text("/metadata/name").ok_or(KubeError::Nameless { field: "metadata.name" })?.to_owned(),
+        })
+    }
+}
+
+impl std::fmt::Display for ObjectRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
+            None => write!(f, "{} {}", self.kind, self.name),
+        }
+    }
+}
+
+impl Client {
+    /// Through a local forward at `at`. `server_name` is a DNS name in the API server's certificate, such as `kubernetes`;
+    /// an IP address will not do, since it would be dialled itself.
+    pub fn new(
+        at: SocketAddr,
+        server_name: &str,
+        ca_pem: &str,
+        cert_pem: &str,
+        key_pem: &Secret<String>,
+    ) -> Result<Self, KubeError> {
+        if server_name.parse::<std::net::IpAddr>().is_ok() {
+            return Err(KubeError::Credentials { why: format!("{server_name} is an address, a DNS name is needed") });
+        }
+        let http = builder(ca_pem, cert_pem, key_pem)?.resolve(server_name, at);
+        Self::finish(http, format!("https://{server_name}:{}", at.port()))
+    }
+
+    /// Directly at `server`, a URL without a path.
+    pub fn direct(server: &str, ca_pem: &str, cert_pem: &str, key_pem: &Secret<String>) -> Result<Self, KubeError> {
+        Self::finish(builder(ca_pem, cert_pem, key_pem)?, server.trim_end_matches('/').to_owned())
+    }
+
+    fn finish(http: reqwest::ClientBuilder, base: String) -> Result<Self, KubeError> {
+        let http = http.build().map_err(|error| KubeError::Credentials { why: chain(&error) })?;
+        Ok(Self { http, base, discovered: Arc::default() })
+    }
+
+    /// Reads an object; `None` when it does not exist.
+    pub async fn get(&self, object: &ObjectRef, until: Instant) -> Result<Option<Value>, KubeError> {
+        let what = format!("get {object}");
+        let path = self.path(object, until).await?;
+        absent(self.call(&what, until, || self.http.get(self.url(&path))).await)
+    }
+
+    /// Lists objects of a kind; `query` as in a URL, such as `fieldSelector=spec.nodeName%3Dcp1`.
+    pub async fn list(&self, path: &str, query: &str, until: Instant) -> Result<Vec<Value>, KubeError> {
+        let what = format!("list {path}");
+        let url = self.url(&if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") });
+        let mut answer = self.call(&what, until, || self.http.get(&url)).await?;
+        match answer.get_mut("items").map(Value::take) {
+            Some(Value::Array(items)) => Ok(items),
+            _ => Err(KubeError::Garbled { what, why: "it is not a list".to_owned() }),
+        }
+    }
+
+    /// Server-side apply: creates the object or makes the fields that it names its own. A Node is only ever changed, for
+    /// creating one is its kubelet's business.
+    pub async fn apply(&self, object: &Value, until: Instant) -> Result<Value, KubeError> {
+        let reference = ObjectRef::of(object)?;
+        let what = format!("apply {reference}");
+        let path = self.path(&reference, until).await?;
+        let kubelet_makes_it = reference.api_version == "v1" && reference.kind == "Node";
+        let (url, media) = if kubelet_makes_it {
+            (format!("{}?fieldManager={FIELD_MANAGER}", self.url(&path)), "application/merge-patch+json")
+        } else {
+            (format!("{}?fieldManager={FIELD_MANAGER}&force=true", self.url(&path)), "application/apply-patch+yaml")
+        };
+        let body = object.to_string();
+        self.call(&what, until, || self.http.patch(&url).header("content-type", media).body(body.clone())).await
+    }
+
+    /// Creates an object; one that is there already is an error.
+    pub async fn create(&self, object: &Value, until: Instant) -> Result<Value, KubeError> {
+        let reference = ObjectRef::of(object)?;
+        let what = format!("create {reference}");
+        let path = self.path(&reference, until).await?;
+        let folder = path.rsplit_once('/').map_or(path.as_str(), |(folder, _)| folder).to_owned();
+        let url = format!("{}?fieldManager={FIELD_MANAGER}", self.url(&folder));
+        self.call(&what, until, || self.http.post(&url).json(object)).await
+    }
+
+    /// Replaces an object or one of its subresources, such as `approval`.
+    pub async fn replace(&self, object: &Value, subresource: &str, until: Instant) -> Result<Value, KubeError> {
+        let reference = ObjectRef::of(object)?;
+        let what = format!("update {reference}");
+        let path = self.path(&reference, until).await?;
+        let url = if subresource.is_empty() { self.url(&path) } else { self.url(&format!("{path}/{subresource}")) };
+        self.call(&what, until, || self.http.put(&url).json(object)).await
+    }
+
+    /// Asks for an object to be deleted; whether it was there.
+    pub async fn delete(&self, object: &ObjectRef, grace_s: Option<u32>, until: Instant) -> Result<bool, KubeError> {
+        let what = format!("delete {object}");
+        let path = self.path(object, until).await?;
+        let mut body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
+        if let Some(seconds) = grace_s {
+            body["gracePeriodSeconds"] = json!(seconds);
+        }
+        Ok(absent(self.call(&what, until, || self.http.delete(self.url(&path)).json(&body)).await)?.is_some())
+    }
+
+    /// Looks at an object until `good` says so, and returns what it looked like then (`None`: gone). `good` returns what it
+    /// sees, in words, while it is not satisfied.
+    pub async fn wait(
+        &self,
+        object: &ObjectRef,
+        what: &str,
+        until: Instant,
+        good: impl Fn(Option<&Value>) -> Result<(), String>,
+    ) -> Result<Option<Value>, KubeError> {
+        loop {
+            let live = self.get(object, until).await?;
+            match good(live.as_ref()) {
+                Ok(()) => return Ok(live),
+                Err(seen) if Instant::now() + PAUSE >= until => {
+                    return Err(KubeError::TimedOut { what: what.to_owned(), seen });
+                }
+                Err(_) => sleep(PAUSE).await,
+            }
+        }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
+    async fn path(&self, object: &ObjectRef, until: Instant) -> Result<String, KubeError> {
+        let (plural, namespaced) = match kinds::known(&object.api_version, &object.kind) {
+            Some(known) => known,
+            None => self.discover(object, until).await?,
+        };
+        let root = kinds::root(&object.api_version);
+        let name = &object.name;
+        Ok(if namespaced {
+            format!("{root}/namespaces/{}/{plural}/{name}", object.namespace.as_deref().unwrap_or("default"))
+        } else {
+            format!("{root}/{plural}/{name}")
+        })
+    }
+
+    /// Asks the server how a kind is spelled in a path. A kind that is missing is asked for again until the deadline: its
+    /// CRD may have been created a moment ago.
+    async fn discover(&self, object: &ObjectRef, until: Instant) -> Result<(String, bool), KubeError> {
+        let key = (object.api_version.clone(), object.kind.clone());
+        if let Some(known) = self.discovered().get(&key) {
+            return Ok(known.clone());
+        }
+        // Long enough for a CRD to be established, short enough for a misspelt kind.
+        let patience = until.min(Instant::now() + Duration::from_secs(10));
+        let url = self.url(&kinds::root(&object.api_version));
+        loop {
+            let answer = absent(self.call("discover", until, || self.http.get(&url)).await)?;
+            let resources = answer.as_ref().and_then(|a| a.get("resources")).and_then(Value::as_array);
+            let found = resources.into_iter().flatten().find_map(|resource| {
+                let plural = resource.get("name")?.as_str()?;
+                let same = resource.get("kind")?.as_str()? == object.kind && !plural.contains('/');
+                same.then(|| (plural.to_owned(), resource.get("namespaced") == Some(&Value::Bool(true))))
+            });
+            if let Some(found) = found {
+                self.discovered().insert(key, found.clone());
+                return Ok(found);
+            }
+            if Instant::now() + PAUSE >= patience {
+                let (kind, api_version) = (object.kind.clone(), object.api_version.clone());
+                return Err(KubeError::UnknownKind { kind, api_version });
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    fn discovered(&self) -> std::sync::MutexGuard<'_, BTreeMap<(String, String), (String, bool)>> {
+        self.discovered.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// One call, repeated while its errors are transient and time is left.
+    async fn call(&self, what: &str, until: Instant, request: impl Fn() -> RequestBuilder) -> Result<Value, KubeError> {
+        loop {
+            let once = timeout_at(until, send(what, request().timeout(REQUEST_PATIENCE))).await;
+            let outcome = once
+                .unwrap_or_else(|_| Err(KubeError::TimedOut { what: what.to_owned(), seen: "no answer".to_owned() }));
+            match outcome {
+                Err(error) if error.is_transient() && Instant::now() + PAUSE < until => sleep(PAUSE).await,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Any other path, for `readyz` and the like.
+    pub async fn raw(&self, method: Method, path: &str, until: Instant) -> Result<Value, KubeError> {
+        self.call(path, until, || self.http.request(method.clone(), self.url(path))).await
+    }
+}
+
+async fn send(what: &str, request: RequestBuilder) -> Result<Value, KubeError> {
+    let unreachable = |error: &reqwest::Error| KubeError::Unreachable { what: what.to_owned(), why: chain(error) };
+    let response = request.send().await.map_err(|e| unreachable(&e))?;
+    let status = response.status();
+    let body = response.bytes().await.map_err(|e| unreachable(&e))?;
+    let parsed: Result<Value, _> = serde_json::from_slice(&body);
+    if status.is_success() {
+        return parsed.map_err(|error| KubeError::Garbled { what: what.to_owned(), why: error.to_string() });
+    }
+    let text = |field: &str| {
+        let said = parsed.as_ref().ok().and_then(|v| v.get(field)).and_then(Value::as_str);
+        said.unwrap_or_default().chars().take(LONGEST_MESSAGE).collect::<String>()
+    };
+    let plain = || String::from_utf8_lossy(&body).chars().take(LONGEST_MESSAGE).collect::<String>();
+    let message = if parsed.is_ok() { text("message") } else { plain() };
+    Err(KubeError::Refused { what: what.to_owned(), status: status.as_u16(), reason: text("reason"), message })
+}
+
+/// Not found is an answer, not a failure.
+fn absent(outcome: Result<Value, KubeError>) -> Result<Option<Value>, KubeError> {
+    match outcome {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn builder(ca_pem: &str, cert_pem: &str, key_pem: &Secret<String>) -> Result<reqwest::ClientBuilder, KubeError> {
+    let bad = |what: &str, error: &dyn std::error::Error| KubeError::Credentials { why: format!("{what}: {error}") };
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(ca_pem.as_bytes()) {
+        let certificate = certificate.map_err(|e| bad("the CA certificate", &e))?;
+        roots.add(certificate).map_err(|e| bad("the CA certificate", &e))?;
+    }
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(cert_pem.as_bytes())
+        .collect::<Result<_, _>>()
+        .map_err(|e| bad("the client certificate", &e))?;
+    let key = PrivateKeyDer::from_pem_slice(key_pem.reveal().as_bytes()).map_err(|e| bad("the client key", &e))?;
+    // The provider is named: with two in one program the default one panics.
+    let mut tls = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|e| bad("TLS", &e))?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(chain, key)
+        .map_err(|e| bad("the client certificate", &e))?;
+    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
+        // The environment's proxy is for other traffic.
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(Duration::from_secs(5)))
+}
+
+/// An error with its sources, once each.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        let more = source.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        next = source.source();
+    }
+    text
+}

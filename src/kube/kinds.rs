@@ -1,0 +1,32 @@
+//! Kind to URL path: the kinds that hactl applies itself. Others are asked of the API server.
+
+/// Group and version, kind, plural, and whether it lives in a namespace.
+#[rustfmt::skip]
+const KINDS: &[(&str, &str, &str, bool)] = &[
+    ("v1", "Namespace", "namespaces", false),
+    ("v1", "Node", "nodes", false),
+    ("v1", "Pod", "pods", true),
+    ("v1", "Secret", "secrets", true),
+    ("v1", "ConfigMap", "configmaps", true),
+    ("v1", "Service", "services", true),
+    ("v1", "ServiceAccount", "serviceaccounts", true),
+    ("apps/v1", "DaemonSet", "daemonsets", true),
+    ("apps/v1", "Deployment", "deployments", true),
+    ("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", true),
+    ("coordination.k8s.io/v1", "Lease", "leases", true),
+    ("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", false),
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "clusterrolebindings", false),
+    ("rbac.authorization.k8s.io/v1", "Role", "roles", true),
+    ("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings", true),
+    ("certificates.k8s.io/v1", "CertificateSigningRequest", "certificatesigningrequests", false),
+];
+
+/// The plural and whether it is namespaced, when the kind is in the table.
+pub(super) fn known(api_version: &str, kind: &str) -> Option<(String, bool)> {
+    KINDS.iter().find(|row| row.0 == api_version && row.1 == kind).map(|row| (row.2.to_owned(), row.3))
+}
+
+/// The path of a group and version: the core group has one of its own.
+pub(super) fn root(api_version: &str) -> String {
+    if api_version.contains('/') { format!("/apis/{api_version}") } else { format!("/api/{api_version}") }
+}

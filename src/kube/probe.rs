@@ -1,0 +1,218 @@
+//! Proof from the inside: a pod on a given Node that must start, resolve names through the cluster's DNS, and go away.
+//!
+//! In: a Node, images and where hactl lies on its hosts. Out: checks. The pod is one that a person could have written: it
+//! is scheduled, gets an address of the pod network, runs a container, and is killed while running, since a runtime that
+//! cannot kill leaves every pod Terminating.
+
+use serde_json::{Value, json};
+use std::net::IpAddr;
+use tokio::time::Instant;
+
+use super::{Client, KubeError, ObjectRef};
+use crate::model::check::{Check, Outcome};
+use crate::model::names::HostName;
+
+/// What to probe.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// On which Node.
+    pub node: HostName,
+    /// The pause image, which every host has.
+    pub image: String,
+    /// Where hactl lies on the host, such as `/var/lib/hactl/bin/DIGEST/hactl`.
+    pub hactl_path: String,
+    /// The DNS service's address.
+    pub dns: IpAddr,
+    /// Names that it must resolve.
+    pub names: Vec<String>,
+}
+
+const NAMESPACE: &str = "kube-system";
+/// Long enough to kill a container, short enough to notice that nobody could.
+const GRACE_S: u32 = 1;
+
+/// Runs the probe and cleans up after it, also when it fails.
+pub async fn probe(client: &Client, ask: &Ask, until: Instant) -> Result<Vec<Check>, KubeError> {
+    let pod = pod(ask);
+    let reference = ObjectRef::of(&pod)?;
+    // What an interrupted run left behind.
+    if client.delete(&reference, Some(0), until).await? {
+        client.wait(&reference, "the last probe's pod being gone", until, gone).await?;
+    }
+    client.create(&pod, until).await?;
+    let ran = client.wait(&reference, "the probe's pod running", until, settled).await;
+    let dns = verdict(ask, &ran);
+    // Only a pod that runs proves that running ones can be killed.
+    let running = matches!(&ran, Ok(Some(live)) if phase(live) == "Running");
+    let removed = remove(client, &reference, until).await;
+    if let Err(error @ (KubeError::Unreachable { .. } | KubeError::Refused { .. })) = ran {
+        return Err(error);
+    }
+    Ok(vec![dns, deletion(ask, running, &removed)])
+}
+
+/// The deletion has a little time of its own: after a failed wait nothing would be left of the deadline.
+async fn remove(client: &Client, pod: &ObjectRef, until: Instant) -> Result<(), KubeError> {
+    let until = until.max(Instant::now() + std::time::Duration::from_secs(20));
+    client.delete(pod, Some(GRACE_S), until).await?;
+    client.wait(pod, "the probe's pod being gone", until, gone).await?;
+    Ok(())
+}
+
+fn gone(live: Option<&Value>) -> Result<(), String> {
+    live.map_or(Ok(()), |live| Err(format!("it is still {}", phase(live))))
+}
+
+/// Running, or finished one way or the other.
+fn settled(live: Option<&Value>) -> Result<(), String> {
+    let Some(live) = live else { return Err("it does not exist".to_owned()) };
+    match phase(live) {
+        "Running" | "Succeeded" | "Failed" => Ok(()),
+        phase => Err(format!("{phase}{}", waiting(live))),
+    }
+}
+
+fn phase(live: &Value) -> &str {
+    live.pointer("/status/phase").and_then(Value::as_str).unwrap_or("Pending")
+}
+
+/// Why a pod does not run yet, as far as it says.
+fn waiting(live: &Value) -> String {
+    let statuses = ["/status/initContainerStatuses", "/status/containerStatuses"];
+    let containers = statuses.iter().filter_map(|path| live.pointer(path)?.as_array()).flatten();
+    let said = containers.filter_map(|c| c.pointer("/state/waiting")).find_map(|w| {
+        let reason = w.get("reason").and_then(Value::as_str).filter(|reason| *reason != "PodInitializing")?;
+        Some(format!(": {reason} {}", w.get("message").and_then(Value::as_str).unwrap_or_default()))
+    });
+    let unscheduled = || {
+        let conditions = live.pointer("/status/conditions")?.as_array()?;
+        let message = conditions.iter().find(|c| c.get("status").and_then(Value::as_str) == Some("False"))?;
+        Some(format!(": {}", message.get("message")?.as_str()?))
+    };
+    said.or_else(unscheduled).unwrap_or_default()
+}
+
+fn verdict(ask: &Ask, ran: &Result<Option<Value>, KubeError>) -> Check {
+    let (outcome, detail) = match ran {
+        Ok(Some(live)) if phase(live) != "Failed" => (Outcome::Pass, format!("{} resolved", ask.names.join(", "))),
+        Ok(Some(live)) => (Outcome::Fail, last_words(live)),
+        Ok(None) => (Outcome::Fail, "the pod vanished".to_owned()),
+        Err(error) => (Outcome::Fail, error.to_string()),
+    };
+    let hint = (outcome == Outcome::Fail).then(|| {
+        "see `hactl kubectl -- -n kube-system get pods -o wide`; where names fail on this host alone, VXLAN checksum offload \
+         is a usual cause: `ethtool -K flannel.1 tx-checksum-ip-generic off`"
+            .to_owned()
+    });
+    Check { name: "DNS answers inside a pod", host: Some(ask.node.clone()), outcome, detail, hint }
+}
+
+fn last_words(live: &Value) -> String {
+    let ended = live.pointer("/status/initContainerStatuses/0/state/terminated");
+    let message = ended.and_then(|t| t.get("message")).and_then(Value::as_str).unwrap_or_default().trim();
+    let reason = live.pointer("/status/message").and_then(Value::as_str).unwrap_or_default();
+    match (message.is_empty(), reason.is_empty()) {
+        (false, _) => message.to_owned(),
+        (true, false) => reason.to_owned(),
+        (true, true) => "the pod failed without a word".to_owned(),
+    }
+}
+
+fn deletion(ask: &Ask, running: bool, removed: &Result<(), KubeError>) -> Check {
+    let (outcome, detail) = match removed {
+        Ok(()) if running => (Outcome::Pass, "a running pod was deleted".to_owned()),
+        Ok(()) => (Outcome::Skip, "the pod did not run, so there was nothing to kill".to_owned()),
+        Err(error) => (Outcome::Fail, error.to_string()),
+    };
+    let hint = (outcome == Outcome::Fail).then(|| {
+        "pods that stay Terminating are often an AppArmor profile that keeps runc from killing: see the host's kernel log"
+            .to_owned()
+    });
+    Check { name: "a pod can be deleted", host: Some(ask.node.clone()), outcome, detail, hint }
+}
+
+fn pod(ask: &Ask) -> Value {
+    let (folder, program) = ask.hactl_path.rsplit_once('/').unwrap_or(("/", &ask.hactl_path));
+    let mut command = vec![format!("/hactl/{program}"), "host-dns".to_owned(), ask.dns.to_string()];
+    command.extend(ask.names.iter().cloned());
+    let locked = json!({
+        "allowPrivilegeEscalation": false,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": true,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": format!("hactl-probe-{}", ask.node), "namespace": NAMESPACE, "labels": {"app": "hactl-probe"}},
+        "spec": {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": false,
+            "enableServiceLinks": false,
+            "terminationGracePeriodSeconds": GRACE_S,
+            "tolerations": [{"operator": "Exists"}],
+            // Through the scheduler, which is part of what is being proven.
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [ask.node.to_string()]}]},
+            ]}}},
+            "initContainers": [{
+                "name": "dns", "image": ask.image, "imagePullPolicy": "IfNotPresent", "command": command,
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+                "securityContext": locked,
+                "volumeMounts": [{"name": "hactl", "mountPath": "/hactl", "readOnly": true}],
+            }],
+            "containers": [{
+                "name": "stay", "image": ask.image, "imagePullPolicy": "IfNotPresent",
+                "securityContext": locked,
+            }],
+            "volumes": [{"name": "hactl", "hostPath": {"path": folder, "type": "Directory"}}],
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask() -> Ask {
+        Ask {
+            node: "cp2".parse().unwrap(),
+            image: "registry.k8s.io/pause:3.10.1".to_owned(),
+            hactl_path: "/var/lib/hactl/bin/abc/hactl".to_owned(),
+            dns: "10.96.0.10".parse().unwrap(),
+            names: vec!["kubernetes.default.svc.cluster.local".to_owned()],
+        }
+    }
+
+    #[test]
+    fn the_probe_runs_hactl_from_the_host_and_asks_the_clusters_dns() {
+        let pod = pod(&ask());
+        let command = pod.pointer("/spec/initContainers/0/command").unwrap();
+        assert_eq!(command, &json!(["/hactl/hactl", "host-dns", "10.96.0.10", "kubernetes.default.svc.cluster.local"]));
+        assert_eq!(pod.pointer("/spec/volumes/0/hostPath/path"), Some(&json!("/var/lib/hactl/bin/abc")));
+    }
+
+    #[test]
+    fn a_failed_probe_repeats_the_pods_last_words() {
+        let live = json!({"status": {"phase": "Failed", "initContainerStatuses": [
+            {"state": {"terminated": {"exitCode": 1, "message": "no answer from 10.96.0.10\n"}}}]}});
+        let check = verdict(&ask(), &Ok(Some(live)));
+        assert_eq!((check.outcome, check.detail.as_str()), (Outcome::Fail, "no answer from 10.96.0.10"));
+        assert!(check.hint.is_some());
+    }
+
+    #[test]
+    fn a_pod_that_never_ran_proves_nothing_about_deletion() {
+        assert_eq!(deletion(&ask(), false, &Ok(())).outcome, Outcome::Skip);
+        assert_eq!(deletion(&ask(), true, &Ok(())).outcome, Outcome::Pass);
+        let stuck =
+            KubeError::TimedOut { what: "the pod being gone".to_owned(), seen: "it is still Running".to_owned() };
+        assert_eq!(deletion(&ask(), true, &Err(stuck)).outcome, Outcome::Fail);
+    }
+
+    #[test]
+    fn a_pod_that_waits_says_for_what() {
+        let live = json!({"status": {"phase": "Pending", "initContainerStatuses": [
+            {"state": {"waiting": {"reason": "ErrImageNeverPull", "message": "not present"}}}]}});
+        assert_eq!(settled(Some(&live)).unwrap_err(), "Pending: ErrImageNeverPull not present");
+    }
+}

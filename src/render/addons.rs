@@ -1,0 +1,140 @@
+//! The Kubernetes objects that hactl keeps applied: rights, the canary, Node labels, network, Services, DNS.
+//!
+//! In: the desired state and the bundle's images. Out: [`Addon`]s in the order they are applied. The objects are written
+//! the way the API server returns them, so that comparing needs little tolerance (`kube::drift`).
+
+use serde_json::json;
+
+use super::views::{addons as view, balancer::Nothing, control_plane::digest, kubelet};
+use super::{RenderError, input, table, text, yaml};
+use crate::model::desired::{Desired, Role};
+use crate::model::target::{Addon, Part};
+
+/// The add-on that answers names.
+pub const COREDNS: &str = "coredns";
+
+/// One manifest of the folder.
+pub(super) struct Manifest {
+    /// Its place below the repository's root.
+    pub template: &'static str,
+    /// Its text.
+    pub text: &'static str,
+}
+
+macro_rules! manifest {
+    ($template:literal) => {
+        Manifest { template: $template, text: include_str!(concat!("../../", $template)) }
+    };
+}
+
+static RBAC: Manifest = manifest!("manifests/rbac.yaml");
+static CANARY: Manifest = manifest!("manifests/canary.yaml");
+static NODE: Manifest = manifest!("manifests/node.yaml");
+static FLANNEL: Manifest = manifest!("manifests/flannel.yaml");
+static KUBE_PROXY: Manifest = manifest!("manifests/kube-proxy.yaml");
+static KUBE_PROXY_CONFIG: Manifest = manifest!("templates/addons/kube-proxy.yaml");
+static CORE_DNS: Manifest = manifest!("manifests/coredns.yaml");
+static COREFILE: Manifest = manifest!("templates/addons/Corefile");
+
+/// All of them, for the test that compares the folders.
+#[cfg(test)]
+pub(super) static MANIFESTS: &[&Manifest] =
+    &[&RBAC, &CANARY, &NODE, &FLANNEL, &KUBE_PROXY, &KUBE_PROXY_CONFIG, &CORE_DNS, &COREFILE];
+
+impl Manifest {
+    fn text<V: serde::Serialize>(&self, view: &V) -> Result<String, RenderError> {
+        text::fill(self.template, self.text, view)
+    }
+    fn addon<V: serde::Serialize>(&self, name: &str, needed_for_ready: bool, view: &V) -> Result<Addon, RenderError> {
+        let objects = yaml::parse_all(self.template, &self.text(view)?)?;
+        Ok(Addon { name: name.to_owned(), objects, needed_for_ready })
+    }
+}
+
+/// The add-ons, in the order they are applied; `parts` are those of any node.
+pub fn addons(desired: &Desired, parts: &[Part]) -> Result<Vec<Addon>, RenderError> {
+    let image = |name: &str| {
+        input::image(parts, name).ok_or_else(|| RenderError::MissingPart {
+            kind: "image",
+            name: name.to_owned(),
+            host: "the cluster".to_owned(),
+        })
+    };
+    let (host, port) = (desired.endpoint.host(), desired.endpoint.port.to_string());
+    let mut addons = vec![RBAC.addon("rbac", false, &Nothing {})?, CANARY.addon("canary", false, &Nothing {})?];
+    if table::flannel(desired) {
+        let (cni_conf, net_conf) = (cni_conf(desired), net_conf(desired));
+        let reads = digest(&format!("{cni_conf}{net_conf}")).short();
+        let view = view::Flannel {
+            image: image("flannel")?,
+            host: host.clone(),
+            port: port.clone(),
+            cni_conf,
+            net_conf,
+            reads,
+        };
+        addons.push(FLANNEL.addon("flannel", true, &view)?);
+    }
+    if table::kube_proxy(desired) {
+        let config = kube_proxy_config(desired)?;
+        let reads = digest(&config).short();
+        let view = view::KubeProxy { image: image("kube-proxy")?, host, port, config, reads };
+        addons.push(KUBE_PROXY.addon("kube-proxy", false, &view)?);
+    }
+    let nodes = desired.hosts.iter().filter(|host| host.is_node()).count();
+    let view = view::CoreDns {
+        image: image("coredns")?,
+        corefile: COREFILE.text(&Nothing {})?,
+        dns: desired.dns_address().to_string(),
+        replicas: nodes.clamp(1, 2),
+    };
+    addons.push(CORE_DNS.addon(COREDNS, false, &view)?);
+    addons.push(node_labels(desired)?);
+    Ok(addons)
+}
+
+/// The labels of all Nodes: those that a kubelet may not give itself, and those that were changed after it joined.
+fn node_labels(desired: &Desired) -> Result<Addon, RenderError> {
+    let mut objects = Vec::new();
+    for host in desired.hosts.iter().filter(|host| host.is(Role::ControlPlane) || host.is(Role::Worker)) {
+        let view = view::Node { name: host.name.to_string(), labels: kubelet::labels(host) };
+        objects.append(&mut NODE.addon("", false, &view)?.objects);
+    }
+    Ok(Addon { name: "node-labels".to_owned(), objects, needed_for_ready: false })
+}
+
+fn cni_conf(_: &Desired) -> String {
+    let conf = json!({
+        "name": "cbr0",
+        "cniVersion": "1.0.0",
+        "plugins": [
+            {"type": "flannel", "delegate": {"hairpinMode": true, "isDefaultGateway": true}},
+            {"type": "portmap", "capabilities": {"portMappings": true}},
+        ],
+    });
+    format!("{conf:#}\n")
+}
+
+fn net_conf(desired: &Desired) -> String {
+    let mut backend = json!({"Type": "vxlan"});
+    if let Some(mtu) = desired.network.mtu {
+        backend["MTU"] = json!(mtu);
+    }
+    let conf = json!({
+        "Network": desired.network.pods.to_string(),
+        "EnableNFTables": true,
+        "Backend": backend,
+    });
+    format!("{conf:#}\n")
+}
+
+fn kube_proxy_config(desired: &Desired) -> Result<String, RenderError> {
+    let text = KUBE_PROXY_CONFIG.text(&view::KubeProxyConfig { pods: desired.network.pods.to_string() })?;
+    let extra = &desired.extra.kube_proxy_config;
+    if extra.is_empty() {
+        return Ok(text);
+    }
+    let mut config = yaml::parse(KUBE_PROXY_CONFIG.template, &text)?;
+    yaml::merge(&mut config, extra);
+    yaml::write(KUBE_PROXY_CONFIG.template, &config)
+}

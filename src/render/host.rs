@@ -1,0 +1,200 @@
+//! What a host must be, beside its files: users, directories, kernel settings, packages, ports, and how to ask it.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+use super::table::{FILES, unit};
+use super::views::Setting;
+use super::{Input, addons};
+use crate::host::op::{ApiAsk, EtcdAsk, Preparation, WipeAsk};
+use crate::model::desired::{Desired, EndpointKind, Host, Role};
+use crate::model::names::UnitName;
+use crate::model::target::{Addon, object_key};
+
+/// Whether haproxy for the endpoint runs here. Not where it would take the API server's own port.
+pub(super) fn balances(desired: &Desired, host: &Host) -> bool {
+    let vip = matches!(desired.endpoint.kind, EndpointKind::Vip { .. });
+    let same_port = host.is(Role::ControlPlane) && desired.api_port == desired.endpoint.port;
+    host.is(Role::LoadBalancer) && (vip || !same_port)
+}
+
+/// Whether keepalived runs here.
+pub(super) fn moves_vip(desired: &Desired, host: &Host) -> bool {
+    host.is(Role::LoadBalancer) && matches!(desired.endpoint.kind, EndpointKind::Vip { .. })
+}
+
+/// For `os/sysctl.conf`.
+#[derive(Debug, Serialize)]
+pub(super) struct Settings {
+    settings: Vec<Setting>,
+}
+
+pub(super) fn settings(input: &Input<'_>) -> Settings {
+    let settings = sysctls(input.desired, input.host).into_iter();
+    Settings { settings: settings.map(|(name, value)| Setting { name, value }).collect() }
+}
+
+/// Kernel settings, by sysctl name.
+pub fn sysctls(desired: &Desired, host: &Host) -> BTreeMap<String, String> {
+    let mut all: Vec<(&str, &str)> = Vec::new();
+    if host.is_node() {
+        all.push(("net.ipv4.ip_forward", "1"));
+        if host.address.is_ipv6() || desired.network.pods.base.is_ipv6() {
+            all.push(("net.ipv6.conf.all.forwarding", "1"));
+        }
+        // The kubelet demands these of a kernel it may not change: memory is overcommitted and never the reason for a
+        // panic, and a host that did panic comes back by itself.
+        all.extend([
+            ("vm.overcommit_memory", "1"),
+            ("vm.panic_on_oom", "0"),
+            ("kernel.panic", "10"),
+            ("kernel.panic_on_oops", "1"),
+            ("kernel.keys.root_maxkeys", "1000000"),
+            ("kernel.keys.root_maxbytes", "25000000"),
+        ]);
+        // Each watched file and folder of kubelet, containerd and pods costs one.
+        all.extend([("fs.inotify.max_user_instances", "8192"), ("fs.inotify.max_user_watches", "524288")]);
+    }
+    all.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+/// Users, directories, modules, kernel settings and swap.
+pub fn preparation(desired: &Desired, host: &Host) -> Preparation {
+    let root = |path: &str, mode| (path.to_owned(), "root".to_owned(), mode);
+    let mut directories = vec![root("/etc/hactl", 0o755)];
+    let mut users = Vec::new();
+    let mut modules = Vec::new();
+    if host.is(Role::Etcd) {
+        users.push("etcd".to_owned());
+        directories.push(root("/etc/etcd", 0o755));
+        directories.push(root("/etc/etcd/pki", 0o755));
+        directories.push((desired.etcd.data_dir.display().to_string(), "etcd".to_owned(), 0o700));
+    }
+    if host.is_node() || host.is(Role::LoadBalancer) {
+        directories.push(root("/etc/kubernetes", 0o755));
+        directories.push(root("/etc/kubernetes/pki", 0o755));
+    }
+    if host.is_node() {
+        modules.extend(["overlay", "br_netfilter", "nf_conntrack", "vxlan"].map(str::to_owned));
+        directories.push(root("/etc/kubernetes/manifests", 0o700));
+        directories.push(root("/etc/cni/net.d", 0o755));
+        directories.push(root("/opt/cni/bin", 0o755));
+        directories.push(root("/etc/containerd", 0o755));
+        directories.push(root("/var/lib/kubelet", 0o700));
+        directories.push(root("/var/lib/kubelet/pki", 0o700));
+    }
+    if host.is(Role::ControlPlane) {
+        directories.push(root("/etc/kubernetes/config", 0o700));
+        directories.push(root("/var/log/kubernetes/audit", 0o700));
+    }
+    Preparation { users, directories, modules, sysctls: sysctls(desired, host), swap_off: host.is_node() }
+}
+
+/// Programs from the host's own packages: path to package name.
+pub fn packages(desired: &Desired, host: &Host) -> BTreeMap<String, String> {
+    let mut packages = BTreeMap::new();
+    if host.is(Role::ControlPlane) || balances(desired, host) {
+        packages.insert("/usr/sbin/haproxy".to_owned(), "haproxy".to_owned());
+    }
+    if moves_vip(desired, host) {
+        packages.insert("/usr/sbin/keepalived".to_owned(), "keepalived".to_owned());
+    }
+    packages
+}
+
+/// The units of a host, in the order they are started.
+pub fn units(desired: &Desired, host: &Host) -> Vec<UnitName> {
+    let mut units: Vec<UnitName> = Vec::new();
+    for row in FILES.iter().filter(|row| (row.on)(desired, host)) {
+        if let Some((name, _)) = unit(row.set)
+            && !units.contains(&name)
+        {
+            units.push(name);
+        }
+    }
+    units
+}
+
+/// The TCP ports that must be free before, and are taken afterwards.
+pub fn ports(desired: &Desired, host: &Host) -> Vec<u16> {
+    let mut ports = Vec::new();
+    if host.is(Role::Etcd) {
+        ports.extend([2379, 2380, 2384]);
+    }
+    if host.is_node() {
+        ports.extend([10250, 10248]);
+        if super::table::kube_proxy(desired) {
+            ports.extend([10249, 10256]);
+        }
+    }
+    if host.is(Role::ControlPlane) {
+        ports.extend([2381, desired.api_port, 10257, 10259]);
+    }
+    if balances(desired, host) {
+        ports.extend([desired.endpoint.port, super::views::balancer::USABLE_PORT]);
+    }
+    ports.sort_unstable();
+    ports.dedup();
+    ports
+}
+
+/// How the host's side asks its own etcd member; `None` where there is none.
+pub fn etcd_ask(desired: &Desired, host: &Host) -> Option<EtcdAsk> {
+    host.is(Role::Etcd).then(|| EtcdAsk {
+        url: "https://127.0.0.1:2379".to_owned(),
+        data_dir: desired.etcd.data_dir.display().to_string(),
+        ca: "/etc/etcd/pki/ca.crt".to_owned(),
+        cert: "/etc/etcd/pki/observer.crt".to_owned(),
+        key: "/etc/etcd/pki/observer.key".to_owned(),
+    })
+}
+
+/// How the host's side asks its own API server, and for which objects; `None` where there is none.
+pub fn api_ask(desired: &Desired, host: &Host, addons: &[Addon]) -> Option<ApiAsk> {
+    host.is(Role::ControlPlane).then(|| ApiAsk {
+        own: (host.address, desired.api_port),
+        endpoint: Some((desired.endpoint.host(), desired.endpoint.port)),
+        ca: "/etc/kubernetes/pki/ca.crt".to_owned(),
+        cert: "/etc/kubernetes/pki/observer.crt".to_owned(),
+        key: "/etc/kubernetes/pki/observer.key".to_owned(),
+        objects: addons.iter().flat_map(|addon| &addon.objects).map(object_key).collect(),
+        dns: addons.iter().any(|addon| addon.name == addons::COREDNS).then(|| desired.dns_address()),
+    })
+}
+
+/// What `down` stops and clears.
+pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
+    let mut units = units(desired, host);
+    // Who brings others back goes first: keepalived the VIP, the kubelet its pods.
+    units.reverse();
+    let files = FILES.iter().filter(|row| (row.on)(desired, host)).flat_map(|row| row.paths(desired));
+    let own = [
+        "/etc/hactl",
+        "/etc/etcd",
+        "/etc/kubernetes",
+        "/etc/containerd",
+        "/etc/cni/net.d/10-flannel.conflist",
+        "/opt/cni/bin",
+        "/run/flannel",
+    ];
+    // One entry per folder that is hactl's as a whole; files elsewhere one by one.
+    let whole: Vec<String> = own.into_iter().map(str::to_owned).collect();
+    let single = files.filter(|path| !whole.iter().any(|folder| path.starts_with(&format!("{folder}/"))));
+    let mut remove: Vec<String> = single.filter(|path| !path.starts_with("/etc/haproxy/")).collect();
+    remove.extend(whole);
+    let mut data = Vec::new();
+    if host.is(Role::Etcd) {
+        data.push(desired.etcd.data_dir.display().to_string());
+    }
+    if host.is_node() {
+        data.extend(["/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni"].map(str::to_owned));
+    }
+    if host.is(Role::ControlPlane) {
+        data.push("/var/log/kubernetes".to_owned());
+    }
+    let vip = match desired.endpoint.kind {
+        EndpointKind::Vip { address, .. } => Some(address),
+        EndpointKind::External(_) => None,
+    };
+    WipeAsk { units, remove, data, delete, vip }
+}

@@ -1,0 +1,90 @@
+//! What rendering is given: the desired state, one host's facts, parts, certificates and keys, all borrowed.
+
+use crate::model::desired::{Desired, Host};
+use crate::model::facts::HostFacts;
+use crate::model::secret::Secret;
+use crate::model::target::{Part, Place};
+
+use super::RenderError;
+
+/// Public certificates and keys in PEM.
+#[derive(Debug, Clone, Copy)]
+pub struct Trust<'a> {
+    /// The cluster's CA certificate.
+    pub cluster_ca: &'a str,
+    /// etcd's CA certificate.
+    pub etcd_ca: &'a str,
+    /// The CA certificate for aggregated API servers.
+    pub front_proxy_ca: &'a str,
+    /// The controller manager's signing intermediate.
+    pub signing_cert: &'a str,
+    /// The public half of the service account key.
+    pub sa_public: &'a str,
+}
+
+/// What control-plane hosts must hold in secret. No `Debug`, on purpose.
+#[derive(Clone, Copy)]
+pub struct Keys<'a> {
+    /// Key of the signing intermediate, PEM.
+    pub signing_key: &'a Secret<String>,
+    /// Service account key, PEM.
+    pub sa_key: &'a Secret<String>,
+    /// Key of the encryption at rest: 32 bytes in base64.
+    pub encryption_key: &'a Secret<String>,
+}
+
+/// Everything that the files of one host are made from.
+#[derive(Clone, Copy)]
+pub struct Input<'a> {
+    /// The whole desired state.
+    pub desired: &'a Desired,
+    /// The host.
+    pub host: &'a Host,
+    /// What it said of itself.
+    pub facts: &'a HostFacts,
+    /// The parts that are delivered to it.
+    pub parts: &'a [Part],
+    /// Public certificates.
+    pub trust: &'a Trust<'a>,
+    /// Secrets; `None` where the host gets none.
+    pub keys: Option<&'a Keys<'a>>,
+    /// Where hactl itself lies on the host.
+    pub hactl_path: &'a str,
+}
+
+impl Input<'_> {
+    /// The path of a delivered program.
+    pub(super) fn program(&self, name: &str) -> Result<String, RenderError> {
+        self.parts
+            .iter()
+            .find(|part| part.name == name && matches!(part.place, Place::Program { .. }))
+            .map(Part::path)
+            .ok_or_else(|| self.missing("program", name))
+    }
+    /// The reference of an imported image.
+    pub(super) fn image(&self, name: &str) -> Result<String, RenderError> {
+        image(self.parts, name).ok_or_else(|| self.missing("image", name))
+    }
+    /// The version of a part.
+    pub(super) fn missing(&self, kind: &'static str, name: &str) -> RenderError {
+        RenderError::MissingPart { kind, name: name.to_owned(), host: self.host.name.to_string() }
+    }
+    /// Whether the host's distribution is of the Red Hat family: where CA certificates live, and whether SELinux is met.
+    pub(super) fn red_hat(&self) -> bool {
+        let id = self.facts.os.split_whitespace().next().unwrap_or_default();
+        matches!(id, "rhel" | "centos" | "rocky" | "almalinux" | "fedora" | "ol" | "amzn")
+    }
+}
+
+/// The reference of an image among some parts.
+pub(super) fn image(parts: &[Part], name: &str) -> Option<String> {
+    parts.iter().find_map(|part| match &part.place {
+        Place::Image { reference } if part.name == name => Some(reference.clone()),
+        _ => None,
+    })
+}
+
+/// The minor version of Kubernetes, such as 36; 0 when the text has none.
+pub(super) fn minor(version: &str) -> u32 {
+    version.split('.').nth(1).and_then(|text| text.parse().ok()).unwrap_or(0)
+}

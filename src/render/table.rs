@@ -1,0 +1,205 @@
+//! The table of host files: one literal row each. What is not here is not written.
+//!
+//! A test compares it with `templates/` and `manifests/static/`, and renders every row for many inventories.
+
+use serde::Serialize;
+
+use super::views::{balancer, control_plane, etcd, kubelet, runtime};
+use super::{Input, RenderError, host, text, yaml};
+use crate::model::desired::{Cni, Desired, Host, KubeProxy, Role};
+use crate::model::names::UnitName;
+use crate::model::target::FileSet;
+
+/// One host file.
+pub(super) struct Row {
+    /// The template's place below the repository's root; empty for what is copied as it is.
+    pub template: &'static str,
+    /// The template.
+    pub text: &'static str,
+    /// Where it goes; `*` stands for the item of [`What::Each`].
+    pub path: &'static str,
+    /// Permission bits.
+    pub mode: u32,
+    /// Which set it belongs to.
+    pub set: FileSet,
+    /// Which hosts have it.
+    pub on: fn(&Desired, &Host) -> bool,
+    /// How it is made.
+    pub what: What,
+    /// What must accept it before it replaces a good one.
+    pub check: &'static [&'static str],
+}
+
+/// How a file is made.
+pub(super) enum What {
+    /// A template and its view.
+    One(fn(&Input<'_>, &Row) -> Result<String, RenderError>),
+    /// The same for each of some items.
+    Each(fn(&Desired) -> Vec<String>, fn(&Input<'_>, &Row, &str) -> Result<String, RenderError>),
+    /// A static pod, which carries a hash of the files before it.
+    Pod(&'static str),
+}
+
+impl Row {
+    pub(super) fn fill<V: Serialize>(&self, view: &V) -> Result<String, RenderError> {
+        text::fill(self.template, self.text, view)
+    }
+    /// The paths of this row on a host that has it.
+    pub(super) fn paths(&self, desired: &Desired) -> Vec<String> {
+        match self.what {
+            What::Each(items, _) => items(desired).iter().map(|item| self.path.replace('*', item)).collect(),
+            What::One(_) | What::Pod(_) => vec![self.path.to_owned()],
+        }
+    }
+}
+
+/// The unit of a set, and whether it takes new files by a reload.
+pub(super) fn unit(set: FileSet) -> Option<(UnitName, bool)> {
+    let (name, reload) = match set {
+        FileSet::Etcd => ("etcd.service", false),
+        FileSet::EtcdBalancer => ("hactl-etcd-balancer.service", true),
+        FileSet::Runtime => ("containerd.service", false),
+        FileSet::Kubelet => ("kubelet.service", false),
+        FileSet::LoadBalancer => ("haproxy.service", true),
+        FileSet::Keepalived => ("keepalived.service", true),
+        FileSet::Approver => ("hactl-approver.service", false),
+        FileSet::Os | FileSet::Trust | FileSet::ControlPlaneConfig | FileSet::ControlPlane => return None,
+    };
+    Some((name.parse().expect("unit names of this table are well formed; a test parses them"), reload))
+}
+
+fn node(_: &Desired, host: &Host) -> bool {
+    host.is_node()
+}
+fn any(_: &Desired, host: &Host) -> bool {
+    !host.roles.iter().all(|role| *role == Role::Spare)
+}
+fn control_plane_host(_: &Desired, host: &Host) -> bool {
+    host.is(Role::ControlPlane)
+}
+fn etcd_host(_: &Desired, host: &Host) -> bool {
+    host.is(Role::Etcd)
+}
+fn keyed(_: &Desired, host: &Host) -> bool {
+    host.is_node() || host.is(Role::LoadBalancer)
+}
+
+macro_rules! row {
+    ($set:ident, $on:path, $mode:literal, $path:literal, $template:literal, $what:expr) => {
+        row!($set, $on, $mode, $path, $template, $what, &[])
+    };
+    ($set:ident, $on:path, $mode:literal, $path:literal, $template:literal, $what:expr, $check:expr) => {
+        Row {
+            template: $template,
+            text: include_str!(concat!("../../", $template)),
+            path: $path,
+            mode: $mode,
+            set: FileSet::$set,
+            on: $on,
+            what: $what,
+            check: $check,
+        }
+    };
+}
+
+/// A file that is a certificate or key as it is.
+macro_rules! pem {
+    ($on:path, $mode:literal, $path:literal, $text:expr) => {
+        Row {
+            template: "",
+            text: "",
+            path: $path,
+            mode: $mode,
+            set: FileSet::Trust,
+            on: $on,
+            what: What::One($text),
+            check: &[],
+        }
+    };
+}
+
+/// All host files, by set, in the order they are written.
+#[rustfmt::skip]
+pub(super) static FILES: &[Row] = &[
+    row!(Os, any, 0o644, "/etc/modules-load.d/hactl.conf", "templates/os/modules.conf", What::One(|_, r| r.fill(&balancer::Nothing {}))),
+    row!(Os, any, 0o644, "/etc/sysctl.d/90-hactl.conf", "templates/os/sysctl.conf", What::One(|i, r| r.fill(&host::settings(i)))),
+    row!(Os, node, 0o644, "/etc/NetworkManager/conf.d/hactl.conf", "templates/os/networkmanager.conf", What::One(|_, r| r.fill(&balancer::Nothing {}))),
+    row!(Os, node, 0o644, "/etc/systemd/network/10-hactl.network", "templates/os/networkd.network", What::One(|_, r| r.fill(&balancer::Nothing {}))),
+    row!(Os, node, 0o644, "/etc/systemd/network/10-hactl.link", "templates/os/networkd.link", What::One(|_, r| r.fill(&balancer::Nothing {}))),
+
+    pem!(keyed, 0o644, "/etc/kubernetes/pki/ca.crt", |i, _| Ok(ended(i.trust.cluster_ca))),
+    // The cluster's CA and the controller manager's intermediate: what the latter signs comes without its chain.
+    pem!(node, 0o644, "/etc/kubernetes/pki/client-ca.crt", |i, _| Ok(ended(i.trust.cluster_ca) + &ended(i.trust.signing_cert))),
+    pem!(control_plane_host, 0o644, "/etc/kubernetes/pki/etcd-ca.crt", |i, _| Ok(ended(i.trust.etcd_ca))),
+    pem!(control_plane_host, 0o644, "/etc/kubernetes/pki/front-proxy-ca.crt", |i, _| Ok(ended(i.trust.front_proxy_ca))),
+    pem!(control_plane_host, 0o644, "/etc/kubernetes/pki/signing.crt", |i, _| Ok(ended(i.trust.signing_cert))),
+    pem!(control_plane_host, 0o600, "/etc/kubernetes/pki/signing.key", |i, r| keys(i, r).map(|k| ended(k.signing_key.reveal()))),
+    pem!(control_plane_host, 0o644, "/etc/kubernetes/pki/sa.pub", |i, _| Ok(ended(i.trust.sa_public))),
+    pem!(control_plane_host, 0o600, "/etc/kubernetes/pki/sa.key", |i, r| keys(i, r).map(|k| ended(k.sa_key.reveal()))),
+    pem!(etcd_host, 0o644, "/etc/etcd/pki/ca.crt", |i, _| Ok(ended(i.trust.etcd_ca))),
+
+    row!(Etcd, etcd_host, 0o644, "/etc/etcd/etcd.env", "templates/etcd/etcd.env", What::One(|i, r| r.fill(&etcd::env(i)))),
+    row!(Etcd, etcd_host, 0o644, "/etc/systemd/system/etcd.service", "templates/etcd/etcd.service", What::One(|i, r| r.fill(&etcd::unit(i)?))),
+
+    row!(EtcdBalancer, control_plane_host, 0o644, "/etc/hactl/etcd-balancer.cfg", "templates/etcd-balancer/haproxy.cfg", What::One(|i, r| r.fill(&etcd::balancer(i))), HAPROXY),
+    row!(EtcdBalancer, control_plane_host, 0o644, "/etc/systemd/system/hactl-etcd-balancer.service", "templates/etcd-balancer/hactl-etcd-balancer.service", What::One(|_, r| r.fill(&balancer::Nothing {}))),
+
+    row!(Runtime, node, 0o644, "/etc/containerd/config.toml", "templates/runtime/config.toml", What::One(|i, r| r.fill(&runtime::config(i)?))),
+    row!(Runtime, node, 0o644, "/etc/containerd/certs.d/*/hosts.toml", "templates/runtime/hosts.toml", What::Each(|d| d.mirrors.keys().cloned().collect(), |i, r, registry| r.fill(&runtime::mirrors(i, registry)))),
+    row!(Runtime, node, 0o644, "/etc/systemd/system/containerd.service", "templates/runtime/containerd.service", What::One(|i, r| r.fill(&runtime::unit(i)?))),
+
+    row!(Kubelet, node, 0o600, "/etc/kubernetes/kubelet.conf", "templates/kubelet/kubeconfig.yaml", What::One(|i, r| r.fill(&kubelet::kubeconfig(i)))),
+    row!(Kubelet, node, 0o600, "/var/lib/kubelet/config.yaml", "templates/kubelet/config.yaml", What::One(kubelet_config)),
+    row!(Kubelet, node, 0o644, "/etc/systemd/system/kubelet.service", "templates/kubelet/kubelet.service", What::One(|i, r| r.fill(&kubelet::unit(i)?))),
+
+    row!(ControlPlaneConfig, control_plane_host, 0o600, "/etc/kubernetes/config/encryption.yaml", "templates/control-plane/encryption.yaml", What::One(|i, r| r.fill(&control_plane::encryption(i, r.path)?))),
+    row!(ControlPlaneConfig, control_plane_host, 0o600, "/etc/kubernetes/config/audit-policy.yaml", "templates/control-plane/audit-policy.yaml", What::One(|_, r| r.fill(&balancer::Nothing {}))),
+    row!(ControlPlaneConfig, control_plane_host, 0o600, "/etc/kubernetes/config/admission.yaml", "templates/control-plane/admission.yaml", What::One(|_, r| r.fill(&balancer::Nothing {}))),
+    row!(ControlPlaneConfig, control_plane_host, 0o600, "/etc/kubernetes/config/event-rate-limit.yaml", "templates/control-plane/event-rate-limit.yaml", What::One(|_, r| r.fill(&balancer::Nothing {}))),
+    row!(ControlPlaneConfig, control_plane_host, 0o600, "/etc/kubernetes/config/pod-security.yaml", "templates/control-plane/pod-security.yaml", What::One(|_, r| r.fill(&balancer::Nothing {}))),
+    row!(ControlPlaneConfig, control_plane_host, 0o600, "/etc/kubernetes/config/authentication.yaml", "templates/control-plane/authentication.yaml", What::One(|i, r| r.fill(&control_plane::authentication(i)))),
+    row!(ControlPlaneConfig, control_plane_host, 0o600, "/etc/kubernetes/*.conf", "templates/control-plane/kubeconfig.yaml", What::Each(|_| vec!["controller-manager".to_owned(), "scheduler".to_owned()], |i, r, who| r.fill(&control_plane::kubeconfig(i, who)))),
+
+    row!(ControlPlane, control_plane_host, 0o600, "/etc/kubernetes/manifests/kube-apiserver.yaml", "manifests/static/kube-apiserver.yaml", What::Pod("kube-apiserver")),
+    row!(ControlPlane, control_plane_host, 0o600, "/etc/kubernetes/manifests/kube-controller-manager.yaml", "manifests/static/kube-controller-manager.yaml", What::Pod("kube-controller-manager")),
+    row!(ControlPlane, control_plane_host, 0o600, "/etc/kubernetes/manifests/kube-scheduler.yaml", "manifests/static/kube-scheduler.yaml", What::Pod("kube-scheduler")),
+
+    row!(LoadBalancer, host::balances, 0o644, "/etc/haproxy/haproxy.cfg", "templates/load-balancer/haproxy.cfg", What::One(|i, r| r.fill(&balancer::load_balancer(i))), HAPROXY),
+
+    row!(Keepalived, host::moves_vip, 0o755, "/etc/hactl/endpoint-usable.sh", "templates/keepalived/endpoint-usable.sh", What::One(|_, r| r.fill(&balancer::Nothing {}))),
+    row!(Keepalived, host::moves_vip, 0o644, "/etc/keepalived/keepalived.conf", "templates/keepalived/keepalived.conf", What::One(|i, r| r.fill(&balancer::keepalived(i)?)), &["/usr/sbin/keepalived", "--config-test", "--use-file", "{}"]),
+
+    row!(Approver, control_plane_host, 0o644, "/etc/hactl/approver.json", "templates/approver/approver.json", What::One(|i, r| r.fill(&control_plane::approver_nodes(i)))),
+    row!(Approver, control_plane_host, 0o644, "/etc/systemd/system/hactl-approver.service", "templates/approver/hactl-approver.service", What::One(|i, r| r.fill(&control_plane::approver_unit(i)))),
+];
+
+const HAPROXY: &[&str] = &["/usr/sbin/haproxy", "-c", "-q", "-f", "{}"];
+
+/// PEM text with exactly one line break at its end, so that two of them can follow one another.
+fn ended(pem: &str) -> String {
+    format!("{}\n", pem.trim_end())
+}
+
+fn keys<'a>(input: &Input<'a>, row: &Row) -> Result<&'a super::Keys<'a>, RenderError> {
+    input.keys.ok_or_else(|| control_plane::no_keys(input, row.path))
+}
+
+fn kubelet_config(input: &Input<'_>, row: &Row) -> Result<String, RenderError> {
+    let text = row.fill(&kubelet::config(input))?;
+    let extra = &input.desired.extra.kubelet_config;
+    if extra.is_empty() {
+        return Ok(text);
+    }
+    let mut config = yaml::parse(row.template, &text)?;
+    yaml::merge(&mut config, extra);
+    yaml::write(row.template, &config)
+}
+
+/// Whether hactl installs flannel.
+pub(super) fn flannel(desired: &Desired) -> bool {
+    desired.network.cni == Cni::Flannel
+}
+/// Whether hactl installs kube-proxy.
+pub(super) fn kube_proxy(desired: &Desired) -> bool {
+    desired.network.kube_proxy == KubeProxy::Nftables
+}

@@ -1,0 +1,375 @@
+//! Every row of the tables against the folders, and against inventories of many shapes.
+
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::*;
+use crate::model::desired::{
+    Cidr, Cni, ControlPlane, Endpoint, EndpointKind, EtcdSettings, Extra, KubeProxy, Network, Proxy, Role, Security,
+    SshTarget, Versions,
+};
+use crate::model::facts::{HostFacts, InterfaceAddress};
+use crate::model::names::Digest;
+use crate::model::secret::Secret;
+use crate::model::target::{Part, Place};
+
+pub(super) fn host(name: &str, last: u8, roles: &[Role]) -> Host {
+    Host {
+        name: name.parse().unwrap(),
+        address: [10, 88, 0, last].into(),
+        ssh: SshTarget {
+            host: name.to_owned(),
+            port: 22,
+            user: "ops".to_owned(),
+            identity: None,
+            known_hosts: None,
+            fingerprint: None,
+            jump: None,
+        },
+        roles: roles.to_vec(),
+        zone: None,
+        labels: BTreeMap::new(),
+        taints: Vec::new(),
+    }
+}
+
+pub(super) fn desired() -> Desired {
+    let all = [Role::ControlPlane, Role::Etcd, Role::LoadBalancer];
+    Desired {
+        cluster: "lab".parse().unwrap(),
+        versions: Versions { kubernetes: "1.36.3".to_owned(), etcd: None, containerd: None },
+        endpoint: Endpoint {
+            kind: EndpointKind::Vip { address: [10, 88, 0, 100].into(), interface: None, vrid: 51 },
+            port: 6443,
+            sans: Vec::new(),
+        },
+        api_port: 6443,
+        hosts: vec![
+            host("cp1", 11, &all),
+            host("cp2", 12, &all),
+            host("cp3", 13, &all),
+            host("w1", 21, &[Role::Worker]),
+        ],
+        network: Network {
+            pods: Cidr { base: [10, 244, 0, 0].into(), prefix: 16 },
+            services: Cidr { base: [10, 96, 0, 0].into(), prefix: 12 },
+            cni: Cni::Flannel,
+            mtu: None,
+            kube_proxy: KubeProxy::Nftables,
+        },
+        control_plane: ControlPlane { schedulable: false, security: Security::Baseline },
+        etcd: EtcdSettings { data_dir: "/var/lib/etcd".into(), quota_gib: 8 },
+        jwt: Vec::new(),
+        mirrors: BTreeMap::new(),
+        proxy: Proxy::default(),
+        manifests: Vec::new(),
+        extra: Extra::default(),
+    }
+}
+
+/// Inventories that differ in everything a template branches on.
+fn shapes() -> Vec<(&'static str, Desired)> {
+    let plain = desired();
+    let mut full = desired();
+    full.mirrors.insert("registry.k8s.io".to_owned(), vec!["https://mirror.example/v2\"x".to_owned()]);
+    full.proxy.https = "http://proxy.example:3128".to_owned();
+    full.jwt = vec![json!({"issuer": {"url": "https://id.example", "audiences": ["k8s"]}, "claimMappings": {}})];
+    full.extra.kubelet_config.insert("cgroupDriver".to_owned(), json!("cgroupfs"));
+    full.extra.kubelet_config.insert("failCgroupV1".to_owned(), json!(false));
+    full.extra.kube_proxy_config.insert("conntrack".to_owned(), json!({"maxPerCore": 0}));
+    full.extra.restrict_oom_score_adj = true;
+    full.extra.args.insert("kube-apiserver".to_owned(), BTreeMap::from([("v".to_owned(), "2".to_owned())]));
+    full.extra.args.insert("etcd".to_owned(), BTreeMap::from([("heartbeat-interval".to_owned(), "200".to_owned())]));
+    full.extra.args.insert("kubelet".to_owned(), BTreeMap::from([("v".to_owned(), "3".to_owned())]));
+    full.control_plane.security = Security::Cis;
+    full.network.mtu = Some(1400);
+    full.hosts[0].zone = Some("rack-a".to_owned());
+    full.hosts[2].zone = Some("rack-a".to_owned());
+    full.hosts[3].labels.insert("disk".to_owned(), "nvme".to_owned());
+    full.hosts[3].taints.push("gpu=yes:NoSchedule".to_owned());
+    let mut external = desired();
+    external.endpoint.kind = EndpointKind::External("api.example.org".to_owned());
+    external.network.cni = Cni::None;
+    external.network.kube_proxy = KubeProxy::None;
+    let mut apart = desired();
+    apart.hosts = vec![
+        host("cp1", 11, &[Role::ControlPlane]),
+        host("e1", 12, &[Role::Etcd]),
+        host("lb1", 13, &[Role::LoadBalancer]),
+        host("s1", 14, &[Role::Spare]),
+    ];
+    let mut lone = desired();
+    lone.hosts.truncate(1);
+    lone.hosts[0].roles.push(Role::Worker);
+    let mut older = desired();
+    older.versions.kubernetes = "1.34.4".to_owned();
+    vec![("plain", plain), ("full", full), ("external", external), ("apart", apart), ("lone", lone), ("older", older)]
+}
+
+pub(super) fn parts() -> Vec<Part> {
+    let part = |name: &str, place| Part {
+        name: name.to_owned(),
+        version: "1".to_owned(),
+        digest: Digest::new([7; 32]),
+        size: 1,
+        sent_size: 1,
+        place,
+    };
+    let programs = ["etcd", "containerd", "containerd-shim-runc-v2", "runc", "kubelet"];
+    let images =
+        ["pause", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "flannel", "coredns"];
+    let program = programs.into_iter().map(|name| part(name, Place::Program { link: None }));
+    let image =
+        images.into_iter().map(|name| part(name, Place::Image { reference: format!("registry.k8s.io/{name}:v1") }));
+    program.chain(image).collect()
+}
+
+fn facts(host: &Host) -> HostFacts {
+    HostFacts {
+        os: "debian 12".to_owned(),
+        addresses: vec![InterfaceAddress { interface: "eth0".to_owned(), address: host.address, prefix: 24 }],
+        ..HostFacts::default()
+    }
+}
+
+const TRUST: Trust<'static> = Trust {
+    cluster_ca: "CLUSTER CA\n",
+    etcd_ca: "ETCD CA\n",
+    front_proxy_ca: "FRONT PROXY CA\n",
+    signing_cert: "SIGNING\n",
+    sa_public: "SA PUBLIC\n",
+};
+
+pub(super) fn rendered(desired: &Desired, host: &Host, facts: &HostFacts) -> Result<Vec<RenderedSet>, RenderError> {
+    let (signing_key, sa_key) = (Secret::new("SIGNING KEY".to_owned()), Secret::new("SA KEY".to_owned()));
+    let encryption_key = Secret::new("c2VjcmV0".to_owned());
+    let keys = Keys { signing_key: &signing_key, sa_key: &sa_key, encryption_key: &encryption_key };
+    let parts = parts();
+    host_sets(&Input {
+        desired,
+        host,
+        facts,
+        parts: &parts,
+        trust: &TRUST,
+        keys: host.is(Role::ControlPlane).then_some(&keys),
+        hactl_path: "/var/lib/hactl/bin/abc/hactl",
+    })
+}
+
+fn all(desired: &Desired, name: &str) -> BTreeMap<String, RenderedFile> {
+    let host = desired.hosts.iter().find(|h| h.name.as_str() == name).unwrap();
+    let sets = rendered(desired, host, &facts(host)).unwrap();
+    sets.into_iter().flat_map(|set| set.files).map(|file| (file.path.clone(), file)).collect()
+}
+
+fn files_below(root: &Path, folder: &str, found: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(root.join(folder)).unwrap() {
+        let entry = entry.unwrap();
+        let path = format!("{folder}/{}", entry.file_name().to_str().unwrap());
+        if entry.file_type().unwrap().is_dir() {
+            files_below(root, &path, found);
+        } else {
+            found.insert(path);
+        }
+    }
+}
+
+#[test]
+fn every_template_and_manifest_is_in_a_table_and_every_row_has_its_file() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut there = BTreeSet::new();
+    files_below(root, "templates", &mut there);
+    files_below(root, "manifests", &mut there);
+    // Others' tables: the bootstrap is sent by `host/`, the lab's files are read by `lab/`, the runbook by `report/`.
+    there.retain(|path| {
+        path != "templates/bootstrap.sh"
+            && !path.starts_with("templates/lab/")
+            && !path.starts_with("templates/runbook")
+    });
+    let rows = FILES.iter().map(|row| row.template.to_owned()).filter(|template| !template.is_empty());
+    let listed: BTreeSet<String> =
+        rows.chain(super::addons::MANIFESTS.iter().map(|manifest| manifest.template.to_owned())).collect();
+    assert_eq!(there, listed);
+}
+
+#[test]
+fn every_value_in_a_template_passes_a_quoting_filter() {
+    let texts = FILES.iter().map(|row| (row.template, row.text));
+    let manifests = super::addons::MANIFESTS.iter().map(|manifest| (manifest.template, manifest.text));
+    for (template, text) in texts.chain(manifests) {
+        for value in text.split("{{").skip(1) {
+            let value = value.split("}}").next().unwrap().trim();
+            let filter = value.rsplit('|').next().unwrap().trim();
+            let yaml = template.ends_with(".yaml") || template.ends_with(".json") || template.ends_with(".toml");
+            let fine = if yaml { matches!(filter, "y" | "word") } else { matches!(filter, "word" | "line" | "unit") };
+            assert!(fine, "{template}: {{{{ {value} }}}} ends in {filter}");
+        }
+    }
+}
+
+#[test]
+fn every_row_renders_for_every_shape_of_inventory_and_what_is_yaml_parses() {
+    let mut seen = BTreeSet::new();
+    for (shape, desired) in shapes() {
+        for host in &desired.hosts {
+            let sets = rendered(&desired, host, &facts(host)).unwrap_or_else(|e| panic!("{shape} {}: {e}", host.name));
+            let files: Vec<&RenderedFile> = sets.iter().flat_map(|set| &set.files).collect();
+            let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+            assert_eq!(paths.iter().collect::<BTreeSet<_>>().len(), paths.len(), "{shape} {}: a path twice", host.name);
+            let known: BTreeSet<String> = super::paths(&desired, host).into_iter().collect();
+            assert_eq!(known, paths.iter().map(|p| (*p).to_owned()).collect(), "{shape} {}", host.name);
+            for file in files {
+                assert!(!file.content.contains("{{") && !file.content.contains("{%"), "{}", file.path);
+                assert!(file.content.ends_with('\n'), "{} has no line break at its end", file.path);
+                let yaml = Path::new(&file.path).extension().is_some_and(|e| e == "yaml" || e == "json")
+                    || (file.path.starts_with("/etc/kubernetes/") && file.path.ends_with(".conf"));
+                if yaml {
+                    let value: Value = serde_saphyr::from_str(&file.content)
+                        .unwrap_or_else(|e| panic!("{shape} {}: {e}\n{}", file.path, file.content));
+                    assert!(value.is_object(), "{}", file.path);
+                }
+            }
+            seen.extend(sets.iter().map(|set| set.set));
+        }
+        addons(&desired, &parts()).unwrap_or_else(|e| panic!("{shape}: {e}"));
+    }
+    assert_eq!(seen.len(), 11, "some set was never rendered: {seen:?}");
+}
+
+#[test]
+fn the_same_input_renders_the_same_text() {
+    for (_, desired) in shapes() {
+        let host = &desired.hosts[0];
+        let one = rendered(&desired, host, &facts(host)).unwrap();
+        let two = rendered(&desired, host, &facts(host)).unwrap();
+        let targets = |sets: &[RenderedSet]| sets.iter().map(RenderedSet::target).collect::<Vec<_>>();
+        assert_eq!(targets(&one), targets(&two));
+    }
+}
+
+#[test]
+fn a_host_without_the_control_plane_gets_no_key() {
+    let desired = desired();
+    for file in all(&desired, "w1").into_values() {
+        assert!(!file.content.contains(" KEY\n") && !file.content.contains("c2VjcmV0"), "{}", file.path);
+    }
+    let keys: Vec<(String, u32)> = all(&desired, "cp1")
+        .into_values()
+        .filter(|file| file.content.contains(" KEY\n") || file.content.contains("c2VjcmV0"))
+        .map(|file| (file.path, file.mode))
+        .collect();
+    assert_eq!(keys.len(), 3, "{keys:?}");
+    assert!(keys.iter().all(|(_, mode)| *mode == 0o600), "{keys:?}");
+}
+
+#[test]
+fn what_an_api_server_reads_at_its_start_restarts_it_through_its_manifest() {
+    let desired = desired();
+    let mut other = desired.clone();
+    other.jwt = vec![json!({"issuer": {"url": "https://id.example"}})];
+    let manifest =
+        |d: &Desired, pod: &str| all(d, "cp1")[&format!("/etc/kubernetes/manifests/{pod}.yaml")].content.clone();
+    assert_ne!(manifest(&desired, "kube-apiserver"), manifest(&other, "kube-apiserver"));
+    assert_eq!(manifest(&desired, "kube-scheduler"), manifest(&other, "kube-scheduler"));
+}
+
+#[test]
+fn everything_a_static_pod_is_said_to_read_is_written_on_the_host() {
+    let files = all(&desired(), "cp1");
+    for pod in ["kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
+        for path in super::views::control_plane::reads(pod) {
+            assert!(files.contains_key(*path), "{pod} reads {path}, which nobody writes");
+        }
+    }
+}
+
+#[test]
+fn an_api_server_keeps_to_its_own_member_and_each_has_another_first_in_reserve() {
+    let desired = desired();
+    let order = |name: &str| {
+        let files = all(&desired, name);
+        let lines =
+            files["/etc/hactl/etcd-balancer.cfg"].content.lines().map(str::trim).filter(|l| l.starts_with("server "));
+        lines.map(|l| (l.split(' ').nth(1).unwrap().to_owned(), l.ends_with("backup"))).collect::<Vec<_>>()
+    };
+    let expect = |names: [&str; 3]| names.iter().enumerate().map(|(i, n)| ((*n).to_owned(), i > 0)).collect::<Vec<_>>();
+    assert_eq!(order("cp1"), expect(["cp1", "cp2", "cp3"]));
+    assert_eq!(order("cp2"), expect(["cp2", "cp3", "cp1"]));
+    assert_eq!(order("cp3"), expect(["cp3", "cp1", "cp2"]));
+}
+
+#[test]
+fn a_member_of_the_same_zone_is_preferred_over_a_nearer_one_of_another() {
+    let (_, desired) = shapes().remove(1);
+    let text = all(&desired, "cp1")["/etc/hactl/etcd-balancer.cfg"].content.clone();
+    assert!(text.find("server cp3").unwrap() < text.find("server cp2").unwrap(), "{text}");
+}
+
+#[test]
+fn a_start_of_etcd_on_an_empty_disk_needs_a_permission_on_that_disk() {
+    let unit = all(&desired(), "cp1")["/etc/systemd/system/etcd.service"].content.clone();
+    let asserted: Vec<&str> = unit.lines().filter_map(|l| l.strip_prefix("AssertPathExists=|")).collect();
+    assert_eq!(asserted, ["/var/lib/etcd/member", "/var/lib/etcd/hactl-genesis", "/var/lib/etcd/hactl-join"]);
+    let env = all(&desired(), "cp1")["/etc/etcd/etcd.env"].content.clone();
+    assert!(
+        !env.contains("ETCD_INITIAL_CLUSTER"),
+        "the first boot's settings must not be in the file that is compared"
+    );
+}
+
+#[test]
+fn a_host_whose_address_is_on_no_interface_is_a_clear_error() {
+    let desired = desired();
+    let error = rendered(&desired, &desired.hosts[0], &HostFacts::default()).err().unwrap().to_string();
+    assert!(error.contains("cp1") && error.contains("10.88.0.11") && error.contains("endpoint.interface"), "{error}");
+}
+
+#[test]
+fn a_label_of_a_worker_and_its_taint_reach_the_kubelet_and_the_role_only_the_api() {
+    let (_, desired) = shapes().remove(1);
+    let unit = all(&desired, "w1")["/etc/systemd/system/kubelet.service"].content.clone();
+    assert!(unit.contains("\"--node-labels=disk=nvme\"") && unit.contains("gpu=yes:NoSchedule"), "{unit}");
+    assert!(unit.contains("\"--v=3\""), "{unit}");
+    let addons = addons(&desired, &parts()).unwrap();
+    let labels = &addons.last().unwrap().objects[3];
+    assert_eq!(labels.pointer("/metadata/labels/node-role.kubernetes.io~1worker"), Some(&json!("")));
+}
+
+#[test]
+fn the_inventorys_own_word_on_the_kubelet_wins_and_containerd_follows_it() {
+    let (_, desired) = shapes().remove(1);
+    let files = all(&desired, "cp1");
+    let config: Value = serde_saphyr::from_str(&files["/var/lib/kubelet/config.yaml"].content).unwrap();
+    assert_eq!(config["cgroupDriver"], "cgroupfs");
+    assert_eq!(config["failCgroupV1"], false);
+    assert_eq!(config["authentication"]["anonymous"]["enabled"], false);
+    assert!(files["/etc/containerd/config.toml"].content.contains("SystemdCgroup = false"));
+}
+
+#[test]
+fn objects_are_named_once_and_flannel_alone_is_needed_for_nodes_to_be_ready() {
+    let addons = addons(&desired(), &parts()).unwrap();
+    let mut keys = BTreeSet::new();
+    for object in addons.iter().flat_map(|addon| &addon.objects) {
+        assert!(keys.insert(crate::model::target::object_key(object)), "twice: {object}");
+    }
+    let needed: Vec<&str> = addons.iter().filter(|a| a.needed_for_ready).map(|a| a.name.as_str()).collect();
+    assert_eq!(needed, ["flannel"]);
+}
+
+#[test]
+fn what_is_wiped_is_what_was_written_and_never_the_packages_own_files() {
+    let desired = desired();
+    let ask = wipe(&desired, &desired.hosts[0], false);
+    assert!(ask.units.first().is_some_and(|unit| unit.as_str() == "hactl-approver.service"));
+    for path in super::paths(&desired, &desired.hosts[0]) {
+        let covered = ask.remove.iter().any(|gone| path == *gone || path.starts_with(&format!("{gone}/")));
+        assert!(
+            covered || path.starts_with("/etc/haproxy/") || path.starts_with("/var/lib/kubelet/"),
+            "{path} is left"
+        );
+    }
+    assert!(!ask.remove.iter().any(|path| path == "/etc" || path == "/var/lib" || path == "/"));
+    assert_eq!(ask.data[0], "/var/lib/etcd");
+}

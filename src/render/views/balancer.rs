@@ -1,0 +1,88 @@
+//! The endpoint's haproxy and keepalived.
+
+use serde::Serialize;
+
+use super::in_url;
+use crate::model::desired::{EndpointKind, Role};
+use crate::render::{Input, RenderError};
+
+/// Where haproxy tells keepalived whether it has an API server to send clients to.
+pub(in crate::render) const USABLE_PORT: u16 = 6480;
+
+/// For `load-balancer/haproxy.cfg`.
+#[derive(Debug, Serialize)]
+pub(in crate::render) struct LoadBalancer {
+    vip: bool,
+    bind: String,
+    port: u16,
+    servers: Vec<Server>,
+    usable_port: u16,
+}
+
+#[derive(Debug, Serialize)]
+struct Server {
+    name: String,
+    address: String,
+    port: u16,
+}
+
+pub(in crate::render) fn load_balancer(input: &Input<'_>) -> LoadBalancer {
+    let desired = input.desired;
+    let (vip, bind) = match desired.endpoint.kind {
+        EndpointKind::Vip { address, .. } => (true, address),
+        EndpointKind::External(_) => (false, input.host.address),
+    };
+    let servers = desired
+        .with(Role::ControlPlane)
+        .map(|host| Server { name: host.name.to_string(), address: in_url(host.address), port: desired.api_port })
+        .collect();
+    LoadBalancer { vip, bind: in_url(bind), port: desired.endpoint.port, servers, usable_port: USABLE_PORT }
+}
+
+/// For `keepalived/keepalived.conf`.
+#[derive(Debug, Serialize)]
+pub(in crate::render) struct Keepalived {
+    name: String,
+    interface: String,
+    vrid: u8,
+    priority: u8,
+    address: String,
+    has_peers: bool,
+    peers: Vec<String>,
+    vip: String,
+    prefix: u8,
+    usable_port: u16,
+}
+
+pub(in crate::render) fn keepalived(input: &Input<'_>) -> Result<Keepalived, RenderError> {
+    let (desired, host) = (input.desired, input.host);
+    let missing = || RenderError::NoInterface { host: host.name.clone(), address: host.address };
+    let EndpointKind::Vip { address: vip, interface, vrid } = &desired.endpoint.kind else { return Err(missing()) };
+    let own = || input.facts.addresses.iter().find(|a| a.address == host.address).map(|a| a.interface.clone());
+    let interface = interface.clone().or_else(own).ok_or_else(missing)?;
+    let place = desired.with(Role::LoadBalancer).position(|h| h.name == host.name).unwrap_or(0);
+    let peers: Vec<String> =
+        desired.with(Role::LoadBalancer).filter(|h| h.name != host.name).map(|h| h.address.to_string()).collect();
+    Ok(Keepalived {
+        name: host.name.to_string(),
+        interface,
+        vrid: *vrid,
+        priority: priority(place),
+        address: host.address.to_string(),
+        has_peers: !peers.is_empty(),
+        peers,
+        vip: vip.to_string(),
+        prefix: if vip.is_ipv4() { 32 } else { 128 },
+        usable_port: USABLE_PORT,
+    })
+}
+
+/// Far apart, so that the second wakes clearly before the third when the holder dies; never below 1, never 255 (which
+/// means "the address is mine by right").
+fn priority(place: usize) -> u8 {
+    u8::try_from(200_usize.saturating_sub(place * 40)).unwrap_or(1).max(1)
+}
+
+/// For `keepalived/endpoint-usable.sh`, which takes everything from its arguments.
+#[derive(Debug, Serialize)]
+pub(in crate::render) struct Nothing {}

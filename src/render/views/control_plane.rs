@@ -1,0 +1,180 @@
+//! The control plane: configuration, kubeconfigs, static pods and the approver.
+
+use aws_lc_rs::digest::{Context, SHA256};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+use super::{CIPHERS, Setting, kubelet, runtime};
+use crate::model::desired::{Desired, Role, Security};
+use crate::model::names::Digest;
+use crate::render::input::minor;
+use crate::render::{Input, RenderError, RenderedFile};
+
+/// For `control-plane/encryption.yaml`. No `Debug`: it holds the key.
+#[derive(Serialize)]
+pub(in crate::render) struct Encryption<'a> {
+    key: &'a str,
+}
+
+pub(in crate::render) fn encryption<'a>(input: &Input<'a>, path: &str) -> Result<Encryption<'a>, RenderError> {
+    let keys = input.keys.ok_or_else(|| no_keys(input, path))?;
+    Ok(Encryption { key: keys.encryption_key.reveal() })
+}
+
+/// The keys were needed and not given.
+pub(in crate::render) fn no_keys(input: &Input<'_>, path: &str) -> RenderError {
+    RenderError::MissingKeys { host: input.host.name.clone(), path: path.to_owned() }
+}
+
+/// For `control-plane/authentication.yaml`.
+#[derive(Debug, Serialize)]
+pub(in crate::render) struct Authentication<'a> {
+    has_jwt: bool,
+    jwt: &'a [serde_json::Value],
+}
+
+pub(in crate::render) fn authentication<'a>(input: &Input<'a>) -> Authentication<'a> {
+    Authentication { has_jwt: !input.desired.jwt.is_empty(), jwt: &input.desired.jwt }
+}
+
+/// For `control-plane/kubeconfig.yaml`.
+#[derive(Debug, Serialize)]
+pub(in crate::render) struct Kubeconfig {
+    server: String,
+    certificate: String,
+    key: String,
+}
+
+pub(in crate::render) fn kubeconfig(input: &Input<'_>, who: &str) -> Kubeconfig {
+    Kubeconfig {
+        server: kubelet::server(input.desired, input.host),
+        certificate: format!("/etc/kubernetes/pki/{who}.crt"),
+        key: format!("/etc/kubernetes/pki/{who}.key"),
+    }
+}
+
+/// For the static pods.
+#[derive(Debug, Serialize)]
+pub(in crate::render) struct StaticPod {
+    reads: String,
+    image: String,
+    address: String,
+    port: u16,
+    low_port: bool,
+    ciphers: String,
+    admission: String,
+    cluster: String,
+    pods: String,
+    services: String,
+    allocate: bool,
+    gate_serving_rotation: bool,
+    public_cas: Vec<&'static str>,
+    env: Vec<Setting>,
+}
+
+/// What a static pod reads once, at its start. Certificates are not here: leaf certificates and CA bundles are read
+/// again when they change.
+pub(in crate::render) fn reads(name: &str) -> &'static [&'static str] {
+    match name {
+        "kube-apiserver" => &[
+            "/etc/kubernetes/config/encryption.yaml",
+            "/etc/kubernetes/config/audit-policy.yaml",
+            "/etc/kubernetes/config/admission.yaml",
+            "/etc/kubernetes/config/event-rate-limit.yaml",
+            "/etc/kubernetes/config/pod-security.yaml",
+            "/etc/kubernetes/config/authentication.yaml",
+            "/etc/kubernetes/pki/sa.pub",
+            "/etc/kubernetes/pki/sa.key",
+            "/etc/kubernetes/pki/etcd-ca.crt",
+        ],
+        "kube-controller-manager" => &[
+            "/etc/kubernetes/controller-manager.conf",
+            "/etc/kubernetes/pki/sa.key",
+            "/etc/kubernetes/pki/signing.crt",
+            "/etc/kubernetes/pki/signing.key",
+            "/etc/kubernetes/pki/ca.crt",
+        ],
+        _ => &["/etc/kubernetes/scheduler.conf", "/etc/kubernetes/pki/ca.crt"],
+    }
+}
+
+pub(in crate::render) fn static_pod(
+    input: &Input<'_>,
+    name: &str,
+    written: &[RenderedFile],
+) -> Result<StaticPod, RenderError> {
+    let desired = input.desired;
+    let mut all = Context::new(&SHA256);
+    for file in written.iter().filter(|file| reads(name).contains(&file.path.as_str())) {
+        all.update(file.path.as_bytes());
+        all.update(&[0]);
+        all.update(digest(&file.content).hex().as_bytes());
+    }
+    let mut sum = [0; 32];
+    sum.copy_from_slice(all.finish().as_ref());
+    let mut public_cas = vec!["/etc/ssl/certs"];
+    if input.red_hat() {
+        // There /etc/ssl/certs is links into this.
+        public_cas.push("/etc/pki");
+    }
+    Ok(StaticPod {
+        reads: Digest::new(sum).short(),
+        image: input.image(name)?,
+        address: input.host.address.to_string(),
+        port: desired.api_port,
+        low_port: desired.api_port < 1024,
+        ciphers: CIPHERS.join(","),
+        admission: admission(desired).join(","),
+        cluster: desired.cluster.to_string(),
+        pods: desired.network.pods.to_string(),
+        services: desired.network.services.to_string(),
+        allocate: true,
+        // The benchmark looks for the flag; a gate that is gone would keep the controller manager from starting.
+        gate_serving_rotation: minor(&desired.versions.kubernetes) <= 36,
+        public_cas,
+        env: runtime::proxy(desired),
+    })
+}
+
+/// The SHA-256 of a file's text.
+pub(in crate::render) fn digest(content: &str) -> Digest {
+    let mut sum = [0; 32];
+    sum.copy_from_slice(aws_lc_rs::digest::digest(&SHA256, content.as_bytes()).as_ref());
+    Digest::new(sum)
+}
+
+/// Admission plugins beyond those that are on by themselves.
+fn admission(desired: &Desired) -> Vec<&'static str> {
+    let mut plugins = vec!["NodeRestriction", "EventRateLimit", "DenyServiceExternalIPs"];
+    if desired.control_plane.security == Security::Cis {
+        // Needs every image in a registry that is up; a bundle's images are on the hosts alone.
+        plugins.push("AlwaysPullImages");
+    }
+    plugins
+}
+
+/// For `approver/hactl-approver.service`.
+#[derive(Debug, Serialize)]
+pub(in crate::render) struct ApproverUnit {
+    program: String,
+    server: String,
+}
+
+pub(in crate::render) fn approver_unit(input: &Input<'_>) -> ApproverUnit {
+    ApproverUnit { program: input.hactl_path.to_owned(), server: kubelet::server(input.desired, input.host) }
+}
+
+/// For `approver/approver.json`.
+#[derive(Debug, Serialize)]
+pub(in crate::render) struct ApproverNodes {
+    nodes: BTreeMap<String, Vec<String>>,
+}
+
+pub(in crate::render) fn approver_nodes(input: &Input<'_>) -> ApproverNodes {
+    let nodes = input.desired.hosts.iter().filter(|host| host.is_node() || host.is(Role::Spare)).map(|host| {
+        let name = host.name.to_string();
+        let may_have = vec![format!("DNS:{name}"), format!("IP:{}", host.address)];
+        (name, may_have)
+    });
+    ApproverNodes { nodes: nodes.collect() }
+}

@@ -1,0 +1,91 @@
+//! etcd's unit and settings, and the balancer in front of it.
+
+use serde::Serialize;
+
+use super::{CIPHERS, Setting, in_url};
+use crate::model::desired::{Host, Role};
+use crate::render::{Input, RenderError};
+
+/// For `etcd/etcd.service`.
+#[derive(Debug, Serialize)]
+pub(in crate::render) struct Unit {
+    data_dir: String,
+    program: String,
+}
+
+pub(in crate::render) fn unit(input: &Input<'_>) -> Result<Unit, RenderError> {
+    Ok(Unit { data_dir: data_dir(input), program: input.program("etcd")? })
+}
+
+/// For `etcd/etcd.env`.
+#[derive(Debug, Serialize)]
+pub(in crate::render) struct Env {
+    name: String,
+    data_dir: String,
+    address: String,
+    ciphers: String,
+    quota_bytes: u64,
+    extra: Vec<Setting>,
+}
+
+pub(in crate::render) fn env(input: &Input<'_>) -> Env {
+    let extra = input.desired.extra.args.get("etcd").into_iter().flatten();
+    Env {
+        name: input.host.name.to_string(),
+        data_dir: data_dir(input),
+        address: in_url(input.host.address),
+        ciphers: CIPHERS.join(","),
+        quota_bytes: u64::from(input.desired.etcd.quota_gib) << 30,
+        // A later line of an environment file wins, so these stand last.
+        extra: extra
+            .map(|(name, value)| Setting {
+                name: format!("ETCD_{}", name.replace('-', "_").to_uppercase()),
+                value: value.clone(),
+            })
+            .collect(),
+    }
+}
+
+fn data_dir(input: &Input<'_>) -> String {
+    input.desired.etcd.data_dir.display().to_string()
+}
+
+/// For `etcd-balancer/haproxy.cfg`.
+#[derive(Debug, Serialize)]
+pub(in crate::render) struct Balancer {
+    members: Vec<Member>,
+}
+
+#[derive(Debug, Serialize)]
+struct Member {
+    name: String,
+    address: String,
+}
+
+pub(in crate::render) fn balancer(input: &Input<'_>) -> Balancer {
+    let members = nearest_first(input)
+        .into_iter()
+        .map(|host| Member { name: host.name.to_string(), address: in_url(host.address) })
+        .collect();
+    Balancer { members }
+}
+
+/// The members as this host prefers them: its own, then those of its zone, then the others. Within each the ring of the
+/// inventory's order, begun after this host, so that the API servers of a dead member do not all fall onto the same one.
+fn nearest_first<'a>(input: &Input<'a>) -> Vec<&'a Host> {
+    let here = input.desired.hosts.iter().position(|h| h.name == input.host.name).unwrap_or(0);
+    let count = input.desired.hosts.len();
+    let mut members: Vec<(bool, bool, usize, &Host)> = input
+        .desired
+        .hosts
+        .iter()
+        .enumerate()
+        .filter(|(_, host)| host.is(Role::Etcd))
+        .map(|(at, host)| {
+            let near = host.zone.is_some() && host.zone == input.host.zone;
+            (host.name != input.host.name, !near, (at + count - here) % count, host)
+        })
+        .collect();
+    members.sort_by_key(|(other, far, distance, _)| (*other, *far, *distance));
+    members.into_iter().map(|(.., host)| host).collect()
+}

@@ -1,0 +1,141 @@
+//! The kubelet's unit, configuration and kubeconfig.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+use super::{CIPHERS, in_url};
+use crate::model::desired::{Desired, Host, Role};
+use crate::render::input::minor;
+use crate::render::{Input, RenderError};
+
+/// The taint that keeps ordinary pods off control-plane hosts.
+const CONTROL_PLANE_TAINT: &str = "node-role.kubernetes.io/control-plane:NoSchedule";
+
+/// For `kubelet/kubelet.service`.
+#[derive(Debug, Serialize)]
+pub(in crate::render) struct Unit {
+    program: String,
+    flags: Vec<String>,
+}
+
+pub(in crate::render) fn unit(input: &Input<'_>) -> Result<Unit, RenderError> {
+    let host = input.host;
+    let mut flags = BTreeMap::from([
+        ("config", "/var/lib/kubelet/config.yaml".to_owned()),
+        ("kubeconfig", "/etc/kubernetes/kubelet.conf".to_owned()),
+        // Both are the inventory's: the host's own name and its first address are often something else.
+        ("hostname-override", host.name.to_string()),
+        ("node-ip", host.address.to_string()),
+    ]);
+    let labels: Vec<String> = labels(host)
+        .into_iter()
+        .filter(|(name, _)| own_label(name))
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    if !labels.is_empty() {
+        flags.insert("node-labels", labels.join(","));
+    }
+    let taints = taints(input.desired, host);
+    if !taints.is_empty() {
+        flags.insert("register-with-taints", taints.join(","));
+    }
+    for (name, value) in input.desired.extra.args.get("kubelet").into_iter().flatten() {
+        flags.insert(name, value.clone());
+    }
+    Ok(Unit {
+        program: input.program("kubelet")?,
+        flags: flags.into_iter().map(|(name, value)| format!("--{name}={value}")).collect(),
+    })
+}
+
+/// The labels of a Node, those included that it may not give itself.
+pub(in crate::render) fn labels(host: &Host) -> BTreeMap<String, String> {
+    let mut labels = host.labels.clone();
+    if let Some(zone) = &host.zone {
+        labels.entry("topology.kubernetes.io/zone".to_owned()).or_insert_with(|| zone.clone());
+    }
+    for (role, name) in [(Role::ControlPlane, "control-plane"), (Role::Worker, "worker")] {
+        if host.is(role) {
+            labels.entry(format!("node-role.kubernetes.io/{name}")).or_default();
+        }
+    }
+    labels
+}
+
+/// Whether a kubelet may give itself this label: it refuses to start over any other name below kubernetes.io.
+fn own_label(name: &str) -> bool {
+    let Some((domain, _)) = name.split_once('/') else { return true };
+    let below = |parent: &str| domain == parent || domain.ends_with(&format!(".{parent}"));
+    let reserved = below("kubernetes.io") || below("k8s.io");
+    !reserved
+        || below("node.kubernetes.io")
+        || below("kubelet.kubernetes.io")
+        || matches!(name, "topology.kubernetes.io/zone" | "topology.kubernetes.io/region" | "kubernetes.io/hostname")
+}
+
+fn taints(desired: &Desired, host: &Host) -> Vec<String> {
+    let mut taints = host.taints.clone();
+    let workloads = desired.control_plane.schedulable || host.is(Role::Worker);
+    if host.is(Role::ControlPlane) && !workloads {
+        taints.insert(0, CONTROL_PLANE_TAINT.to_owned());
+    }
+    taints
+}
+
+/// For `kubelet/config.yaml`.
+#[derive(Debug, Serialize)]
+pub(in crate::render) struct Config {
+    address: String,
+    ciphers: &'static [&'static str],
+    dns: String,
+    resolv_conf: &'static str,
+    control_plane: bool,
+    can_cap_restarts: bool,
+}
+
+pub(in crate::render) fn config(input: &Input<'_>) -> Config {
+    let resolved = "/run/systemd/resolve/resolv.conf";
+    Config {
+        address: input.host.address.to_string(),
+        ciphers: CIPHERS,
+        dns: input.desired.dns_address().to_string(),
+        resolv_conf: if input.facts.systemd_resolved { resolved } else { "/etc/resolv.conf" },
+        control_plane: input.host.is(Role::ControlPlane),
+        // Behind a gate that is off before 1.35, where the kubelet refuses the setting.
+        can_cap_restarts: minor(&input.desired.versions.kubernetes) >= 35,
+    }
+}
+
+/// For `kubelet/kubeconfig.yaml`.
+#[derive(Debug, Serialize)]
+pub(in crate::render) struct Kubeconfig {
+    server: String,
+}
+
+pub(in crate::render) fn kubeconfig(input: &Input<'_>) -> Kubeconfig {
+    Kubeconfig { server: server(input.desired, input.host) }
+}
+
+/// The API as a host reaches it: a control-plane host by its own API server, so that it needs nobody; others by the endpoint.
+pub(in crate::render) fn server(desired: &Desired, host: &Host) -> String {
+    if host.is(Role::ControlPlane) {
+        format!("https://{}:{}", in_url(host.address), desired.api_port)
+    } else {
+        desired.endpoint.url()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kubelet_gives_itself_only_labels_that_it_may() {
+        for fine in ["disk", "example.org/disk", "node.kubernetes.io/pool", "topology.kubernetes.io/zone"] {
+            assert!(own_label(fine), "{fine}");
+        }
+        for bad in ["node-role.kubernetes.io/control-plane", "kubernetes.io/x", "a.k8s.io/y"] {
+            assert!(!own_label(bad), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! containerd's unit, configuration and mirrors.
+
+use serde::Serialize;
+
+use super::Setting;
+use crate::model::desired::{Desired, EndpointKind};
+use crate::render::{Input, RenderError};
+
+/// For `runtime/containerd.service`.
+#[derive(Debug, Serialize)]
+pub(in crate::render) struct Unit {
+    program: String,
+    proxy: Vec<Setting>,
+}
+
+pub(in crate::render) fn unit(input: &Input<'_>) -> Result<Unit, RenderError> {
+    Ok(Unit { program: input.program("containerd")?, proxy: proxy(input.desired) })
+}
+
+/// The proxy's variables; none without a proxy.
+pub(in crate::render) fn proxy(desired: &Desired) -> Vec<Setting> {
+    let proxy = &desired.proxy;
+    let mut settings = Vec::new();
+    let mut add = |name: &str, value: &str| settings.push(Setting { name: name.to_owned(), value: value.to_owned() });
+    if !proxy.http.is_empty() {
+        add("HTTP_PROXY", &proxy.http);
+    }
+    if !proxy.https.is_empty() {
+        add("HTTPS_PROXY", &proxy.https);
+    }
+    if settings.is_empty() {
+        return settings;
+    }
+    // What is inside the cluster never goes through the proxy.
+    let mut direct: Vec<String> = ["localhost", "127.0.0.0/8", ".svc", ".cluster.local"].map(str::to_owned).to_vec();
+    direct.push(desired.network.pods.to_string());
+    direct.push(desired.network.services.to_string());
+    match &desired.endpoint.kind {
+        EndpointKind::Vip { address, .. } => direct.push(address.to_string()),
+        EndpointKind::External(host) => direct.push(host.clone()),
+    }
+    direct.extend(desired.hosts.iter().map(|host| host.address.to_string()));
+    direct.extend(proxy.no_proxy.iter().cloned());
+    settings.push(Setting { name: "NO_PROXY".to_owned(), value: direct.join(",") });
+    settings
+}
+
+/// For `runtime/config.toml`.
+#[derive(Debug, Serialize)]
+pub(in crate::render) struct Config {
+    pause: String,
+    selinux: bool,
+    restrict_oom_score_adj: bool,
+    shim: String,
+    runc: String,
+    systemd_cgroup: bool,
+}
+
+pub(in crate::render) fn config(input: &Input<'_>) -> Result<Config, RenderError> {
+    let extra = &input.desired.extra;
+    // The kubelet's driver decides: both must agree on who manages cgroups.
+    let driver = extra.kubelet_config.get("cgroupDriver").and_then(serde_json::Value::as_str).unwrap_or("systemd");
+    Ok(Config {
+        pause: input.image("pause")?,
+        // Ignored by containerd where the kernel has no SELinux.
+        selinux: input.red_hat(),
+        restrict_oom_score_adj: extra.restrict_oom_score_adj,
+        shim: input.program("containerd-shim-runc-v2")?,
+        runc: input.program("runc")?,
+        systemd_cgroup: driver == "systemd",
+    })
+}
+
+/// For `runtime/hosts.toml`, one per registry.
+#[derive(Debug, Serialize)]
+pub(in crate::render) struct Mirrors {
+    registry: String,
+    mirrors: Vec<String>,
+}
+
+pub(in crate::render) fn mirrors(input: &Input<'_>, registry: &str) -> Mirrors {
+    let mirrors = input.desired.mirrors.get(registry).cloned().unwrap_or_default();
+    Mirrors { registry: registry.to_owned(), mirrors }
+}

@@ -1,0 +1,82 @@
+//! YAML that passes through a value: checked, merged with what the inventory adds, written again.
+
+use serde_json::{Map, Value};
+
+use super::RenderError;
+
+/// Parses one document.
+pub(super) fn parse(template: &str, text: &str) -> Result<Value, RenderError> {
+    serde_saphyr::from_str(text)
+        .map_err(|error| RenderError::NotYaml { template: template.to_owned(), why: error.to_string() })
+}
+
+/// Parses a stream of documents.
+pub(super) fn parse_all(template: &str, text: &str) -> Result<Vec<Value>, RenderError> {
+    serde_saphyr::from_multiple(text)
+        .map_err(|error| RenderError::NotYaml { template: template.to_owned(), why: error.to_string() })
+}
+
+/// Writes a document under a comment.
+pub(super) fn write(template: &str, value: &Value) -> Result<String, RenderError> {
+    serde_saphyr::to_string(value)
+        .map(|text| format!("# Written by hactl, with the inventory's `extra`.\n{text}"))
+        .map_err(|error| RenderError::NotYaml { template: template.to_owned(), why: error.to_string() })
+}
+
+/// Lays `over` upon `base`: maps merge key by key, anything else replaces, null removes.
+pub(super) fn merge(base: &mut Value, over: &Map<String, Value>) {
+    if !base.is_object() {
+        *base = Value::Object(Map::new());
+    }
+    let Value::Object(map) = base else { return };
+    for (key, value) in over {
+        match value {
+            Value::Null => {
+                map.remove(key);
+            }
+            Value::Object(inner) => merge(map.entry(key.clone()).or_insert(Value::Null), inner),
+            other => {
+                map.insert(key.clone(), other.clone());
+            }
+        }
+    }
+}
+
+/// Replaces flags of a static pod's command by the inventory's: its word stands alone, since some flags add up when they
+/// are given twice.
+pub(super) fn set_flags<'a>(pod: &mut Value, flags: impl Iterator<Item = (&'a String, &'a String)>) {
+    let Some(command) = pod.pointer_mut("/spec/containers/0/command").and_then(Value::as_array_mut) else { return };
+    for (name, value) in flags {
+        let (bare, with_value) = (format!("--{name}"), format!("--{name}="));
+        command.retain(|word| word.as_str().is_none_or(|w| w != bare && !w.starts_with(&with_value)));
+        command.push(Value::String(format!("{with_value}{value}")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_inventory_reaches_single_settings_deep_inside_and_can_remove_one() {
+        let mut base = json!({"a": {"b": 1, "c": 2}, "d": 3, "e": 4});
+        let over = json!({"a": {"b": 5}, "d": null, "f": {"g": 6}});
+        merge(&mut base, over.as_object().unwrap());
+        assert_eq!(base, json!({"a": {"b": 5, "c": 2}, "e": 4, "f": {"g": 6}}));
+    }
+
+    #[test]
+    fn a_flag_of_the_inventory_replaces_ours_instead_of_adding_to_it() {
+        let mut pod = json!({"spec": {"containers": [{"command": ["x", "--a=1", "--ab=2", "--a"]}]}});
+        let flags = std::collections::BTreeMap::from([("a".to_owned(), "3".to_owned())]);
+        set_flags(&mut pod, flags.iter());
+        assert_eq!(pod.pointer("/spec/containers/0/command"), Some(&json!(["x", "--ab=2", "--a=3"])));
+    }
+
+    #[test]
+    fn what_is_written_reads_back_the_same() {
+        let value = json!({"yes": "no", "n": "1.30", "s": "a: b # c", "l": ["--x=y", "", "0x1"], "t": true, "m": "a\nb\n", "o": {}, "e": []});
+        assert_eq!(parse("t", &write("t", &value).unwrap()).unwrap(), value);
+    }
+}
