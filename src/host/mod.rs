@@ -1,2 +1,4 @@
 //! The vocabulary and its carriers.
+pub mod frame;
 pub mod op;
+pub mod serve;
