@@ -145,7 +145,13 @@ fn act(args: &LabArgs, json: bool) -> Result<u8, LabError> {
             println!("{}", lab.inventory().display());
         }
         LabVerb::Down { all, purge, keep_base: _ } => {
-            let labs = if *all { Lab::all(&root)? } else { open().into_iter().collect() };
+            let labs = match open() {
+                _ if *all => Lab::all(&root)?,
+                Ok(lab) => vec![lab],
+                // Down already: what was asked for is so.
+                Err(LabError::NoLab { .. }) => Vec::new(),
+                Err(e) => return Err(e),
+            };
             if labs.is_empty() {
                 eprintln!("nothing to take down in {}", root.display());
             }

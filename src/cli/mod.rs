@@ -3,12 +3,12 @@
 mod bundle;
 mod common;
 mod host;
-mod inventory;
+pub mod inventory;
 mod lab;
 mod verbs;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use common::Common;
+use common::{Common, Output};
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -101,7 +101,11 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Kubeconfig(args) => verbs::kubeconfig(&common, &args),
         Verb::Kubectl(args) => verbs::kubectl(&common, &args),
         Verb::Down(args) => verbs::down(&common, &args),
-        Verb::Inventory(args) => inventory::run(&common, args),
+        Verb::Inventory(args) => {
+            let given =
+                inventory::Given { inventory: common.inventory.as_os_str(), json: common.output == Output::Json };
+            inventory::run(&args, given, &mut std::io::stdout().lock(), &mut std::io::stderr().lock())
+        }
         Verb::Bundle(args) => bundle::run(&common, args),
         Verb::Lab(args) => lab::run(&common, &args),
         Verb::Completions { shell } => {

@@ -1,1 +1,142 @@
-//! (being written)
+//! Operations on one etcd member: what it says of itself, and changes of the member list through it.
+//!
+//! In: how to reach the member ([`Access`]) and how long to try. Out: an [`EtcdView`], a hash, a change done, or an
+//! [`EtcdError`]. Every call has a deadline: a member without quorum accepts connections and never answers. Members are
+//! named by peer URL; ids are looked up just before they are used and never kept.
+
+mod change;
+mod view;
+
+pub use change::change;
+pub use view::{hash, holds_quorum, raw, view};
+
+use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
+use std::error::Error;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use zeroize::Zeroizing;
+
+/// How to reach a member: its client URL, and certificates in PEM.
+pub struct Access {
+    /// Client URL, `https://127.0.0.1:2379`.
+    pub url: String,
+    /// The authority of its server certificate.
+    pub ca: Vec<u8>,
+    /// Our certificate.
+    pub cert: Vec<u8>,
+    /// Our key.
+    pub key: Zeroizing<Vec<u8>>,
+}
+
+/// Why an operation on a member failed.
+#[derive(Debug, thiserror::Error)]
+pub enum EtcdError {
+    /// The URL is not one of a client port.
+    #[error("{0:?} is not an etcd client URL such as https://127.0.0.1:2379")]
+    Url(String),
+    /// Nobody is there.
+    #[error("nothing answers at {address}: {why}")]
+    NotListening {
+        /// Host and port.
+        address: String,
+        /// What the system said.
+        why: String,
+    },
+    /// The member was reached, or at least its port, and did not answer in time.
+    #[error("etcd did not answer within {within_ms} ms when asked to {doing}{}", if *doing == "read with quorum" { ": most likely it has no quorum" } else { "" })]
+    Silent {
+        /// What it was asked for.
+        doing: &'static str,
+        /// How long it was waited for, milliseconds.
+        within_ms: u128,
+    },
+    /// The member said no.
+    #[error("etcd would not {doing}: {message}")]
+    Refused {
+        /// What it was asked for.
+        doing: &'static str,
+        /// In its words.
+        message: String,
+    },
+    /// The connection failed, certificates included.
+    #[error("could not {doing}: {message}")]
+    Transport {
+        /// What was tried.
+        doing: &'static str,
+        /// The whole chain of causes.
+        message: String,
+    },
+    /// The member list does not have the member.
+    #[error("the member list has nobody at {peer}")]
+    NoSuchMember {
+        /// Its peer URL.
+        peer: String,
+    },
+    /// The member is something else than it should be.
+    #[error("{peer} {what}")]
+    Unfit {
+        /// Its peer URL.
+        peer: String,
+        /// What is the matter.
+        what: &'static str,
+    },
+}
+
+/// An open connection to one member.
+pub(crate) struct Link(Client);
+
+impl Access {
+    /// Connects: at once an error when nothing listens.
+    pub(crate) async fn connect(&self, within: Duration) -> Result<Link, EtcdError> {
+        let bad = || EtcdError::Url(self.url.clone());
+        let address = self.url.split_once("://").ok_or_else(bad)?.1.trim_end_matches('/');
+        let silent = |_| EtcdError::Silent { doing: "take a connection", within_ms: within.as_millis() };
+        let probe = timeout(within, TcpStream::connect(address)).await.map_err(silent)?;
+        probe.map_err(|e| EtcdError::NotListening { address: address.to_owned(), why: e.to_string() })?;
+        let tls = TlsOptions::new()
+            .ca_certificate(Certificate::from_pem(&self.ca))
+            .identity(Identity::from_pem(&self.cert, self.key.as_slice()));
+        let mut options = ConnectOptions::new().with_connect_timeout(within);
+        if self.url.starts_with("https://") {
+            options = options.with_tls(tls);
+        }
+        let client = ask("set up a connection", within, Client::connect([&self.url], Some(options))).await?;
+        Ok(Link(client))
+    }
+}
+
+/// One call with a deadline and words for its failure.
+async fn ask<T>(
+    doing: &'static str,
+    within: Duration,
+    call: impl Future<Output = Result<T, etcd_client::Error>>,
+) -> Result<T, EtcdError> {
+    match timeout(within, call).await {
+        Err(_) => Err(EtcdError::Silent { doing, within_ms: within.as_millis() }),
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(etcd_client::Error::GRpcStatus(status))) => match status.source() {
+            None => Err(EtcdError::Refused { doing, message: status.message().to_owned() }),
+            // A status made here out of a failed connection; the cause is further down its chain.
+            Some(cause) => Err(EtcdError::Transport { doing, message: chain(cause) }),
+        },
+        Ok(Err(etcd_client::Error::TransportError(error))) => {
+            Err(EtcdError::Transport { doing, message: chain(&error) })
+        }
+        Ok(Err(error)) => Err(EtcdError::Transport { doing, message: error.to_string() }),
+    }
+}
+
+/// An error with all its causes, without repeating one that its parent quotes.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let words = cause.to_string();
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        next = cause.source();
+    }
+    text
+}

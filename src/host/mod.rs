@@ -5,6 +5,7 @@
 
 pub mod frame;
 pub mod op;
+pub mod serve;
 
 mod access;
 mod counters;

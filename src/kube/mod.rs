@@ -4,6 +4,7 @@
 //! In: objects as JSON values and a way to reach an API server. Out: objects, checks, or a [`KubeError`] that names the
 //! object and the server's own words.
 
+mod access;
 pub mod approver;
 mod client;
 pub mod csr;
@@ -12,6 +13,7 @@ mod error;
 mod kinds;
 pub mod probe;
 
+pub use access::{Access, SERVER_NAME, Through};
 pub use client::{Client, ObjectRef};
 pub use drift::drift;
 pub use error::KubeError;

@@ -1,0 +1,71 @@
+//! Making a [`Fault`] out of what went wrong, with the path or unit in its sentence.
+//!
+//! In: an I/O error and words about what was being done. Out: the fault that travels back. One place decides that a
+//! full disk is a [`FaultKind::DiskFull`] and carries its numbers.
+
+use crate::host::op::{Fault, FaultKind};
+use std::io;
+use std::path::Path;
+
+/// How many lines of a log travel with a fault.
+pub(super) const TAIL: usize = 20;
+
+/// What an operation gives.
+pub(super) type Outcome<T> = Result<T, Fault>;
+
+/// A fault without a log.
+pub(super) fn fault(kind: FaultKind, what: impl Into<String>) -> Fault {
+    Fault { kind, what: what.into(), tail: Vec::new() }
+}
+
+/// A fault of no special kind.
+pub(super) fn failed(what: impl Into<String>) -> Fault {
+    fault(FaultKind::Failed, what)
+}
+
+/// A request that makes no sense here.
+pub(super) fn bad(what: impl Into<String>) -> Fault {
+    fault(FaultKind::BadRequest, what)
+}
+
+/// The last [`TAIL`] lines of some output.
+pub(super) fn tail(text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|l| !l.is_empty()).collect();
+    lines[lines.len().saturating_sub(TAIL)..].iter().map(|l| l.chars().take(500).collect()).collect()
+}
+
+/// Says what was being done to which path when an I/O error came.
+pub(super) trait Explain<T> {
+    /// `doing`: a verb phrase such as `write`.
+    fn explain(self, doing: &str, path: &Path) -> Outcome<T>;
+}
+
+impl<T> Explain<T> for io::Result<T> {
+    fn explain(self, doing: &str, path: &Path) -> Outcome<T> {
+        self.map_err(|error| {
+            if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+                disk_full(path, None)
+            } else {
+                failed(format!("could not {doing} {}: {error}", path.display()))
+            }
+        })
+    }
+}
+
+impl<T> Explain<T> for rustix::io::Result<T> {
+    fn explain(self, doing: &str, path: &Path) -> Outcome<T> {
+        self.map_err(io::Error::from).explain(doing, path)
+    }
+}
+
+/// A full disk with its numbers: what is free where `path` lies, and what was needed if that is known.
+pub(super) fn disk_full(path: &Path, needed: Option<u64>) -> Fault {
+    let free = free_bytes(path).map_or_else(|| "an unknown amount".to_owned(), |b| format!("{} MiB", b >> 20));
+    let needs = needed.map_or_else(String::new, |n| format!(", {} MiB are needed", n.div_ceil(1 << 20)));
+    fault(FaultKind::DiskFull, format!("no space left for {}: {free} free on its file system{needs}", path.display()))
+}
+
+/// What an ordinary process may still write on the file system of `path`, or of its nearest parent that exists.
+pub(super) fn free_bytes(path: &Path) -> Option<u64> {
+    path.ancestors().find_map(|p| rustix::fs::statvfs(p).ok()).map(|s| s.f_bavail.saturating_mul(s.f_frsize))
+}

@@ -1,0 +1,261 @@
+//! The etcd member of this host: its first start, its seal, its data moved aside, and changes of the list through it.
+//!
+//! In: what the plan decided. Out: done, or a refusal: what stands on the disk has the last word, so that no request can
+//! found a second cluster where one was born, or start a new member on the data of an old one.
+
+use super::Host;
+use super::fault::{Explain, Outcome, bad, failed, fault};
+use super::files::{remove, same, sync_parent, write_one};
+use super::root::Root;
+use super::run::blocking;
+use super::{observe, units, when};
+use crate::etcd::{self, Access, EtcdError};
+use crate::host::op::{EtcdAsk, Fault, FaultKind, FirstBoot, MemberChange, MemberStart, Reply};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// The token of a genesis that has not been proven.
+pub(super) const GENESIS: &str = "hactl-genesis";
+/// The id of the cluster that was born here.
+pub(super) const BORN: &str = "hactl-born";
+/// Where the path of the first-boot file is remembered for the seal.
+const FIRST_BOOT: &str = "/var/lib/hactl/first-boot";
+/// The user that etcd runs as.
+const OWNER: &str = "etcd";
+/// How long a member may take until its peers can reach it.
+const LISTEN: Duration = Duration::from_secs(60);
+/// The port of peers.
+const PEER_PORT: u16 = 2380;
+/// How long a change of the member list may be tried again; a learner may have gigabytes to catch up on.
+const CHANGE: Duration = Duration::from_secs(60);
+const PROMOTE: Duration = Duration::from_secs(590);
+
+/// Reads what a request says about reaching the member.
+pub(super) fn access(root: &Root, ask: &EtcdAsk) -> Outcome<Access> {
+    let read = |path: &str| {
+        let at = root.path(path)?;
+        fs::read(&at).explain("read", &at)
+    };
+    Ok(Access { url: ask.url.clone(), ca: read(&ask.ca)?, cert: read(&ask.cert)?, key: read(&ask.key)?.into() })
+}
+
+/// A fault about etcd.
+pub(super) fn trouble(error: &EtcdError) -> Fault {
+    let kind = match error {
+        EtcdError::Silent { .. } => FaultKind::TimedOut,
+        EtcdError::Url(_) | EtcdError::NoSuchMember { .. } | EtcdError::Unfit { .. } => FaultKind::BadRequest,
+        EtcdError::NotListening { .. } | EtcdError::Refused { .. } | EtcdError::Transport { .. } => FaultKind::Failed,
+    };
+    fault(kind, error.to_string())
+}
+
+/// The hash of the member's keys.
+pub(super) async fn hash(host: &Host, ask: &EtcdAsk, revision: i64) -> Outcome<Reply> {
+    let access = access(&host.root, ask)?;
+    let hash = etcd::hash(&access, revision, Duration::from_secs(30)).await;
+    hash.map(|(revision, compacted, hash)| Reply::Hash { revision, compacted, hash }).map_err(|e| trouble(&e))
+}
+
+/// Changes the member list through this host's member.
+pub(super) async fn change(host: &Host, ask: &EtcdAsk, change: MemberChange) -> Outcome<()> {
+    let access = access(&host.root, ask)?;
+    let patience = if matches!(change, MemberChange::Promote(_)) { PROMOTE } else { CHANGE };
+    etcd::change(&access, &change, patience).await.map_err(|e| trouble(&e))
+}
+
+/// Writes the settings of the first start and starts the member, without waiting for quorum.
+pub(super) async fn start(host: &Host, start: MemberStart) -> Outcome<()> {
+    host.waits(format!("{} to listen to its peers", start.unit));
+    let root = host.root.clone();
+    let MemberStart { unit, data_dir, first_boot, first } = start;
+    let changed = blocking(move || settings(&root, &data_dir, &first_boot, first.as_ref())).await?;
+    units::launch(host, &unit, changed).await?;
+    let until = Instant::now() + LISTEN;
+    loop {
+        let root = host.root.clone();
+        if blocking(move || Ok(observe::ports::listening(&root, PEER_PORT))).await? {
+            return Ok(());
+        }
+        match units::state(&unit).await?.as_str() {
+            "failed" => return Err(units::blame(&unit, FaultKind::Failed, "failed").await),
+            "inactive" => {
+                return Err(units::blame(
+                    &unit,
+                    FaultKind::Failed,
+                    "was not started: a condition of its unit does not hold",
+                )
+                .await);
+            }
+            _ if Instant::now() > until => {
+                return Err(units::blame(&unit, FaultKind::TimedOut, "does not listen to its peers yet").await);
+            }
+            _ => sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+/// Checks what stands on the disk, writes marker and first-boot file; says whether the settings changed.
+fn settings(root: &Root, data_dir: &str, first_boot: &str, first: Option<&FirstBoot>) -> Outcome<bool> {
+    let (data, file) = (root.path(data_dir)?, root.path(first_boot)?);
+    let text = match first {
+        Some(first) => Some(first_boot_text(first)?),
+        // Data is there and needs no settings; the unit only wants its file.
+        None if !file.exists() => Some("ETCD_INITIAL_CLUSTER_STATE=existing\n".to_owned()),
+        None => None,
+    };
+    let has_data = data.join("member").exists();
+    match first {
+        Some(FirstBoot { token: Some(token), .. }) => {
+            if let Some(cluster) = read_mark(&data, BORN)? {
+                return Err(bad(format!(
+                    "etcd cluster {cluster} was born on this disk ({data_dir}): it can only join, never found another"
+                )));
+            }
+            let earlier = read_mark(&data, GENESIS)?;
+            if has_data && earlier.as_ref() != Some(token) {
+                return Err(bad(format!(
+                    "{data_dir} holds data of another etcd cluster; it must be moved aside before a new one is founded"
+                )));
+            }
+        }
+        Some(_)
+            if has_data && !text.as_ref().is_some_and(|t| fs::read_to_string(&file).is_ok_and(|found| found == *t)) =>
+        {
+            return Err(bad(format!(
+                "{data_dir} holds data of an earlier member; it must be moved aside before this host joins"
+            )));
+        }
+        None if !has_data => return Err(bad(format!("{data_dir} holds no member to start"))),
+        Some(_) | None => {}
+    }
+    super::prepare::directory(root, data_dir, OWNER, 0o700)?;
+    if let Some(token) = first.and_then(|f| f.token.as_ref()) {
+        mark(&data, GENESIS, token)?;
+    }
+    write_one(root.own(FIRST_BOOT), first_boot.as_bytes(), 0o644, me())?;
+    let Some(text) = text else { return Ok(false) };
+    if same(&file, text.as_bytes(), 0o644, me()) {
+        return Ok(false);
+    }
+    write_one(file, text.as_bytes(), 0o644, me())?;
+    Ok(true)
+}
+
+fn me() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
+fn mark(data: &Path, name: &str, text: &str) -> Outcome<()> {
+    let path = data.join(name);
+    if same(&path, text.as_bytes(), 0o644, me()) { Ok(()) } else { write_one(path, text.as_bytes(), 0o644, me()) }
+}
+
+/// Reads a marker; one that cannot be read is a fault, never an absence.
+pub(super) fn read_mark(data: &Path, name: &str) -> Outcome<Option<String>> {
+    let path = data.join(name);
+    match fs::read_to_string(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        read => Ok(Some(read.explain("read", &path)?.trim().chars().take(200).collect())),
+    }
+}
+
+/// The environment file of a first start. Every word is checked: systemd would interpret some characters.
+fn first_boot_text(first: &FirstBoot) -> Outcome<String> {
+    let plain = |text: &str, also: &str| {
+        !text.is_empty() && text.len() <= 200 && text.chars().all(|c| c.is_ascii_alphanumeric() || also.contains(c))
+    };
+    let mut members = Vec::new();
+    for (name, peer) in &first.members {
+        if !plain(name, "-.") || !plain(peer.as_str(), "-.:/[]%") {
+            return Err(bad(format!("{name:?} at {peer} cannot be a member")));
+        }
+        members.push(format!("{name}={peer}"));
+    }
+    let state = if first.token.is_some() { "new" } else { "existing" };
+    let mut text = format!("ETCD_INITIAL_CLUSTER={}\nETCD_INITIAL_CLUSTER_STATE={state}\n", members.join(","));
+    if let Some(token) = &first.token {
+        if !plain(token, "-_") {
+            return Err(bad("the token of the genesis is not plain text"));
+        }
+        text.push_str(&format!("ETCD_INITIAL_CLUSTER_TOKEN={token}\n"));
+    }
+    Ok(text)
+}
+
+/// Marks the disk as born and makes the first-boot file harmless.
+pub(super) async fn seal(host: &Host, data_dir: String, cluster: String) -> Outcome<()> {
+    let root = host.root.clone();
+    blocking(move || {
+        let data = root.path(&data_dir)?;
+        if cluster.is_empty() || cluster.len() > 16 || !cluster.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(bad("a cluster id is up to 16 hexadecimal digits"));
+        }
+        match read_mark(&data, BORN)? {
+            Some(other) if other != cluster => {
+                return Err(bad(format!("{data_dir} is sealed for etcd cluster {other}, not {cluster}")));
+            }
+            _ => {}
+        }
+        if !data.join("member").exists() {
+            return Err(bad(format!("{data_dir} holds no member to seal")));
+        }
+        // In this order: at no moment is there neither a seal nor a genesis that is still unproven.
+        mark(&data, BORN, &cluster)?;
+        if let Some(path) = read_mark(&root.own("/var/lib/hactl"), "first-boot")? {
+            disarm(&root.path(&path)?)?;
+        }
+        remove(&data.join(GENESIS))
+    })
+    .await
+}
+
+/// Turns `new` into `existing` and forgets the token: with an empty disk etcd then refuses to start instead of founding.
+fn disarm(file: &Path) -> Outcome<()> {
+    let Ok(text) = fs::read_to_string(file) else { return Ok(()) };
+    let lines = text.lines().filter(|l| !l.starts_with("ETCD_INITIAL_CLUSTER_TOKEN="));
+    let state = |l: &str| {
+        if l.starts_with("ETCD_INITIAL_CLUSTER_STATE=") {
+            "ETCD_INITIAL_CLUSTER_STATE=existing\n".to_owned()
+        } else {
+            format!("{l}\n")
+        }
+    };
+    let after: String = lines.map(state).collect();
+    if after == text { Ok(()) } else { write_one(file.to_owned(), after.as_bytes(), 0o644, me()) }
+}
+
+/// Moves the member's data and markers aside within the data directory, which may be a mount point.
+pub(super) async fn move_aside(host: &Host, data_dir: String) -> Outcome<()> {
+    let root = host.root.clone();
+    blocking(move || {
+        let data = root.path(&data_dir)?;
+        in_use(&data.join("member/snap/db"))?;
+        let stamp = when::stamp(when::now_ms());
+        for name in ["member", BORN, GENESIS] {
+            let (from, to) = (data.join(name), data.join(format!("{name}.moved-{stamp}")));
+            if from.symlink_metadata().is_ok() {
+                if to.symlink_metadata().is_ok() {
+                    return Err(failed(format!("{} is there already", to.display())));
+                }
+                fs::rename(&from, &to).explain("move aside", &from)?;
+                sync_parent(&to)?;
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Refuses while a process has the database open: etcd holds a lock on it.
+fn in_use(database: &PathBuf) -> Outcome<()> {
+    let Ok(file) = File::options().read(true).write(true).open(database) else { return Ok(()) };
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(bad(format!("etcd still runs on {}: stop it first", database.display())))
+        }
+        other => other.explain("lock", database),
+    }
+}

@@ -1,0 +1,130 @@
+//! The host's own side, `hactl host`: answers requests on a byte stream by doing them on this machine.
+//!
+//! In: frames on stdin ([`crate::host::op::Request`], blobs). Out: frames on stdout ([`crate::host::op::Response`]). Nothing stays
+//! behind: when the stream closes or falls silent the process ends, and every program it runs ends with it.
+//!
+//! A blob travels after its [`Op::Deliver`] was answered with [`Reply::Wanted`]: the pieces, an end, and then a second
+//! answer to the same request saying [`Reply::Done`] or why not. A fault may come before the end of the blob; pieces already
+//! on their way are then ignored.
+
+mod dns;
+mod fault;
+mod files;
+mod images;
+mod lock;
+mod member;
+mod observe;
+mod packages;
+mod parts;
+mod pki;
+mod prepare;
+mod root;
+mod run;
+mod session;
+mod tls;
+mod units;
+mod wait;
+mod web;
+mod when;
+mod wipe;
+
+pub use dns::{DnsError, dns_probe};
+pub use root::Root;
+pub use session::{ServeError, serve, serve_at};
+
+use crate::host::op::{Fault, MemberChange, Op, Reply};
+use fault::Outcome;
+use parts::Blob;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// What every operation has at hand.
+#[derive(Debug, Clone)]
+pub(crate) struct Host {
+    root: Root,
+    on: Arc<Mutex<String>>,
+}
+
+impl Host {
+    fn new(root: Root) -> Self {
+        Self { root, on: Arc::default() }
+    }
+    /// Says what is being waited for, for the heartbeats.
+    fn waits(&self, on: impl Into<String>) {
+        *self.on.lock().unwrap_or_else(PoisonError::into_inner) = on.into();
+    }
+    fn waiting_on(&self) -> String {
+        self.on.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Whether an operation changes the host, and so needs the lock.
+fn changes(op: &Op) -> bool {
+    match op {
+        Op::Lock { .. } | Op::Observe(_) | Op::EtcdHash { .. } | Op::Await { .. } | Op::Journal { .. } => false,
+        Op::Stamp(_)
+        | Op::Prepare(_)
+        | Op::InstallPackages { .. }
+        | Op::Deliver(_)
+        | Op::Import(_)
+        | Op::WriteFiles { .. }
+        | Op::MakeKeys { .. }
+        | Op::InstallCerts { .. }
+        | Op::RunUnit { .. }
+        | Op::StopUnits { .. }
+        | Op::StartMember(_)
+        | Op::MoveAside { .. }
+        | Op::Seal { .. }
+        | Op::ChangeMembers { .. }
+        | Op::Wipe(_) => true,
+    }
+}
+
+/// Does one operation that needs nothing but the host; `blob` is what follows a [`Op::Deliver`].
+async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
+    let done = |()| Reply::Done;
+    match op {
+        Op::Lock { .. } => Err(fault::bad("the lock belongs to the session")),
+        Op::Observe(ask) => Ok(Reply::Facts(Box::new(observe::observe(host, *ask).await?))),
+        Op::EtcdHash { etcd, revision } => member::hash(host, &etcd, revision).await,
+        Op::Stamp(stamp) => files::write_stamp(host, stamp).await.map(done),
+        Op::Prepare(preparation) => prepare::prepare(host, preparation).await.map(done),
+        Op::InstallPackages { packages } => packages::install(host, &packages).await.map(done),
+        Op::Deliver(part) => parts::deliver(host, part, blob).await.map(done),
+        Op::Import(part) => images::import(host, &part).await.map(done),
+        Op::WriteFiles { files, remove } => files::write(host, files, remove).await.map(done),
+        Op::MakeKeys { leaves } => pki::make_keys(host, leaves).await.map(Reply::Requests),
+        Op::InstallCerts { certs } => pki::install(host, certs).await.map(done),
+        Op::RunUnit { unit, how, no_wait } => units::run_unit(host, &unit, how, no_wait).await.map(done),
+        Op::StopUnits { units } => units::stop(host, &units).await.map(done),
+        Op::StartMember(start) => member::start(host, start).await.map(done),
+        Op::MoveAside { data_dir } => member::move_aside(host, data_dir).await.map(done),
+        Op::Seal { data_dir, cluster } => member::seal(host, data_dir, cluster).await.map(done),
+        Op::ChangeMembers { etcd, change } => {
+            host.waits(match &change {
+                MemberChange::Remove(peer) => format!("etcd to remove {peer}"),
+                MemberChange::AddLearner(peer) => format!("etcd to add the learner {peer}"),
+                MemberChange::Promote(peer) => format!("{peer} to catch up"),
+            });
+            member::change(host, &etcd, change).await.map(done)
+        }
+        Op::Await { condition, within_ms } => {
+            wait::wait(host, &condition, Duration::from_millis(within_ms)).await.map(done)
+        }
+        Op::Wipe(ask) => wipe::wipe(host, ask).await.map(done),
+        Op::Journal { units, lines } => units::journal(&units, lines).await.map(Reply::Lines),
+    }
+}
+
+/// A fault for a panic: the bug is ours, and the channel must not notice more of it than that.
+fn panicked(cause: &(dyn std::any::Any + Send)) -> Fault {
+    let text =
+        cause.downcast_ref::<&str>().map(ToString::to_string).or_else(|| cause.downcast_ref::<String>().cloned());
+    fault::failed(format!(
+        "hactl itself failed on this host: {}",
+        text.unwrap_or_else(|| "a panic without words".to_owned())
+    ))
+}
+
+#[cfg(test)]
+mod tests;

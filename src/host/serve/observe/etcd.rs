@@ -1,0 +1,39 @@
+//! etcd as this host sees it: what stands on the disk, and what a running member says.
+//!
+//! In: an [`EtcdAsk`]. Out: an [`EtcdFact`]. What stands on the disk is told whether or not anybody answers.
+
+use super::super::fault::Outcome;
+use super::super::member::{BORN, GENESIS, access, read_mark};
+use super::super::root::Root;
+use crate::etcd::{EtcdError, view};
+use crate::host::op::EtcdAsk;
+use crate::model::facts::EtcdFact;
+use std::time::Duration;
+
+/// How long the member may take; one without quorum takes all of it.
+const WITHIN: Duration = Duration::from_millis(1400);
+
+/// Looks at disk and member.
+pub(super) async fn look(root: &Root, ask: &EtcdAsk) -> Outcome<EtcdFact> {
+    let data = root.path(&ask.data_dir)?;
+    let mut fact = EtcdFact {
+        data: data.join("member").exists(),
+        token: read_mark(&data, GENESIS)?,
+        born: read_mark(&data, BORN)?,
+        ..EtcdFact::default()
+    };
+    let access = match access(root, ask) {
+        Ok(access) => access,
+        // Before the first certificate there is nothing to ask with, and nobody who would answer.
+        Err(fault) => return Ok(EtcdFact { trouble: Some(fault.what), ..fact }),
+    };
+    let seen = tokio::time::timeout(WITHIN + Duration::from_millis(300), view(&access, WITHIN)).await;
+    match seen.unwrap_or(Err(EtcdError::Silent { doing: "tell its status", within_ms: WITHIN.as_millis() })) {
+        Ok((view, quorum)) => {
+            fact.view = Some(view);
+            fact.trouble = quorum.map(|e| e.to_string());
+        }
+        Err(error) => fact.trouble = Some(error.to_string()),
+    }
+    Ok(fact)
+}

@@ -1,0 +1,158 @@
+//! Looking at everything that was asked for, all at once, without changing anything.
+//!
+//! In: an [`ObserveAsk`]. Out: [`HostFacts`]. What cannot be read for a reason other than not being there is a fault of the
+//! whole observation: half the facts would be taken for all of them.
+
+pub(super) mod api;
+mod etcd;
+pub(super) mod ports;
+pub(super) mod system;
+
+use super::fault::Outcome;
+use super::root::Root;
+use super::run::blocking;
+use super::{Host, files, images, parts, pki, prepare, units};
+use crate::host::op::ObserveAsk;
+use crate::model::facts::{FileFact, HostFacts};
+use crate::model::names::Digest;
+use crate::model::target::{Leaf, Part};
+use aws_lc_rs::digest::{SHA256, digest};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+/// Everything asked for, gathered concurrently.
+pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> {
+    let ObserveAsk { files: paths, parts, units, leaves, images, programs, sysctls, ports, etcd, api } = ask;
+    host.waits("everything asked for to be looked at");
+    let root = &host.root;
+    let on = |work: fn(&Root, &mut HostFacts) -> Outcome<()>| {
+        let root = root.clone();
+        async move {
+            blocking(move || {
+                let mut facts = HostFacts::default();
+                work(&root, &mut facts)?;
+                Ok(facts)
+            })
+            .await
+        }
+    };
+    let etcd_ask = etcd.clone();
+    let (system, addresses, files, blobs, shown, leaves, listed, (programs, sysctls), taken, etcd, api) = tokio::try_join!(
+        on(system::facts),
+        system::addresses(),
+        with(root, paths, |root, paths| file_facts(root, &paths)),
+        with(root, parts, |root, parts| blobs(root, &parts)),
+        units::facts(root, &units),
+        with(root, leaves, |root, leaves| leaf_facts(root, &leaves)),
+        async { if images { images::list(root).await } else { Ok(BTreeMap::new()) } },
+        with(root, (programs, sysctls), |root, (programs, sysctls)| {
+            let values = sysctls.into_iter().map(|key| Ok((prepare::sysctl(root, &key)?, key)));
+            let values: Outcome<Vec<_>> = values.collect();
+            let values = values?.into_iter().filter_map(|(value, key)| Some((key, value?))).collect();
+            Ok((runnable(root, programs)?, values))
+        }),
+        with(root, ports, |root, ports| Ok(ports::taken(root, &ports))),
+        async {
+            match &etcd {
+                Some(ask) => etcd::look(root, ask).await.map(Some),
+                None => Ok(None),
+            }
+        },
+        async {
+            match &api {
+                Some(ask) => Ok(Some(api::look(root, ask, etcd_ask.as_ref()).await)),
+                None => Ok(None),
+            }
+        },
+    )?;
+    let facts = HostFacts {
+        addresses,
+        files,
+        blobs,
+        units: shown,
+        leaves,
+        images: listed,
+        programs,
+        sysctls,
+        ports: taken,
+        etcd,
+        api,
+        ..system
+    };
+    // Last, so that it is the clock at the moment of the answer.
+    Ok(HostFacts { now_ms: super::when::now_ms(), ..facts })
+}
+
+/// Blocking work that owns what it needs.
+async fn with<A: Send + 'static, T: Send + 'static>(
+    root: &Root,
+    asked: A,
+    work: fn(&Root, A) -> Outcome<T>,
+) -> Outcome<T> {
+    let root = root.clone();
+    blocking(move || work(&root, asked)).await
+}
+
+fn file_facts(root: &Root, paths: &[String]) -> Outcome<BTreeMap<String, FileFact>> {
+    let name = root.names();
+    let mut found = BTreeMap::new();
+    for path in paths {
+        let at = root.path(path)?;
+        let Ok(meta) = fs::metadata(&at) else { continue };
+        if !meta.is_file() {
+            continue;
+        }
+        // Gone between the two calls: not there.
+        let Ok(content) = fs::read(&at) else { continue };
+        let mut sum = [0; 32];
+        sum.copy_from_slice(digest(&SHA256, &content).as_ref());
+        let fact = FileFact {
+            digest: Digest::new(sum),
+            mode: meta.mode() & 0o7777,
+            owner: name(meta.uid()),
+            changed_ms: meta.ctime() * 1000 + meta.ctime_nsec() / 1_000_000,
+        };
+        found.insert(path.clone(), fact);
+    }
+    Ok(found)
+}
+
+fn blobs(root: &Root, wanted: &[Part]) -> Outcome<BTreeSet<Digest>> {
+    let mut found = BTreeSet::new();
+    for part in wanted {
+        if parts::present(root, part)? {
+            found.insert(part.digest);
+        }
+    }
+    Ok(found)
+}
+
+fn leaf_facts(
+    root: &Root,
+    leaves: &[Leaf],
+) -> Outcome<BTreeMap<crate::model::target::LeafId, crate::model::facts::LeafFact>> {
+    let mut found = BTreeMap::new();
+    for leaf in leaves {
+        if let Some(fact) = pki::look(root, leaf)? {
+            found.insert(leaf.id, fact);
+        }
+    }
+    Ok(found)
+}
+
+fn runnable(root: &Root, programs: Vec<String>) -> Outcome<BTreeSet<String>> {
+    let mut found = BTreeSet::new();
+    for program in programs {
+        let at = root.path(&program)?;
+        if fs::metadata(&at).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0) {
+            found.insert(program);
+        }
+    }
+    Ok(found)
+}
+
+/// The stamp of this host.
+fn stamp(root: &Root) -> Outcome<Option<crate::model::facts::Stamp>> {
+    files::read_stamp(&root.own(files::STAMP))
+}

@@ -1,0 +1,159 @@
+//! Packages from the host's own package manager: installed without a word asked, not started, and held.
+//!
+//! In: package names. Out: all of them installed, or a fault with the end of the package manager's output. A service that
+//! comes with a package must not start with its sample configuration: its unit is masked until the installation is over.
+
+use super::Host;
+use super::fault::{Outcome, bad, failed};
+use super::run::{Ran, must, run, run_with};
+use std::path::Path;
+use std::time::Duration;
+
+const SHORT: Duration = Duration::from_secs(60);
+/// How long a lock of the package manager is waited for, and the download and installation may take.
+const LONG: Duration = Duration::from_secs(580);
+/// Nothing may ask; services that could be restarted are left alone.
+const QUIET: [(&str, &str); 3] =
+    [("DEBIAN_FRONTEND", "noninteractive"), ("NEEDRESTART_SUSPEND", "1"), ("APT_LISTCHANGES_FRONTEND", "none")];
+
+#[derive(Debug, Clone, Copy)]
+enum Manager {
+    Apt,
+    Dnf,
+    Zypper,
+}
+
+fn manager() -> Outcome<Manager> {
+    let has = |name: &str| Path::new("/usr/bin").join(name).exists();
+    if has("apt-get") {
+        Ok(Manager::Apt)
+    } else if has("dnf") {
+        Ok(Manager::Dnf)
+    } else if has("zypper") {
+        Ok(Manager::Zypper)
+    } else {
+        Err(failed("this host has neither apt-get nor dnf nor zypper: install the packages by hand and run again"))
+    }
+}
+
+/// Installs packages that are missing, and holds all of them at their version.
+pub(super) async fn install(host: &Host, packages: &[String]) -> Outcome<()> {
+    let plain = |p: &String| {
+        !p.is_empty()
+            && p.len() <= 100
+            && p.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-._".contains(&b))
+            && !p.starts_with('-')
+    };
+    if let Some(odd) = packages.iter().find(|p| !plain(p)) {
+        return Err(bad(format!("{odd:?} is not the name of a package")));
+    }
+    let manager = manager()?;
+    let mut missing = Vec::new();
+    for package in packages {
+        if !installed(manager, package).await? {
+            missing.push(package.as_str());
+        }
+    }
+    if !missing.is_empty() {
+        host.waits(format!("the package manager to install {}", missing.join(", ")));
+        let services: Vec<String> = missing.iter().map(|p| format!("{p}.service")).collect();
+        systemctl(&["mask", "--runtime"], &services).await?;
+        let outcome = fetch(host, manager, &missing).await;
+        systemctl(&["unmask", "--runtime"], &services).await?;
+        outcome?;
+        // Packages make their service start at boot; it will when it has its configuration.
+        for service in &services {
+            run(&["systemctl", "disable", "--quiet", service], SHORT).await?;
+        }
+    }
+    hold(manager, packages).await
+}
+
+async fn systemctl(verb: &[&str], services: &[String]) -> Outcome<()> {
+    let mut argv = vec!["systemctl", "--quiet"];
+    argv.extend(verb);
+    argv.extend(services.iter().map(String::as_str));
+    must(&argv, SHORT).await.map(|_| ())
+}
+
+async fn installed(manager: Manager, package: &str) -> Outcome<bool> {
+    Ok(match manager {
+        Manager::Apt => {
+            let ran = run(&["dpkg-query", "-W", "-f", "${db:Status-Status}", package], SHORT).await?;
+            ran.ok() && ran.out == "installed"
+        }
+        Manager::Dnf | Manager::Zypper => run(&["rpm", "-q", "--quiet", package], SHORT).await?.ok(),
+    })
+}
+
+async fn fetch(host: &Host, manager: Manager, missing: &[&str]) -> Outcome<()> {
+    let attempt = async || {
+        let head: &[&str] = match manager {
+            Manager::Apt => &[
+                "apt-get",
+                "install",
+                "-y",
+                "-q",
+                "--no-install-recommends",
+                "-o",
+                "DPkg::Lock::Timeout=300",
+                "-o",
+                "Dpkg::Options::=--force-confdef",
+                "-o",
+                "Dpkg::Options::=--force-confold",
+                "-o",
+                "Dpkg::Use-Pty=0",
+                "--",
+            ],
+            Manager::Dnf => &["dnf", "install", "-y", "-q", "--setopt=install_weak_deps=False", "--"],
+            Manager::Zypper => &["zypper", "--non-interactive", "--quiet", "install", "--no-recommends", "--"],
+        };
+        run_with(&[head, missing].concat(), &QUIET, LONG).await
+    };
+    let first = attempt().await?;
+    if first.ok() {
+        return Ok(());
+    }
+    // Either an installation was cut off, or the package lists are older than the mirror.
+    if matches!(manager, Manager::Apt) {
+        if interrupted(&first) {
+            host.waits("dpkg to finish what was interrupted");
+            run_with(&["dpkg", "--configure", "-a", "--force-confdef", "--force-confold"], &QUIET, LONG).await?;
+        }
+        host.waits("apt-get to update its lists");
+        let ran = run_with(&["apt-get", "update", "-q", "-o", "DPkg::Lock::Timeout=300"], &QUIET, LONG).await?;
+        if !ran.ok() {
+            return Err(ran.fault("apt-get update"));
+        }
+        host.waits(format!("the package manager to install {}", missing.join(", ")));
+    }
+    let second = attempt().await?;
+    if second.ok() { Ok(()) } else { Err(second.fault(&format!("installing {}", missing.join(", ")))) }
+}
+
+fn interrupted(ran: &Ran) -> bool {
+    ran.err.contains("dpkg was interrupted") || ran.out.contains("dpkg was interrupted")
+}
+
+/// Keeps unattended upgrades from restarting the balancers.
+async fn hold(manager: Manager, packages: &[String]) -> Outcome<()> {
+    let names: Vec<&str> = packages.iter().map(String::as_str).collect();
+    match manager {
+        Manager::Apt => {
+            let held = run(&["apt-mark", "showhold"], SHORT).await?.out;
+            if names.iter().all(|n| held.lines().any(|l| l == *n)) {
+                return Ok(());
+            }
+            must(&[&["apt-mark", "hold"], names.as_slice()].concat(), SHORT).await.map(|_| ())
+        }
+        Manager::Dnf => {
+            // The plugin is not everywhere; without it the packages are installed all the same, and not held.
+            run(&[&["dnf", "-q", "versionlock", "add"], names.as_slice()].concat(), SHORT).await.map(|_| ())
+        }
+        Manager::Zypper => {
+            must(&[&["zypper", "--non-interactive", "--quiet", "addlock"], names.as_slice()].concat(), SHORT)
+                .await
+                .map(|_| ())
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Users, directories, kernel modules, kernel settings and swap.
+//!
+//! In: a [`Preparation`]. Out: all of it so, each part done again without harm.
+
+use super::Host;
+use super::fault::{Explain, Outcome, bad, failed};
+use super::files::write_one;
+use super::root::Root;
+use super::run::{blocking, must, run};
+use crate::host::op::{Fault, Preparation};
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::PathBuf;
+use std::time::Duration;
+
+const SHORT: Duration = Duration::from_secs(20);
+
+/// Makes the host ready for the files and units to come.
+pub(super) async fn prepare(host: &Host, preparation: Preparation) -> Outcome<()> {
+    let Preparation { users, directories, modules, sysctls, swap_off } = preparation;
+    for user in &users {
+        add_user(&host.root, user).await?;
+    }
+    let root = host.root.clone();
+    blocking(move || directories.iter().try_for_each(|(path, owner, mode)| directory(&root, path, owner, *mode)))
+        .await?;
+    for module in &modules {
+        load(&host.root, module).await?;
+    }
+    let root = host.root.clone();
+    blocking(move || {
+        // All that can be set is set, so that a person sees every one that cannot.
+        let bad: Vec<String> =
+            sysctls.iter().filter_map(|(key, value)| set(&root, key, value).err()).map(|f| f.what).collect();
+        if bad.is_empty() { Ok(()) } else { Err(Fault { tail: bad.clone(), ..failed(bad.join("; ")) }) }
+    })
+    .await?;
+    if swap_off {
+        turn_swap_off(&host.root).await?;
+    }
+    Ok(())
+}
+
+async fn add_user(root: &Root, user: &str) -> Outcome<()> {
+    let plain = !user.is_empty()
+        && user.len() <= 31
+        && user.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_".contains(&b));
+    if !plain || !user.starts_with(|c: char| c.is_ascii_lowercase()) {
+        return Err(bad(format!("{user:?} is not a user name")));
+    }
+    if root.owner(user).is_ok() {
+        return Ok(());
+    }
+    let argv = [
+        "useradd",
+        "--system",
+        "--user-group",
+        "--no-create-home",
+        "--home-dir",
+        "/",
+        "--shell",
+        "/usr/sbin/nologin",
+        user,
+    ];
+    must(&argv, SHORT).await.map(|_| ())
+}
+
+/// A directory with this owner and mode, made or corrected.
+pub(super) fn directory(root: &Root, path: &str, owner: &str, mode: u32) -> Outcome<()> {
+    let (at, owner) = (root.path(path)?, root.owner(owner)?);
+    fs::create_dir_all(&at).explain("create", &at)?;
+    let found = fs::metadata(&at).explain("look at", &at)?;
+    if !found.is_dir() {
+        return Err(bad(format!("{path} is not a directory")));
+    }
+    if (found.uid(), found.gid()) != owner {
+        chown(&at, Some(owner.0), Some(owner.1)).explain("give its owner to", &at)?;
+    }
+    if found.mode() & 0o7777 != mode {
+        fs::set_permissions(&at, fs::Permissions::from_mode(mode)).explain("set the mode of", &at)?;
+    }
+    Ok(())
+}
+
+async fn load(root: &Root, module: &str) -> Outcome<()> {
+    let plain = !module.is_empty()
+        && module.len() <= 60
+        && module.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
+    if !plain {
+        return Err(bad(format!("{module:?} is not the name of a module")));
+    }
+    // Loaded, or built in with something to show for it.
+    let folder = root.own("/sys/module").join(module.replace('-', "_"));
+    if folder.exists() {
+        return Ok(());
+    }
+    let ran = run(&["modprobe", "--", module], SHORT).await?;
+    if ran.ok() || folder.exists() || works_without(root, module) {
+        return Ok(());
+    }
+    Err(ran.fault(&format!("loading the kernel module {module}")))
+}
+
+/// Whether the kernel can do what the module is for although no such module can be loaded, as inside a container or with
+/// everything built in.
+fn works_without(root: &Root, module: &str) -> bool {
+    let proof = match module.replace('-', "_").as_str() {
+        "overlay" => {
+            let list = fs::read_to_string(root.own("/proc/filesystems")).unwrap_or_default();
+            return list.lines().any(|l| l.split_whitespace().next_back() == Some("overlay"));
+        }
+        "br_netfilter" => "/proc/sys/net/bridge/bridge-nf-call-iptables",
+        "nf_conntrack" => "/proc/sys/net/netfilter/nf_conntrack_max",
+        _ => return built_in(root, module),
+    };
+    root.own(proof).exists()
+}
+
+/// Whether the running kernel's list of built-in modules has it.
+fn built_in(root: &Root, module: &str) -> bool {
+    let release = rustix::system::uname();
+    let list = root.own("/lib/modules").join(release.release().to_string_lossy().as_ref()).join("modules.builtin");
+    let wanted = format!("{}.ko", module.replace('-', "_"));
+    fs::read_to_string(list)
+        .is_ok_and(|text| text.lines().filter_map(|l| l.rsplit('/').next()).any(|f| f.replace('-', "_") == wanted))
+}
+
+/// Where a kernel setting lies.
+pub(super) fn sysctl_path(root: &Root, key: &str) -> Outcome<PathBuf> {
+    let plain = key.len() <= 200
+        && key.split('.').all(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)));
+    if !plain {
+        return Err(bad(format!("{key:?} is not the name of a kernel setting")));
+    }
+    root.path(&format!("/proc/sys/{}", key.replace('.', "/")))
+}
+
+/// The value of a kernel setting with its blanks made even.
+pub(super) fn sysctl(root: &Root, key: &str) -> Outcome<Option<String>> {
+    let text = fs::read_to_string(sysctl_path(root, key)?).ok();
+    Ok(text.map(|t| even(&t)))
+}
+
+fn even(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn set(root: &Root, key: &str, value: &str) -> Outcome<()> {
+    let path = sysctl_path(root, key)?;
+    if fs::read_to_string(&path).is_ok_and(|now| even(&now) == even(value)) {
+        return Ok(());
+    }
+    match fs::write(&path, value) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(failed(format!("this kernel has no setting {key}")))
+        }
+        Err(error) => Err(failed(format!("the kernel does not take {key}={value}: {error}"))),
+    }
+}
+
+/// Turns swap off now and at the next boot.
+async fn turn_swap_off(root: &Root) -> Outcome<()> {
+    if swap_in_use(root) {
+        must(&["swapoff", "-a"], Duration::from_secs(55)).await?;
+    }
+    let (table, path) = (root.clone(), root.own("/etc/fstab"));
+    blocking(move || {
+        let Ok(text) = fs::read_to_string(&path) else { return Ok(()) };
+        let is_swap =
+            |line: &str| !line.trim_start().starts_with('#') && line.split_whitespace().nth(2) == Some("swap");
+        if !text.lines().any(is_swap) {
+            return Ok(());
+        }
+        let after: String =
+            text.lines()
+                .map(|l| {
+                    if is_swap(l) { format!("# hactl: kubelet needs swap to be off\n#{l}\n") } else { format!("{l}\n") }
+                })
+                .collect();
+        let found = fs::metadata(&path).explain("look at", &path)?;
+        write_one(table.own("/etc/fstab"), after.as_bytes(), found.mode() & 0o7777, (found.uid(), found.gid()))
+    })
+    .await
+}
+
+pub(super) fn swap_in_use(root: &Root) -> bool {
+    fs::read_to_string(root.own("/proc/swaps")).is_ok_and(|text| text.lines().skip(1).any(|l| !l.trim().is_empty()))
+}

@@ -1,0 +1,203 @@
+//! Parts that arrive whole, in two goes, damaged, too large, or on a full disk.
+
+use super::*;
+use crate::host::op::{FaultKind, ObserveAsk};
+use crate::model::names::Digest;
+use crate::model::target::{Part, Place as Becomes};
+use aws_lc_rs::digest::{SHA256, digest};
+use std::os::unix::fs::PermissionsExt;
+
+/// Content that compresses a little and is not the same everywhere.
+fn content(size: usize) -> Vec<u8> {
+    (0..size).map(|i| u8::try_from((i * i / 7 + i / 255) % 251).unwrap()).collect()
+}
+
+fn part(content: &[u8]) -> (Part, Vec<u8>) {
+    let sent = zstd::encode_all(content, 3).unwrap();
+    let mut sum = [0; 32];
+    sum.copy_from_slice(digest(&SHA256, content).as_ref());
+    let part = Part {
+        name: "etcd".to_owned(),
+        version: "3.6.0".to_owned(),
+        digest: Digest::new(sum),
+        size: content.len() as u64,
+        sent_size: sent.len() as u64,
+        place: Becomes::Program { link: Some("/usr/local/bin/etcd".to_owned()) },
+    };
+    (part, sent)
+}
+
+async fn wanted(client: &mut Client, part: &Part) -> (u64, u64) {
+    let id = client.send(Op::Deliver(part.clone())).await;
+    match client.answer(id).await.unwrap() {
+        Reply::Wanted { from } => (id, from),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn deliver(client: &mut Client, part: &Part, sent: &[u8]) -> Result<Reply, Fault> {
+    let (id, from) = wanted(client, part).await;
+    for piece in sent[usize::try_from(from).unwrap()..].chunks(10_000) {
+        client.piece(piece).await;
+    }
+    client.end().await;
+    client.answer(id).await
+}
+
+async fn is_there(client: &mut Client, part: &Part) -> bool {
+    let ask = ObserveAsk { parts: vec![part.clone()], ..ObserveAsk::default() };
+    let Reply::Facts(facts) = client.ask(Op::Observe(Box::new(ask))).await.unwrap() else { panic!() };
+    facts.blobs.contains(&part.digest)
+}
+
+#[tokio::test]
+async fn a_part_arrives_is_runnable_and_linked_and_is_not_sent_again() {
+    let place = Place::new();
+    let mut client = place.locked().await;
+    let whole = content(3_000_000);
+    let (part, sent) = part(&whole);
+    assert!(!is_there(&mut client, &part).await);
+    assert!(matches!(deliver(&mut client, &part, &sent).await, Ok(Reply::Done)));
+    let path = place.at(&part.path());
+    assert!(std::fs::read(&path).unwrap() == whole);
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o755);
+    assert_eq!(std::fs::read_link(place.at("/usr/local/bin/etcd")).unwrap().to_str().unwrap(), part.path());
+    assert!(is_there(&mut client, &part).await);
+    assert!(matches!(client.ask(Op::Deliver(part.clone())).await, Ok(Reply::Done)));
+    assert_eq!(place.list("/var/lib/hactl/parts").len(), 2, "content and its note, nothing else");
+}
+
+#[tokio::test]
+async fn a_delivery_that_was_cut_off_goes_on_where_it_stopped() {
+    let place = Place::new();
+    let (part, sent) = part(&content(2_000_000));
+    let half = sent.len() / 2;
+    let mut client = place.locked().await;
+    wanted(&mut client, &part).await;
+    client.piece(&sent[..half]).await;
+    client.close().await.unwrap();
+    let mut client = place.locked().await;
+    assert!(!is_there(&mut client, &part).await);
+    // The thread that was writing notices a moment after the session is gone.
+    let (id, from) = loop {
+        let id = client.send(Op::Deliver(part.clone())).await;
+        match client.answer(id).await {
+            Ok(Reply::Wanted { from }) => break (id, from),
+            Err(fault) if fault.what.contains("already") => tokio::time::sleep(Duration::from_millis(10)).await,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(from, half as u64);
+    client.piece(&sent[half..]).await;
+    client.end().await;
+    assert!(matches!(client.answer(id).await, Ok(Reply::Done)));
+    assert!(is_there(&mut client, &part).await);
+}
+
+#[tokio::test]
+async fn a_flipped_bit_anywhere_is_corrupt_and_leaves_nothing_behind() {
+    let place = Place::new();
+    let (part, sent) = part(&content(300_000));
+    let mut client = place.locked().await;
+    for at in [0, 10, sent.len() / 2, sent.len() - 1] {
+        let mut damaged = sent.clone();
+        damaged[at] ^= 0x10;
+        let fault = deliver(&mut client, &part, &damaged).await.unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Corrupt, "{fault:?}");
+        assert_eq!(place.list("/var/lib/hactl/parts"), Vec::<String>::new());
+    }
+    // The same session can still take the good one.
+    assert!(deliver(&mut client, &part, &sent).await.is_ok());
+}
+
+#[tokio::test]
+async fn content_that_is_short_long_or_of_another_part_is_corrupt() {
+    let place = Place::new();
+    let whole = content(200_000);
+    let (part_of_it, sent) = part(&whole);
+    let (_, other) = part(&content(200_001)[1..]);
+    let mut client = place.locked().await;
+    let longer = zstd::encode_all([whole.as_slice(), b"x"].concat().as_slice(), 3).unwrap();
+    for bytes in [&sent[..sent.len() - 1], &[], &[sent.as_slice(), b"x"].concat(), &longer, &other] {
+        let fault = deliver(&mut client, &part_of_it, bytes).await.unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Corrupt, "{fault:?}");
+        assert!(!place.at(&part_of_it.path()).exists());
+    }
+}
+
+#[tokio::test]
+async fn a_bomb_stops_at_the_announced_size() {
+    let place = Place::new();
+    let (mut bomb, sent) = part(&vec![0; 64 << 20]);
+    bomb.size = 1 << 20;
+    let mut client = place.locked().await;
+    let fault = deliver(&mut client, &bomb, &sent).await.unwrap_err();
+    assert!(fault.kind == FaultKind::Corrupt && fault.what.contains("larger"), "{fault:?}");
+}
+
+#[tokio::test]
+async fn pieces_after_an_early_fault_are_ignored_and_the_next_part_is_fine() {
+    let place = Place::new();
+    let (part_of_it, sent) = part(&content(500_000));
+    let mut client = place.locked().await;
+    let (id, _) = wanted(&mut client, &part_of_it).await;
+    client.piece(&[0xff; 5000]).await;
+    assert_eq!(client.answer(id).await.unwrap_err().kind, FaultKind::Corrupt);
+    client.piece(&sent[..1000]).await;
+    client.end().await;
+    assert!(deliver(&mut client, &part_of_it, &sent).await.is_ok());
+}
+
+#[tokio::test]
+async fn content_that_changed_on_the_disk_is_noticed_and_replaced() {
+    let place = Place::new();
+    let (part, sent) = part(&content(100_000));
+    let mut client = place.locked().await;
+    deliver(&mut client, &part, &sent).await.unwrap();
+    let path = place.at(&part.path());
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[50_000] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    assert!(!is_there(&mut client, &part).await);
+    deliver(&mut client, &part, &sent).await.unwrap();
+    assert!(is_there(&mut client, &part).await);
+    std::fs::remove_file(place.at("/usr/local/bin/etcd")).unwrap();
+    assert!(!is_there(&mut client, &part).await, "a program without its link is not in its place");
+    assert!(matches!(client.ask(Op::Deliver(part.clone())).await, Ok(Reply::Done)), "only the link was missing");
+    assert!(is_there(&mut client, &part).await);
+}
+
+#[tokio::test]
+async fn names_and_sizes_that_make_no_sense_are_refused() {
+    let place = Place::new();
+    let (good, _) = part(b"x");
+    let mut client = place.locked().await;
+    for name in ["", ".", "..", "../x", "a/b", ".hidden", "a b"] {
+        let bad = Part { name: name.to_owned(), ..good.clone() };
+        assert_eq!(client.ask(Op::Deliver(bad)).await.unwrap_err().kind, FaultKind::BadRequest, "{name:?}");
+    }
+    for (size, sent_size) in [(u64::MAX, 1), (1, u64::MAX)] {
+        let bad = Part { size, sent_size, ..good.clone() };
+        assert_eq!(client.ask(Op::Deliver(bad)).await.unwrap_err().kind, FaultKind::BadRequest);
+    }
+}
+
+#[tokio::test]
+async fn a_disk_without_room_says_so_with_numbers_before_anything_is_sent() {
+    let place = Place::new();
+    let (good, _) = part(b"x");
+    let free = rustix::fs::statvfs(place.0.path()).unwrap();
+    let free = free.f_bavail * free.f_frsize;
+    let mut client = place.locked().await;
+    // The largest part accepted; a machine with less than 8 GiB free is full at once, others in two steps.
+    let size = 8 << 30;
+    let huge = Part { size, sent_size: size, ..good };
+    match client.ask(Op::Deliver(huge)).await {
+        Err(fault) => {
+            assert!(fault.kind == FaultKind::DiskFull && fault.what.contains("MiB are needed"), "{fault:?}");
+            assert!(free < 17 << 30);
+        }
+        Ok(Reply::Wanted { from: 0 }) => assert!(free > 16 << 30),
+        other => panic!("{other:?}"),
+    }
+}

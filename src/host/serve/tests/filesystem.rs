@@ -1,0 +1,181 @@
+//! Writing files, preparing and wiping, on a directory.
+
+use super::*;
+use crate::host::op::{FaultKind, FilePut, ObserveAsk, Preparation, WipeAsk};
+use std::collections::BTreeMap;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+fn put(path: &str, content: &str) -> FilePut {
+    FilePut { path: path.to_owned(), mode: 0o640, owner: me(), content: content.to_owned(), check: None }
+}
+
+fn write(files: Vec<FilePut>) -> Op {
+    Op::WriteFiles { files, remove: vec![] }
+}
+
+fn changed(place: &Place, path: &str) -> (i64, i64, u64) {
+    let meta = std::fs::metadata(place.at(path)).unwrap();
+    (meta.ctime(), meta.ctime_nsec(), meta.ino())
+}
+
+#[tokio::test]
+async fn a_file_is_written_with_mode_and_its_folders_and_others_are_removed() {
+    let place = Place::new();
+    place.write("/etc/old", "x");
+    let mut client = place.locked().await;
+    let op = Op::WriteFiles {
+        files: vec![put("/etc/a/b.conf", "one\n")],
+        remove: vec!["/etc/old".to_owned(), "/etc/never".to_owned()],
+    };
+    client.ask(op).await.unwrap();
+    assert_eq!(place.read("/etc/a/b.conf"), "one\n");
+    assert_eq!(std::fs::metadata(place.at("/etc/a/b.conf")).unwrap().permissions().mode() & 0o7777, 0o640);
+    assert_eq!(place.list("/etc"), ["a/b.conf"]);
+    let ask = ObserveAsk { files: vec!["/etc/a/b.conf".to_owned(), "/etc/never".to_owned()], ..ObserveAsk::default() };
+    let Reply::Facts(facts) = client.ask(Op::Observe(Box::new(ask))).await.unwrap() else { panic!() };
+    let fact = &facts.files["/etc/a/b.conf"];
+    assert_eq!((facts.files.len(), fact.mode, fact.owner.as_str()), (1, 0o640, me().as_str()));
+    assert_eq!(fact.digest.hex(), "2c8b08da5ce60398e1f19af0e5dccc744df274b826abe585eaba68c525434806");
+    assert!((facts.now_ms - fact.changed_ms).abs() < 60_000);
+}
+
+#[tokio::test]
+async fn a_file_that_is_as_it_should_be_is_not_touched() {
+    let place = Place::new();
+    let mut client = place.locked().await;
+    client.ask(write(vec![put("/etc/a", "same")])).await.unwrap();
+    let before = changed(&place, "/etc/a");
+    client.ask(write(vec![put("/etc/a", "same"), put("/etc/b", "new")])).await.unwrap();
+    assert_eq!(changed(&place, "/etc/a"), before);
+    client.ask(write(vec![FilePut { mode: 0o600, ..put("/etc/a", "same") }])).await.unwrap();
+    assert_ne!(changed(&place, "/etc/a"), before);
+}
+
+#[tokio::test]
+async fn one_rejected_file_leaves_all_of_them_as_they_were() {
+    let place = Place::new();
+    let mut client = place.locked().await;
+    client.ask(write(vec![put("/etc/a", "old"), put("/etc/b", "old")])).await.unwrap();
+    let check =
+        ["sh", "-c", "grep -q new \"$0\" && echo \"$0: bad word\" && exit 1", "{}"].map(ToOwned::to_owned).to_vec();
+    let files = vec![put("/etc/a", "new"), FilePut { check: Some(check.clone()), ..put("/etc/b", "new") }];
+    let fault = client.ask(write(files)).await.unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Rejected);
+    // The output names the file, not the name it had for a moment.
+    assert_eq!(fault.tail, [format!("{}: bad word", place.at("/etc/b").display())]);
+    assert_eq!((place.read("/etc/a"), place.read("/etc/b")), ("old".to_owned(), "old".to_owned()));
+    assert_eq!(place.list("/etc"), ["a", "b"]);
+    let check = ["grep", "-q", "fine", "{}"].map(ToOwned::to_owned).to_vec();
+    client.ask(write(vec![FilePut { check: Some(check), ..put("/etc/b", "fine") }])).await.unwrap();
+    assert_eq!(place.read("/etc/b"), "fine");
+}
+
+#[tokio::test]
+async fn what_a_killed_run_left_beside_a_file_does_not_matter() {
+    let place = Place::new();
+    place.write("/etc/.a.hactl-new", "half");
+    let mut client = place.locked().await;
+    client.ask(write(vec![put("/etc/a", "whole")])).await.unwrap();
+    assert_eq!((place.read("/etc/a").as_str(), place.list("/etc").len()), ("whole", 1));
+}
+
+#[tokio::test]
+async fn paths_that_climb_and_users_that_are_not_there_are_refused() {
+    let place = Place::new();
+    let mut client = place.locked().await;
+    for path in ["etc/a", "/etc/../../a", "/etc/./a", "", "/", "/a\0b"] {
+        assert_eq!(client.ask(write(vec![put(path, "x")])).await.unwrap_err().kind, FaultKind::BadRequest, "{path:?}");
+    }
+    let nobody = FilePut { owner: "nobody-here".to_owned(), ..put("/etc/a", "x") };
+    assert!(client.ask(write(vec![put("/etc/b", "x"), nobody])).await.unwrap_err().what.contains("nobody-here"));
+    assert_eq!(
+        client.ask(write(vec![put("/etc/b", "x"), put("/etc/b", "y")])).await.unwrap_err().kind,
+        FaultKind::BadRequest
+    );
+    assert_eq!(place.list("/etc"), Vec::<String>::new());
+}
+
+fn preparation() -> Preparation {
+    Preparation { users: vec![], directories: vec![], modules: vec![], sysctls: BTreeMap::new(), swap_off: false }
+}
+
+#[tokio::test]
+async fn preparing_makes_directories_and_settings_and_comments_swap_out_once() {
+    let place = Place::new();
+    let table = "# disks\nUUID=1 / ext4 defaults 0 1\nUUID=2 none swap sw 0 0\n";
+    place.write("/etc/fstab", table);
+    place.write("/proc/sys/net/ipv4/ip_forward", "0\n");
+    std::fs::create_dir_all(place.at("/sys/module/br_netfilter")).unwrap();
+    let mut client = place.locked().await;
+    let op = || {
+        Op::Prepare(Preparation {
+            directories: vec![("/var/lib/x".to_owned(), me(), 0o700)],
+            modules: vec!["br_netfilter".to_owned()],
+            sysctls: BTreeMap::from([("net.ipv4.ip_forward".to_owned(), "1".to_owned())]),
+            swap_off: true,
+            ..preparation()
+        })
+    };
+    client.ask(op()).await.unwrap();
+    client.ask(op()).await.unwrap();
+    assert_eq!(std::fs::metadata(place.at("/var/lib/x")).unwrap().mode() & 0o7777, 0o700);
+    assert_eq!(place.read("/proc/sys/net/ipv4/ip_forward"), "1");
+    let expected =
+        "# disks\nUUID=1 / ext4 defaults 0 1\n# hactl: kubelet needs swap to be off\n#UUID=2 none swap sw 0 0\n";
+    assert_eq!(place.read("/etc/fstab"), expected);
+}
+
+#[tokio::test]
+async fn every_kernel_setting_that_cannot_be_set_is_named() {
+    let place = Place::new();
+    let mut client = place.locked().await;
+    let sysctls = BTreeMap::from([("net.a".to_owned(), "1".to_owned()), ("vm.b".to_owned(), "1".to_owned())]);
+    let fault = client.ask(Op::Prepare(Preparation { sysctls, ..preparation() })).await.unwrap_err();
+    assert!(fault.tail.len() == 2 && fault.what.contains("net.a") && fault.what.contains("vm.b"), "{fault:?}");
+    let sysctls = BTreeMap::from([("net/../../etc".to_owned(), "1".to_owned())]);
+    assert_eq!(
+        client
+            .ask(Op::Prepare(Preparation { sysctls, ..preparation() }))
+            .await
+            .unwrap_err()
+            .what
+            .matches("not the name")
+            .count(),
+        1
+    );
+}
+
+#[tokio::test]
+async fn a_wipe_moves_data_aside_and_spares_the_lock_and_can_be_repeated() {
+    let place = Place::new();
+    place.write("/var/lib/etcd/member/wal", "data");
+    place.write("/var/lib/hactl/parts/x/y", "part");
+    place.write("/etc/kubernetes/pki/ca.crt", "ca");
+    let mut client = place.locked().await;
+    let op = |delete| {
+        let remove = vec!["/etc/kubernetes".to_owned(), "/var/lib/hactl".to_owned()];
+        Op::Wipe(WipeAsk { units: vec![], remove, data: vec!["/var/lib/etcd".to_owned()], delete, vip: None })
+    };
+    client.ask(op(false)).await.unwrap();
+    let aside = place.list("/var/lib");
+    assert!(aside.iter().any(|p| p.starts_with("etcd.wiped-") && p.ends_with("/member/wal")), "{aside:?}");
+    assert!(!place.at("/var/lib/etcd").exists() && !place.at("/etc/kubernetes").exists());
+    assert_eq!(place.list("/var/lib/hactl"), ["busy", "lock"]);
+    client.ask(op(false)).await.unwrap();
+    place.write("/var/lib/etcd/member/wal", "data");
+    client.ask(op(true)).await.unwrap();
+    assert!(!place.at("/var/lib/etcd").exists());
+    assert_eq!(place.list("/var/lib").len(), 3, "what was moved aside stays");
+}
+
+#[tokio::test]
+async fn a_wipe_refuses_what_the_system_stands_on() {
+    let place = Place::new();
+    place.write("/etc/passwd", "");
+    let mut client = place.locked().await;
+    for path in ["/etc", "/usr", "/var", "/var/lib", "/etc/../usr"] {
+        let ask = WipeAsk { units: vec![], remove: vec![path.to_owned()], data: vec![], delete: true, vip: None };
+        assert_eq!(client.ask(Op::Wipe(ask)).await.unwrap_err().kind, FaultKind::BadRequest, "{path}");
+    }
+    assert!(place.at("/etc/passwd").exists());
+}

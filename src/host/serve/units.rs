@@ -1,0 +1,252 @@
+//! systemd units: what they are doing, making them run by their files, stopping them, and what they logged.
+//!
+//! In: unit names. Out: [`UnitFact`]s, or a fault that carries the last lines of the unit's journal.
+
+use super::Host;
+use super::fault::{Explain, Outcome, bad, failed, fault, tail};
+use super::root::Root;
+use super::run::{must, run};
+use super::when;
+use crate::host::op::{Fault, FaultKind};
+use crate::model::facts::UnitFact;
+use crate::model::names::UnitName;
+use crate::model::plan::HowToRun;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// How long systemd may take for an answer.
+const ANSWER: Duration = Duration::from_secs(20);
+/// How long a unit may take to become active, or to stop.
+const PATIENCE: Duration = Duration::from_secs(110);
+const POLL: Duration = Duration::from_millis(50);
+/// What is read of a unit.
+const PROPERTIES: &str =
+    "--property=Id,LoadState,ActiveState,SubState,UnitFileState,MainPID,ExecMainStartTimestamp,ActiveEnterTimestamp";
+
+/// A unit as systemd shows it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Shown(BTreeMap<String, String>);
+
+impl Shown {
+    fn get(&self, property: &str) -> &str {
+        self.0.get(property).map_or("", String::as_str)
+    }
+    pub(super) fn active(&self) -> &str {
+        self.get("ActiveState")
+    }
+    /// Whether systemd has any file for it.
+    pub(super) fn known(&self) -> bool {
+        self.get("LoadState") != "not-found"
+    }
+    fn started_ms(&self) -> i64 {
+        let since = if self.get("MainPID").parse::<u32>().is_ok_and(|pid| pid > 0) {
+            "ExecMainStartTimestamp"
+        } else if self.active() == "active" {
+            // A timer, or a program that did its work and ended.
+            "ActiveEnterTimestamp"
+        } else {
+            return 0;
+        };
+        when::parse_systemd(self.get(since)).unwrap_or(0)
+    }
+}
+
+/// Asks systemd about several units at once.
+pub(super) async fn show(units: &[UnitName]) -> Outcome<Vec<Shown>> {
+    if units.is_empty() {
+        return Ok(Vec::new());
+    }
+    // Whole seconds would not tell whether a unit started before or after its file was written.
+    let mut argv = vec!["systemctl", "show", "--no-pager", "--timestamp=us+utc", PROPERTIES, "--"];
+    argv.extend(units.iter().map(UnitName::as_str));
+    let shown = parse(&must(&argv, ANSWER).await?);
+    if shown.len() == units.len() {
+        Ok(shown)
+    } else {
+        Err(failed(format!("systemctl described {} units when asked for {}", shown.len(), units.len())))
+    }
+}
+
+fn parse(text: &str) -> Vec<Shown> {
+    text.split("\n\n")
+        .map(|block| {
+            block.lines().filter_map(|l| l.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
+        })
+        .filter(|block: &BTreeMap<_, _>| !block.is_empty())
+        .map(Shown)
+        .collect()
+}
+
+async fn show_one(unit: &UnitName) -> Outcome<Shown> {
+    Ok(show(std::slice::from_ref(unit)).await?.pop().unwrap_or_default())
+}
+
+/// What is asked about units in an observation.
+pub(super) async fn facts(root: &Root, units: &[UnitName]) -> Outcome<BTreeMap<UnitName, UnitFact>> {
+    let shown = show(units).await?;
+    let fact = |(unit, shown): (&UnitName, Shown)| {
+        let reloaded = fs::read_to_string(reload_stamp(root, unit)).ok().and_then(|t| t.trim().parse().ok());
+        let fact = UnitFact {
+            active: shown.active().to_owned(),
+            enabled: matches!(shown.get("UnitFileState"), "enabled" | "enabled-runtime" | "static" | "alias"),
+            started_ms: shown.started_ms(),
+            reloaded_ms: reloaded.unwrap_or(0),
+        };
+        (unit.clone(), fact)
+    };
+    Ok(units.iter().zip(shown).map(fact).collect())
+}
+
+/// Where the time of the last reload stands; systemd keeps none, and a reboot, which forgets it, starts the unit anew.
+fn reload_stamp(root: &Root, unit: &UnitName) -> PathBuf {
+    root.own("/run/hactl/reloaded").join(unit.as_str())
+}
+
+/// A directory that stands for a host has no systemd, and this machine's own must not answer for it.
+fn own_systemd(host: &Host) -> Outcome<()> {
+    if host.root.is_host() { Ok(()) } else { Err(bad("a directory that stands for a host has no systemd")) }
+}
+
+/// Reads changed unit files and makes the unit start at boot.
+pub(super) async fn enable(unit: &UnitName) -> Outcome<()> {
+    // Packages are installed with their service masked until the next boot; see `packages`.
+    if run(&["systemctl", "unmask", "--runtime", "--quiet", unit.as_str()], ANSWER).await?.ok() {
+        must(&["systemctl", "daemon-reload"], PATIENCE).await?;
+    }
+    must(&["systemctl", "enable", "--quiet", "--no-reload", unit.as_str()], ANSWER).await.map(|_| ())
+}
+
+/// Makes a unit run by the files that are there now.
+pub(super) async fn run_unit(host: &Host, unit: &UnitName, how: HowToRun, no_wait: bool) -> Outcome<()> {
+    own_systemd(host)?;
+    host.waits(format!("{unit} to become active"));
+    enable(unit).await?;
+    let verb = match how {
+        HowToRun::Start => "start",
+        HowToRun::Restart => "restart",
+        HowToRun::Reload => "reload-or-restart",
+    };
+    let until = Instant::now() + PATIENCE;
+    // Before the reload: what was written after this moment may not have been read.
+    let asked_ms = when::now_ms();
+    if verb != "reload-or-restart" {
+        // A unit that failed too often in a row would refuse to start again for a while.
+        run(&["systemctl", "reset-failed", unit.as_str()], ANSWER).await?;
+    }
+    if no_wait {
+        must(&["systemctl", verb, "--no-block", unit.as_str()], ANSWER).await?;
+        return Ok(());
+    }
+    let ran = run(&["systemctl", verb, unit.as_str()], PATIENCE).await;
+    match ran {
+        Err(late) if late.kind == FaultKind::TimedOut => {
+            return Err(blame(unit, FaultKind::TimedOut, "is still not active").await);
+        }
+        Err(other) => return Err(other),
+        Ok(ran) if !ran.ok() && !known(unit).await? => return Err(ran.fault(&format!("systemctl {verb} {unit}"))),
+        Ok(_) => {}
+    }
+    settle(unit, until).await?;
+    if how == HowToRun::Reload {
+        let stamp = reload_stamp(&host.root, unit);
+        let folder = stamp.parent().unwrap_or(&stamp);
+        fs::create_dir_all(folder).explain("create", folder)?;
+        fs::write(&stamp, asked_ms.to_string()).explain("write", &stamp)?;
+    }
+    Ok(())
+}
+
+async fn known(unit: &UnitName) -> Outcome<bool> {
+    Ok(show_one(unit).await?.known())
+}
+
+/// Waits until a unit is active; one that failed, or that ended, is a fault.
+async fn settle(unit: &UnitName, until: Instant) -> Outcome<()> {
+    loop {
+        let shown = show_one(unit).await?;
+        match shown.active() {
+            "active" => return Ok(()),
+            "failed" => return Err(blame(unit, FaultKind::Failed, "failed").await),
+            "inactive" => return Err(blame(unit, FaultKind::Failed, "ended as soon as it had started").await),
+            _ if Instant::now() > until => return Err(blame(unit, FaultKind::TimedOut, "is still not active").await),
+            // Starting again by itself after a failure: it may need something that comes up next to it.
+            _ => sleep(POLL).await,
+        }
+    }
+}
+
+/// A fault about a unit, with the end of its journal.
+pub(super) async fn blame(unit: &UnitName, kind: FaultKind, what: &str) -> Fault {
+    let lines =
+        match run(&["journalctl", "-u", unit.as_str(), "-n", "20", "-o", "cat", "--no-pager", "-q"], ANSWER).await {
+            Ok(ran) => tail(&ran.out),
+            Err(silent) => vec![format!("(its journal could not be read: {})", silent.what)],
+        };
+    Fault { tail: lines, ..fault(kind, format!("{unit} {what}")) }
+}
+
+/// Stops and disables units in the order given; one that does not exist is stopped.
+pub(super) async fn stop(host: &Host, units: &[UnitName]) -> Outcome<()> {
+    if units.is_empty() {
+        return Ok(());
+    }
+    own_systemd(host)?;
+    let shown = show(units).await?;
+    for (unit, shown) in units.iter().zip(&shown) {
+        if matches!(shown.active(), "active" | "activating" | "reloading" | "deactivating") {
+            host.waits(format!("{unit} to stop"));
+            if let Err(fault) = must(&["systemctl", "stop", unit.as_str()], PATIENCE).await {
+                return Err(Fault { tail: blame(unit, fault.kind, "").await.tail, ..fault });
+            }
+        }
+        if matches!(shown.get("UnitFileState"), "enabled" | "enabled-runtime") {
+            must(&["systemctl", "disable", "--quiet", "--no-reload", unit.as_str()], ANSWER).await?;
+        }
+        if shown.active() == "failed" {
+            must(&["systemctl", "reset-failed", unit.as_str()], ANSWER).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Starts a unit without waiting; one that runs by settings that `changed` starts anew.
+pub(super) async fn launch(host: &Host, unit: &UnitName, changed: bool) -> Outcome<()> {
+    own_systemd(host)?;
+    let anew = changed && matches!(state(unit).await?.as_str(), "active" | "activating");
+    enable(unit).await?;
+    run(&["systemctl", "reset-failed", unit.as_str()], ANSWER).await?;
+    must(&["systemctl", if anew { "restart" } else { "start" }, "--no-block", unit.as_str()], ANSWER).await.map(|_| ())
+}
+
+/// What systemd calls the state of a unit right now.
+pub(super) async fn state(unit: &UnitName) -> Outcome<String> {
+    Ok(show_one(unit).await?.active().to_owned())
+}
+
+/// Last lines of the journals of some units, unit after unit.
+pub(super) async fn journal(units: &[UnitName], lines: u32) -> Outcome<Vec<String>> {
+    let count = lines.min(200).to_string();
+    let mut all = Vec::new();
+    for unit in units.iter().take(50) {
+        let argv = ["journalctl", "-u", unit.as_str(), "-n", &count, "-o", "short-iso", "--no-pager", "-q"];
+        all.extend(must(&argv, ANSWER).await?.lines().map(|l| l.chars().take(2000).collect::<String>()));
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_running_unit_says_since_when_and_an_ended_one_does_not() {
+        let text = "Id=etcd.service\nActiveState=active\nMainPID=77\nExecMainStartTimestamp=Fri 2025-11-21 06:55:01.500000 UTC\n\n\
+                    Id=x.service\nActiveState=failed\nMainPID=0\nExecMainStartTimestamp=Fri 2025-11-21 06:55:01.500000 UTC\n\n\
+                    Id=x.timer\nActiveState=active\nActiveEnterTimestamp=Fri 2025-11-21 06:55:01.500000 UTC\n";
+        let started: Vec<i64> = parse(text).iter().map(Shown::started_ms).collect();
+        assert_eq!(started, [1_763_708_101_500, 0, 1_763_708_101_500]);
+    }
+}

@@ -1,0 +1,96 @@
+//! Waiting on the host itself, close to what is waited for: no round trip between two looks.
+//!
+//! In: a condition and a deadline. Out: done, or a fault saying what was seen last.
+
+use super::fault::{Outcome, fault};
+use super::member;
+use super::tls;
+use super::web::Web;
+use super::{Host, observe};
+use crate::etcd;
+use crate::host::op::{Condition, FaultKind};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// How often it is looked.
+const LOOK: Duration = Duration::from_millis(60);
+/// How long one look may take.
+const TRY: Duration = Duration::from_secs(2);
+
+/// Waits until the condition holds.
+pub(super) async fn wait(host: &Host, condition: &Condition, within: Duration) -> Outcome<()> {
+    let until = Instant::now() + within;
+    let what = name(condition);
+    host.waits(&what);
+    let mut look = Look::new(condition);
+    loop {
+        let seen = match look.once(host).await {
+            Ok(()) => return Ok(()),
+            Err(seen) => seen,
+        };
+        if Instant::now() > until {
+            return Err(fault(
+                FaultKind::TimedOut,
+                format!("waited {} s for {what}; last seen: {seen}", within.as_secs()),
+            ));
+        }
+        host.waits(format!("{what} ({seen})"));
+        sleep(LOOK).await;
+    }
+}
+
+fn name(condition: &Condition) -> String {
+    match condition {
+        Condition::EtcdQuorum(_) => "etcd to have a quorum".to_owned(),
+        Condition::ApiReady { at: (host, port), .. } => format!("the API server at {host}:{port} to be ready"),
+        Condition::NodeReady { node, .. } => format!("the Node {node} to be Ready"),
+    }
+}
+
+/// What is looked at, with the connection kept between two looks.
+struct Look<'a> {
+    condition: &'a Condition,
+    web: Option<Web>,
+}
+
+impl<'a> Look<'a> {
+    fn new(condition: &'a Condition) -> Self {
+        Self { condition, web: None }
+    }
+
+    async fn once(&mut self, host: &Host) -> Result<(), String> {
+        match self.condition {
+            Condition::EtcdQuorum(ask) => {
+                let access = member::access(&host.root, ask).map_err(|f| f.what)?;
+                etcd::holds_quorum(&access, TRY).await.map_err(|e| e.to_string())
+            }
+            Condition::ApiReady { at: (name, port), ca } => {
+                let web = match &self.web {
+                    Some(web) => web,
+                    // Certificates may still be on their way: they are read again until they can be.
+                    None => self.web.insert(Web::new(
+                        tls::client(&host.root, ca, None).map_err(|f| f.what)?,
+                        name,
+                        *port,
+                        TRY,
+                    )?),
+                };
+                web.ready(TRY).await
+            }
+            Condition::NodeReady { api, node } => {
+                let web = match &self.web {
+                    Some(web) => web,
+                    None => self.web.insert(observe::api::connect(&host.root, api)?),
+                };
+                match web.json(&format!("/api/v1/nodes/{node}"), TRY).await? {
+                    None => Err("it does not exist yet".to_owned()),
+                    Some(found) => match observe::api::node(&found) {
+                        Some(fact) if fact.ready => Ok(()),
+                        Some(fact) => Err(fact.message),
+                        None => Err("the API's answer is not a Node".to_owned()),
+                    },
+                }
+            }
+        }
+    }
+}

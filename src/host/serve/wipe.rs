@@ -1,0 +1,232 @@
+//! Taking the cluster off a host: units, containers, mounts, interfaces, files; data aside or away.
+//!
+//! In: what is hactl's own here. Out: a host that runs nothing of the cluster. Every part is fine with being done already,
+//! so that a wipe that was cut off is finished by another.
+
+use super::fault::{Explain, Outcome, bad, failed};
+use super::files::absent;
+use super::run::{blocking, must, run};
+use super::{Host, lock, observe, units, when};
+use crate::host::op::WipeAsk;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+const SHORT: Duration = Duration::from_secs(20);
+/// How long killed containers may take to be gone.
+const GONE: Duration = Duration::from_secs(20);
+/// Below these, everything mounted belongs to pods.
+const MOUNTS: [&str; 3] = ["/var/lib/kubelet/", "/run/containerd/", "/run/netns/cni-"];
+/// Interfaces that the network plugin made.
+const INTERFACES: [&str; 2] = ["cni0", "flannel.1"];
+/// Packet filter tables that kube-proxy and flannel made.
+const TABLES: [(&str, &str); 4] =
+    [("ip", "kube-proxy"), ("ip6", "kube-proxy"), ("ip", "flannel-ipv4"), ("ip6", "flannel-ipv6")];
+/// What no request may remove, whatever it names.
+const NEVER: [&str; 12] = ["bin", "boot", "dev", "etc", "home", "lib", "proc", "root", "run", "sys", "usr", "var"];
+
+/// Stops and clears everything.
+pub(super) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
+    let paths = |list: &[String]| list.iter().map(|p| ours(host, p)).collect::<Outcome<Vec<_>>>();
+    let (remove, data) = (paths(&ask.remove)?, paths(&ask.data)?);
+    units::stop(host, &ask.units).await?;
+    if host.root.is_host() {
+        host.waits("the containers to end");
+        end_containers().await?;
+        host.waits("mounts and interfaces of pods to be gone");
+        unmount().await?;
+        network(ask.vip).await?;
+    }
+    host.waits("files to be removed");
+    let keep = [host.root.own(lock::LOCK), host.root.own(lock::BUSY)];
+    let stamp = when::stamp(when::now_ms());
+    let delete = ask.delete;
+    blocking(move || {
+        for path in &data {
+            if delete { clear(path, &keep)? } else { aside(path, &stamp)? }
+        }
+        remove.iter().try_for_each(|path| clear(path, &keep))
+    })
+    .await?;
+    if host.root.is_host() {
+        must(&["systemctl", "daemon-reload"], SHORT).await?;
+    }
+    Ok(())
+}
+
+/// A path that a wipe may remove: never a folder that the system itself stands on.
+fn ours(host: &Host, path: &str) -> Outcome<PathBuf> {
+    let at = host.root.path(path)?;
+    let mut parts = path[1..].split('/');
+    let (first, second) = (parts.next().unwrap_or_default(), parts.next());
+    if NEVER.contains(&first) && second.is_none()
+        || matches!(path, "/var/lib" | "/var/log" | "/usr/local" | "/etc/systemd")
+    {
+        return Err(bad(format!("{path} is not hactl's to remove")));
+    }
+    Ok(at)
+}
+
+/// Kills every process of a pod and the shims that keep them, until none is left.
+async fn end_containers() -> Outcome<()> {
+    let until = Instant::now() + GONE;
+    loop {
+        let left = blocking(|| Ok(pod_processes())).await?;
+        if left.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > until {
+            return Err(failed(format!(
+                "{} processes of pods do not end, such as pid {}",
+                left.len(),
+                left[0].as_raw_nonzero()
+            )));
+        }
+        for pid in left {
+            // One that is gone already is what we want.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn pod_processes() -> Vec<Pid> {
+    let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };
+    all.flatten()
+        .filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
+            let read = |name: &str| fs::read(entry.path().join(name)).unwrap_or_default();
+            let cgroup = String::from_utf8_lossy(&read("cgroup")).into_owned();
+            let command = read("cmdline");
+            let words: Vec<&[u8]> = command.split(|b| *b == 0).collect();
+            let shim = words[0].rsplit(|b| *b == b'/').next().is_some_and(|name| name.starts_with(b"containerd-shim"));
+            let of_pods = cgroup.lines().any(|l| l.contains("/kubepods"));
+            // Other users of containerd have namespaces of their own.
+            let ours =
+                of_pods || shim && words.windows(2).any(|w| w == [b"-namespace".as_slice(), b"k8s.io".as_slice()]);
+            // A zombie has neither command nor cgroup that could be killed; its parent's end takes it along.
+            (ours && !command.is_empty()).then_some(pid)
+        })
+        .collect()
+}
+
+async fn unmount() -> Outcome<()> {
+    for _ in 0..3 {
+        let text =
+            blocking(|| fs::read_to_string("/proc/self/mountinfo").explain("read", Path::new("/proc/self/mountinfo")))
+                .await?;
+        let mut places: Vec<String> = text
+            .lines()
+            .filter_map(|l| l.split(' ').nth(4))
+            .map(unescape)
+            .filter(|place| MOUNTS.iter().any(|m| place.starts_with(m)))
+            .collect();
+        if places.is_empty() {
+            break;
+        }
+        // The innermost first.
+        places.sort_by_key(|p| std::cmp::Reverse(p.len()));
+        let mut argv = vec!["umount", "--lazy", "--"];
+        argv.extend(places.iter().map(String::as_str));
+        // What one takes along, another may not find any more: the next round looks again.
+        run(&argv, SHORT).await?;
+    }
+    let left = blocking(|| {
+        let Ok(entries) = fs::read_dir("/run/netns") else { return Ok(Vec::new()) };
+        Ok(entries
+            .flatten()
+            .filter(|e| e.file_name().to_string_lossy().starts_with("cni-"))
+            .map(|e| e.path())
+            .collect::<Vec<_>>())
+    })
+    .await?;
+    blocking(move || left.iter().try_for_each(|path| absent(fs::remove_file(path)).explain("remove", path))).await
+}
+
+/// mountinfo writes blanks and backslashes in octal.
+fn unescape(place: &str) -> String {
+    ["\\040 ", "\\011\t", "\\012\n", "\\134\\"]
+        .iter()
+        .fold(place.to_owned(), |text, pair| text.replace(&pair[..4], &pair[4..]))
+}
+
+/// Removes the VIP, the network plugin's interfaces and the packet filter tables.
+async fn network(vip: Option<IpAddr>) -> Outcome<()> {
+    if let Some(vip) = vip {
+        for found in observe::system::addresses().await?.iter().filter(|a| a.address == vip) {
+            let prefixed = format!("{vip}/{}", found.prefix);
+            must(&["ip", "addr", "del", &prefixed, "dev", &found.interface], SHORT).await?;
+        }
+    }
+    for interface in INTERFACES.iter().filter(|i| Path::new("/sys/class/net").join(i).exists()) {
+        must(&["ip", "link", "delete", interface], SHORT).await?;
+    }
+    // Where the host has no nft of its own the tables stay until it boots again; they point nowhere.
+    if ["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft"].iter().any(|p| Path::new(p).exists()) {
+        let there = must(&["nft", "list", "tables"], SHORT).await?;
+        for (family, table) in TABLES {
+            if there.lines().any(|l| l.trim() == format!("table {family} {table}")) {
+                must(&["nft", "delete", "table", family, table], SHORT).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Removes a file or a folder with all below, but for what must stay; a mount point is emptied.
+fn clear(path: &Path, keep: &[PathBuf]) -> Outcome<()> {
+    if keep.iter().any(|k| k == path) {
+        return Ok(());
+    }
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+    if !found.is_dir() {
+        return absent(fs::remove_file(path)).explain("remove", path);
+    }
+    for entry in fs::read_dir(path).explain("read", path)? {
+        clear(&entry.explain("read", path)?.path(), keep)?;
+    }
+    if keep.iter().any(|k| k.starts_with(path)) || mount_point(path) {
+        return Ok(());
+    }
+    absent(fs::remove_dir(path)).explain("remove", path)
+}
+
+fn mount_point(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let device = |p: &Path| fs::metadata(p).map(|m| m.dev()).ok();
+    path.parent().is_some_and(|parent| device(parent) != device(path)) || bind_mounted(path)
+}
+
+/// A folder bound from the same file system shows only in the list of mounts.
+fn bind_mounted(path: &Path) -> bool {
+    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    text.lines().filter_map(|l| l.split(' ').nth(4)).any(|place| Path::new(&unescape(place)) == path)
+}
+
+/// Moves a data directory aside: its entries into a folder inside when it is a mount point, else the folder itself.
+fn aside(path: &Path, stamp: &str) -> Outcome<()> {
+    if fs::symlink_metadata(path).is_err() {
+        return Ok(());
+    }
+    if !mount_point(path) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let to = path.with_file_name(format!("{name}.wiped-{stamp}"));
+        fs::rename(path, &to).explain("move aside", path)?;
+        return super::files::sync_parent(&to);
+    }
+    let to = path.join(format!("wiped-{stamp}"));
+    for entry in fs::read_dir(path).explain("read", path)? {
+        let entry = entry.explain("read", path)?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("wiped-") || name == "lost+found" {
+            continue;
+        }
+        fs::create_dir_all(&to).explain("create", &to)?;
+        fs::rename(entry.path(), to.join(entry.file_name())).explain("move aside", &entry.path())?;
+    }
+    Ok(())
+}
