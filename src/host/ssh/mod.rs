@@ -311,3 +311,6 @@ async fn pump(mut channel: ChannelReadHalf, hangup: Hangup, to: mpsc::Sender<Byt
     }
     drop(hangup);
 }
+
+#[cfg(test)]
+mod tests;
