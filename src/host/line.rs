@@ -342,7 +342,7 @@ async fn listen(
             }
             Response::Answer { id, outcome } => {
                 // The first word may be an answer.
-                beating.send_if_modified(|_| !beating.is_closed());
+                beating.send_modify(|_| ());
                 if answered.try_send((id, outcome)).is_err() {
                     return HostError::Misanswered { what: "it sends answers that nobody asked for".to_owned() };
                 }

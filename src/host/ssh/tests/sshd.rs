@@ -89,7 +89,7 @@ impl Sshd {
         let config = format!(
             "ListenAddress 127.0.0.1:{port}\nHostKey {at}/host_ed25519\nHostKey {at}/host_ecdsa\nAuthorizedKeysFile {at}/authorized\n\
              PidFile none\nUsePAM no\nStrictModes no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
-             PermitRootLogin yes\nMaxStartups 100\nLogLevel ERROR\n{}\n",
+             PermitRootLogin yes\nMaxStartups 100\nLogLevel QUIET\n{}\n",
             setup.config
         );
         fs::write(dir.path().join("sshd_config"), config).unwrap();
