@@ -238,6 +238,9 @@ pub enum HostError {
         #[source]
         source: std::io::Error,
     },
+    /// The sshd starts no further program on this connection.
+    #[error("the host's sshd starts no further program on this connection")]
+    NoMoreSessions,
     /// The sshd forbids tunnels.
     #[error("the host's sshd does not let connections be forwarded")]
     ForwardingForbidden,
@@ -314,6 +317,7 @@ impl HostError {
                  no usable shell"
                     .to_owned()
             }
+            Self::NoMoreSessions => "allow more in the host's sshd_config: MaxSessions 10".to_owned(),
             Self::ForwardingForbidden => "allow it in the host's sshd_config: AllowTcpForwarding local".to_owned(),
             _ => return None,
         })

@@ -91,10 +91,15 @@ impl Drop for Line {
 
 impl Line {
     pub(super) fn over(wire: Wire) -> Self {
+        Self::with_patience(wire, Duration::from_secs(DEAD_AFTER_S))
+    }
+
+    /// A line that gives up after this much silence.
+    fn with_patience(wire: Wire, patience: Duration) -> Self {
         let (answered, answers) = mpsc::channel(4);
         let (beating, beats) = watch::channel((0, String::new()));
         let writer: Writer = Arc::new(Mutex::new(wire.writer));
-        let reader = tokio::spawn(listen(wire.reader, answered, beating, wire.last_words.clone()));
+        let reader = tokio::spawn(listen(Ear::new(wire.reader, patience), answered, beating, wire.last_words.clone()));
         let pinger = tokio::spawn(ping(writer.clone()));
         Self {
             writer,
@@ -307,12 +312,11 @@ async fn fill(file: &mut tokio::fs::File, into: &mut [u8]) -> io::Result<usize> 
 
 /// Reads for as long as the line lives; the return value is why it ended.
 async fn listen(
-    reader: Box<dyn AsyncRead + Send + Unpin>,
+    mut ear: Ear,
     answered: mpsc::Sender<Answer>,
     beating: watch::Sender<(u64, String)>,
     last_words: LastWords,
 ) -> HostError {
-    let mut ear = Ear::new(reader);
     let mut spoke = false;
     loop {
         ear.recent.clear();
@@ -320,7 +324,7 @@ async fn listen(
             Ok(Some(Frame::Json(text))) => text,
             Ok(Some(Frame::Piece(_) | Frame::End)) => return ear.garbage().await,
             Ok(None) => return lost(&last_words, "it was closed without a word"),
-            Err(_) if ear.silent => return HostError::Silent { seconds: DEAD_AFTER_S },
+            Err(_) if ear.silent => return HostError::Silent { seconds: ear.patience.as_secs() },
             Err(FrameError::Truncated { .. }) if spoke || ear.recent.is_empty() => {
                 return lost(&last_words, "it was cut in the middle of a message");
             }
@@ -338,7 +342,7 @@ async fn listen(
             }
             Response::Answer { id, outcome } => {
                 // The first word may be an answer.
-                beating.send_if_modified(|_| !beating.is_closed());
+                beating.send_modify(|_| ());
                 if answered.try_send((id, outcome)).is_err() {
                     return HostError::Misanswered { what: "it sends answers that nobody asked for".to_owned() };
                 }
@@ -359,15 +363,15 @@ fn lost(last_words: &LastWords, otherwise: &str) -> HostError {
 /// A reader that notices silence and remembers the beginning of the current frame, for the quote.
 struct Ear {
     reader: Box<dyn AsyncRead + Send + Unpin>,
-    patience: Pin<Box<Sleep>>,
+    patience: Duration,
+    deadline: Pin<Box<Sleep>>,
     silent: bool,
     recent: Vec<u8>,
 }
 
 impl Ear {
-    fn new(reader: Box<dyn AsyncRead + Send + Unpin>) -> Self {
-        let patience = Box::pin(sleep(Duration::from_secs(DEAD_AFTER_S)));
-        Self { reader, patience, silent: false, recent: Vec::new() }
+    fn new(reader: Box<dyn AsyncRead + Send + Unpin>, patience: Duration) -> Self {
+        Self { reader, patience, deadline: Box::pin(sleep(patience)), silent: false, recent: Vec::new() }
     }
 
     async fn garbage(&mut self) -> HostError {
@@ -388,7 +392,7 @@ impl AsyncRead for Ear {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         match Pin::new(&mut self.reader).poll_read(cx, buf) {
-            Poll::Pending => match self.patience.as_mut().poll(cx) {
+            Poll::Pending => match self.deadline.as_mut().poll(cx) {
                 Poll::Pending => Poll::Pending,
                 Poll::Ready(()) => {
                     self.silent = true;
@@ -400,10 +404,14 @@ impl AsyncRead for Ear {
                 let room = QUOTED.saturating_sub(self.recent.len());
                 self.recent.extend_from_slice(&heard[..heard.len().min(room)]);
                 if !heard.is_empty() {
-                    self.patience.as_mut().reset(Instant::now() + Duration::from_secs(DEAD_AFTER_S));
+                    let deadline = Instant::now() + self.patience;
+                    self.deadline.as_mut().reset(deadline);
                 }
                 ready
             }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

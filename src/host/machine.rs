@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// Lines at once: well below sshd's MaxSessions of 10, which is shared with the administrator's own shells through the same connection.
+/// Lines at once: below the 10 sessions that an sshd allows a connection unless told otherwise (MaxSessions).
 const LINES: usize = 6;
 /// How long a process of our own machine may take to say hello.
 const LOCAL_START: Duration = Duration::from_secs(10);
@@ -44,6 +44,10 @@ enum Carrier {
 #[derive(Default)]
 struct Pool {
     idle: Vec<Line>,
+    /// Lines lent to calls.
+    lent: usize,
+    /// Whether the sshd has refused to start one more process: then the lock's process has to serve everybody.
+    cramped: bool,
     lock: Lock,
     closed: bool,
 }
@@ -86,6 +90,7 @@ impl Drop for Lease<'_> {
     fn drop(&mut self) {
         let line = self.line.take().filter(Line::usable);
         let mut pool = self.machine.pool();
+        pool.lent -= 1;
         if self.holds_lock {
             pool.lock = Lock::None;
         }
@@ -168,8 +173,13 @@ impl Machine {
     async fn ask(&self, op: Op, feed: &Feed, watch: Watch<'_>) -> Result<Reply, HostError> {
         let quick = matches!(op, Op::Lock { .. } | Op::Observe(_) | Op::EtcdHash { .. } | Op::Journal { .. });
         let locking = matches!(op, Op::Lock { .. });
-        let _turn = self.gate.acquire().await.map_err(|_| closed())?;
-        let mut lease = self.lease(quick, locking).await?;
+        let (mut lease, _turn) = loop {
+            let turn = self.gate.acquire().await.map_err(|_| closed())?;
+            match self.lease(quick, locking).await {
+                Err(HostError::NoMoreSessions) if self.can_wait() => turn.forget(),
+                lease => break (lease?, turn),
+            }
+        };
         let line = lease.line.as_mut().expect("taken only when dropped");
         let outcome = line.call(self.epoch.load(SeqCst), op, feed, watch).await;
         if let Ok(Reply::Locked { epoch }) = outcome {
@@ -179,25 +189,46 @@ impl Machine {
         outcome.map_err(|error| self.explain(error))
     }
 
+    /// After a refusal: whether waiting makes sense. If so there is one turn less from now on; never none, for those who
+    /// are waited for hold theirs.
+    fn can_wait(&self) -> bool {
+        let mut pool = self.pool();
+        pool.cramped = true;
+        pool.lent > 0
+    }
+
     /// A line for one call.
     async fn lease(&self, quick: bool, locking: bool) -> Result<Lease<'_>, HostError> {
-        {
-            let mut pool = self.pool();
-            if pool.closed {
-                return Err(closed());
-            }
-            pool.idle.retain(Line::usable);
-            // To lock again is to ask the one who holds the lock.
-            let line = if locking { pool.take_locked() } else { None };
-            if let Some(line) = line.or_else(|| pool.idle.pop().map(|line| (line, false))) {
-                return Ok(Lease { machine: self, line: Some(line.0), holds_lock: line.1 });
-            }
-            if let Some(line) = if quick { pool.take_locked() } else { None } {
-                return Ok(Lease { machine: self, line: Some(line.0), holds_lock: line.1 });
-            }
+        if let Some(lease) = self.spare(quick, locking)? {
+            return Ok(lease);
         }
-        let line = self.carrier.line(&self.counters, self.patience).await?;
-        Ok(Lease { machine: self, line: Some(line), holds_lock: false })
+        match self.carrier.line(&self.counters, self.patience).await {
+            Ok(line) => Ok(self.lend(&mut self.pool(), line, false)),
+            Err(HostError::NoMoreSessions) => {
+                self.pool().cramped = true;
+                self.spare(quick, locking)?.ok_or(HostError::NoMoreSessions)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A line that is there already.
+    fn spare(&self, quick: bool, locking: bool) -> Result<Option<Lease<'_>>, HostError> {
+        let mut pool = self.pool();
+        if pool.closed {
+            return Err(closed());
+        }
+        pool.idle.retain(Line::usable);
+        // To lock again is to ask the one who holds the lock.
+        let first = if locking { pool.take_locked() } else { None };
+        let found = first.or_else(|| pool.idle.pop().map(|line| (line, false)));
+        let found = found.or_else(|| if quick || pool.cramped { pool.take_locked() } else { None });
+        Ok(found.map(|(line, holds_lock)| self.lend(&mut pool, line, holds_lock)))
+    }
+
+    fn lend(&self, pool: &mut Pool, line: Line, holds_lock: bool) -> Lease<'_> {
+        pool.lent += 1;
+        Lease { machine: self, line: Some(line), holds_lock }
     }
 
     /// Whether the process that took the lock still lives, as far as is known here.

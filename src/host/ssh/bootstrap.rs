@@ -95,7 +95,10 @@ async fn install<'a>(
     let order = format!("{} {}\n", binary.digest.hex(), binary.size);
     talk.write(order.as_bytes()).await.map_err(|()| talk_failed(&said))?;
     match talk.word(session).await? {
-        Word::Have => return Ok(binary),
+        Word::Have => {
+            talk.end().await;
+            return Ok(binary);
+        }
         Word::Send => {}
         other => return Err(other.stop(&said)),
     }
@@ -113,7 +116,10 @@ async fn install<'a>(
         }
     }
     match talk.word(session).await? {
-        Word::Done => Ok(binary),
+        Word::Done => {
+            talk.end().await;
+            Ok(binary)
+        }
         other => Err(other.stop(&said)),
     }
 }
@@ -197,6 +203,12 @@ impl Talk {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(()),
         }
+    }
+
+    /// Waits until the script has ended: an sshd that allows one session only would refuse the next.
+    async fn end(mut self) {
+        // Whatever else it says, or if it does not end: its work is done, and the next start says what is wrong.
+        let _ = timeout(self.patience, tokio::io::copy(&mut self.reader, &mut tokio::io::sink())).await;
     }
 
     async fn word(&mut self, session: &Session) -> Result<Word, HostError> {

@@ -151,7 +151,14 @@ impl Session {
     /// Starts a program on the host. The command must be constant but for hexadecimal digits: it passes through a shell.
     pub(super) async fn exec(&self, command: &str) -> Result<Wire, HostError> {
         let starting = async {
-            let channel = self.handle.channel_open_session().await?;
+            let channel = match self.handle.channel_open_session().await {
+                // An sshd counts a session that has just ended until its next turn; after an echo it has had one.
+                Err(russh::Error::ChannelOpenFailure(_)) => {
+                    self.handle.send_ping().await?;
+                    self.handle.channel_open_session().await?
+                }
+                opened => opened?,
+            };
             let (reader, writer) = channel.split();
             let hangup = Hangup(Some(writer));
             hangup.exec(command).await?;
@@ -159,9 +166,7 @@ impl Session {
         };
         let (reader, hangup) = match timeout(self.patience, starting).await {
             Ok(Ok(started)) => started,
-            Ok(Err(russh::Error::ChannelOpenFailure(why))) => {
-                return Err(self.lost(&format!("the host's sshd opens no further session ({why:?}; MaxSessions?)")));
-            }
+            Ok(Err(russh::Error::ChannelOpenFailure(_))) => return Err(HostError::NoMoreSessions),
             Ok(Err(error)) => return Err(self.lost(&error.to_string())),
             Err(_) => {
                 return Err(HostError::TimedOut {
@@ -311,3 +316,6 @@ async fn pump(mut channel: ChannelReadHalf, hangup: Hangup, to: mpsc::Sender<Byt
     }
     drop(hangup);
 }
+
+#[cfg(test)]
+mod tests;
