@@ -106,10 +106,10 @@ impl Common {
         let loaded = self.load(&*sink)?;
         let places = self.places(&loaded);
         let desired = Arc::new(loaded.desired);
-        let access = Access::this_binary().map(|access| Access {
-            trust_first_use: self.trust_first_use,
-            connect_timeout: Duration::from_secs(self.timeout),
-            ..access
+        let access = Access::this_binary().map(|mut access| {
+            access.trust_first_use = self.trust_first_use;
+            access.connect_timeout = Duration::from_secs(self.timeout);
+            access
         });
         let stop = CancellationToken::new();
         block_on(async {

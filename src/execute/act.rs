@@ -14,7 +14,8 @@ use crate::observe::Asks;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 use tokio::sync::{OnceCell, Semaphore};
 
 /// Signs a request made on a host; the authority's key never leaves the administrator's side.

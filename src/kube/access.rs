@@ -8,7 +8,8 @@ use crate::model::secret::Secret;
 use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// A name that every API server's certificate carries; it is resolved to the local end of the forward.
 pub const SERVER_NAME: &str = "kubernetes";

@@ -139,7 +139,7 @@ impl<'a> Converge<'a> {
             dns,
             names: vec!["kubernetes.default.svc.cluster.local".to_owned()],
         };
-        Ok(crate::kube::probe::probe(&client, &ask, Instant::now() + PROBE_WITHIN).await?)
+        Ok(crate::kube::probe::probe(&client, &ask, tokio::time::Instant::now() + PROBE_WITHIN).await?)
     }
 
     /// Adds a span to a stage.

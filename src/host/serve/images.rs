@@ -20,6 +20,8 @@ use tokio::time::{Instant, sleep};
 const CTR: &str = "/usr/local/bin/ctr";
 const SOCKET: &str = "/run/containerd/containerd.sock";
 const PINNED: &str = "io.cri-containerd.pinned=pinned";
+/// Label that says which part an image was imported from.
+const PART: &str = "hactl.part";
 const LIST: Duration = Duration::from_secs(10);
 const IMPORT: Duration = Duration::from_secs(280);
 
@@ -28,9 +30,10 @@ const IMPORT: Duration = Duration::from_secs(280);
 struct Listed {
     digest: String,
     pinned: bool,
+    part: Option<String>,
 }
 
-/// Images by reference, with the digest of their manifest; nothing when containerd does not run.
+/// Images by reference, with the part they were imported from, or else the digest of their manifest; nothing when containerd does not run.
 pub(super) async fn list(root: &Root) -> Outcome<BTreeMap<String, String>> {
     if !root.own(SOCKET).exists() || !root.own(CTR).exists() {
         return Ok(BTreeMap::new());
@@ -40,7 +43,7 @@ pub(super) async fn list(root: &Root) -> Outcome<BTreeMap<String, String>> {
     if !ran.ok() {
         return Ok(BTreeMap::new());
     }
-    Ok(parse(&ran.out).into_iter().map(|(reference, image)| (reference, image.digest)).collect())
+    Ok(parse(&ran.out).into_iter().map(|(reference, image)| (reference, image.part.unwrap_or(image.digest))).collect())
 }
 
 /// `REF TYPE DIGEST SIZE PLATFORMS LABELS`, with blanks inside the size.
@@ -50,8 +53,11 @@ fn parse(text: &str) -> BTreeMap<String, Listed> {
         .filter_map(|line| {
             let mut words = line.split_whitespace();
             let (reference, _, digest) = (words.next()?, words.next()?, words.next()?);
-            let pinned = words.any(|w| w.split(',').any(|label| label == PINNED));
-            digest.starts_with("sha256:").then(|| (reference.to_owned(), Listed { digest: digest.to_owned(), pinned }))
+            let labels = || words.clone().flat_map(|w| w.split(','));
+            let pinned = labels().any(|label| label == PINNED);
+            let part = labels().find_map(|l| l.strip_prefix(PART)?.strip_prefix('=')).map(ToOwned::to_owned);
+            let listed = Listed { digest: digest.to_owned(), pinned, part };
+            digest.starts_with("sha256:").then(|| (reference.to_owned(), listed))
         })
         .collect()
 }
@@ -80,10 +86,12 @@ pub(super) async fn import(host: &Host, part: &Part) -> Outcome<()> {
     let there = there.filter(|image| image.digest == digest);
     if there.is_none() {
         let archive = archive.to_str().ok_or_else(|| failed("the path of the archive is not text"))?;
-        must(&[CTR, "-n", "k8s.io", "images", "import", "--local", "--label", PINNED, archive], IMPORT).await?;
+        must(&[CTR, "-n", "k8s.io", "images", "import", "--local", archive], IMPORT).await?;
     }
-    if !there.is_some_and(|image| image.pinned) {
-        must(&[CTR, "-n", "k8s.io", "images", "label", "--", reference, PINNED], LIST).await?;
+    let from = part.digest.hex();
+    if !there.is_some_and(|image| image.pinned && image.part.as_ref() == Some(&from)) {
+        let from = format!("{PART}={from}");
+        must(&[CTR, "-n", "k8s.io", "images", "label", "--", reference, PINNED, &from], LIST).await?;
     }
     Ok(())
 }

@@ -77,6 +77,7 @@ pub(super) async fn install(host: &Host, certs: Vec<(Leaf, String)>) -> Outcome<
             ready.extend(pair(&root, leaf, pem)?);
         }
         put_all(ready)?;
+        certs.iter().filter(|(leaf, _)| leaf.self_renewing).try_for_each(|(leaf, pem)| point(&root, leaf, pem))?;
         certs.iter().try_for_each(|(leaf, _)| remove(&waiting(&root, leaf)?))
     })
     .await
@@ -101,7 +102,8 @@ fn pair(root: &Root, leaf: &Leaf, pem: &str) -> Outcome<Vec<Ready>> {
     let certificate = if pem.ends_with('\n') { pem.to_owned() } else { format!("{pem}\n") };
     let files = if cert_path == key_path {
         let both = Zeroizing::new(format!("{certificate}{}", key.as_str()));
-        vec![(cert_path, both, 0o600)]
+        let path = if leaf.self_renewing { dated(&cert_path, pem) } else { cert_path };
+        vec![(path, both, 0o600)]
     } else {
         // The key first: between the two renames the pair does not match, and the next run sees that and makes another.
         vec![(key_path, key, 0o600), (cert_path, Zeroizing::new(certificate), 0o644)]
@@ -111,6 +113,24 @@ fn pair(root: &Root, leaf: &Leaf, pem: &str) -> Outcome<Vec<Ready>> {
         .filter(|(path, content, mode)| !same(path, content.as_bytes(), *mode, owner))
         .map(|(path, content, mode)| Ready::write(path, content.as_bytes(), mode, owner))
         .collect()
+}
+
+/// The file behind the link of a certificate that its component renews: kubelet only ever moves a link from one such file
+/// to the next, and refuses a regular file in the link's place.
+fn dated(link: &std::path::Path, pem: &str) -> PathBuf {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, pem.as_bytes());
+    let stem = link.file_stem().unwrap_or_default().to_string_lossy().replace("-current", "");
+    link.with_file_name(format!("{stem}-{}.pem", &hex(digest.as_ref())[..12]))
+}
+
+/// Points the link at its file, atomically.
+fn point(root: &Root, leaf: &Leaf, pem: &str) -> Outcome<()> {
+    let link = root.path(&leaf.cert_path)?;
+    let file = dated(&link, pem);
+    let fresh = link.with_extension("link");
+    remove(&fresh)?;
+    std::os::unix::fs::symlink(file.file_name().unwrap_or_default(), &fresh).explain("link", &fresh)?;
+    fs::rename(&fresh, &link).explain("replace", &link)
 }
 
 fn to_pem(key: &PrivateKeyDer<'_>) -> String {

@@ -47,6 +47,27 @@ fn name(condition: &Condition) -> String {
     }
 }
 
+/// Whether each program's process started after its manifest last changed: an API server that is about to be replaced
+/// still says ready.
+fn runs_by_its_manifests(host: &Host, newer: &[(String, String)]) -> Result<(), String> {
+    use std::os::unix::fs::MetadataExt as _;
+    if newer.is_empty() {
+        return Ok(());
+    }
+    let started = observe::processes::started();
+    for (program, manifest) in newer {
+        let path = host.root.path(manifest).map_err(|f| f.what)?;
+        let meta = std::fs::metadata(&path).map_err(|e| format!("{manifest}: {e}"))?;
+        let changed = meta.ctime() * 1000 + meta.ctime_nsec() / 1_000_000;
+        match started.get(program) {
+            Some(at) if *at >= changed => {}
+            Some(_) => return Err(format!("{program} still runs by its old manifest")),
+            None => return Err(format!("{program} does not run yet")),
+        }
+    }
+    Ok(())
+}
+
 /// What is looked at, with the connection kept between two looks.
 struct Look<'a> {
     condition: &'a Condition,
@@ -64,7 +85,8 @@ impl<'a> Look<'a> {
                 let access = member::access(&host.root, ask).map_err(|f| f.what)?;
                 etcd::holds_quorum(&access, TRY).await.map_err(|e| e.to_string())
             }
-            Condition::ApiReady { at: (name, port), ca } => {
+            Condition::ApiReady { at: (name, port), ca, newer } => {
+                runs_by_its_manifests(host, newer)?;
                 let web = match &self.web {
                     Some(web) => web,
                     // Certificates may still be on their way: they are read again until they can be.

@@ -6,6 +6,7 @@
 pub(super) mod api;
 mod etcd;
 pub(super) mod ports;
+pub(super) mod processes;
 pub(super) mod system;
 
 use super::fault::Outcome;
@@ -73,6 +74,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         units: shown,
         leaves,
         images: listed,
+        processes: processes::started(),
         programs,
         sysctls,
         ports: taken,
