@@ -69,3 +69,54 @@ async fn run(
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Machine;
+    use super::*;
+    use std::io::Write as _;
+    use std::time::{Duration, Instant};
+
+    /// An executable written by another process: our own may be forking for another test while the file is open.
+    fn script(dir: &Path, text: &str) -> std::path::PathBuf {
+        let path = dir.join("program");
+        let command = "cat > \"$0\" && chmod +x \"$0\"";
+        let mut shell =
+            std::process::Command::new("sh").arg("-c").arg(command).arg(&path).stdin(Stdio::piped()).spawn().unwrap();
+        shell.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        assert!(shell.wait().unwrap().success());
+        path
+    }
+
+    #[tokio::test]
+    async fn a_process_of_this_machine_is_entered_by_its_hello_and_ends_with_its_machine() {
+        let dir = tempfile::tempdir().unwrap();
+        let beat = r#"{"Heartbeat":{"id":0,"on":""}}"#;
+        let said = format!("\\000\\000\\000\\{:03o}J%s", beat.len());
+        let text = format!("#!/bin/sh\necho \"$$ $*\" > \"$0.ran\"\nprintf '{said}' '{beat}'\nexec sleep 1000\n");
+        let program = script(dir.path(), &text);
+        let machine =
+            Machine::local(&"here".parse().unwrap(), &program, &["--root".into(), "/tmp/x".into()]).await.unwrap();
+        let ran = std::fs::read_to_string(dir.path().join("program.ran")).unwrap();
+        let (pid, args) = ran.trim().split_once(' ').unwrap();
+        assert_eq!(args, "host --root /tmp/x");
+        assert_eq!(machine.counters().execs, 1);
+        machine.close().await;
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while Path::new("/proc").join(pid).join("exe").read_link().is_ok() {
+            assert!(Instant::now() < deadline, "it still runs");
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_program_that_ends_at_once_or_is_not_there_is_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = script(dir.path(), "#!/bin/sh\necho no such thing >&2\nexit 4\n");
+        let name = "here".parse().unwrap();
+        let error = Machine::local(&name, &program, &[]).await.unwrap_err();
+        assert!(matches!(&error, HostError::BootstrapFailed { output } if output.contains("no such thing")), "{error}");
+        let error = Machine::local(&name, &dir.path().join("none"), &[]).await.unwrap_err();
+        assert!(matches!(error, HostError::NotStarted { .. }), "{error}");
+    }
+}

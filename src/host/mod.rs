@@ -1,7 +1,7 @@
 //! Hosts: the vocabulary, its carriers (SSH, a child process), and the host's own side.
 //!
-//! In: operations ([`op::Op`]). Out: replies ([`op::Reply`]) or a [`HostError`]. A [`Machine`] is one host, entered; [`serve`](op) is what it
-//! talks to at the other end.
+//! In: operations ([`op::Op`]). Out: replies ([`op::Reply`]) or a [`HostError`]. A [`Machine`] is one host, entered;
+//! `serve` is what it talks to at the other end.
 
 pub mod frame;
 pub mod op;
