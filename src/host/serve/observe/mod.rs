@@ -147,7 +147,7 @@ fn runnable(root: &Root, programs: Vec<String>) -> Outcome<BTreeSet<String>> {
     let mut found = BTreeSet::new();
     for program in programs {
         let at = root.path(&program)?;
-        if fs::metadata(&at).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0) {
+        if fs::metadata(&at).is_ok_and(|m| m.is_dir() || m.permissions().mode() & 0o111 != 0) {
             found.insert(program);
         }
     }
