@@ -51,6 +51,7 @@ fn request(root: &Root, leaf: &Leaf) -> Outcome<String> {
     };
     let mut asked = CertificateParams::default();
     asked.distinguished_name = DistinguishedName::new();
+    // For people who look at the request: the signer takes the names from its own table, not from here.
     for organization in &leaf.organizations {
         asked.distinguished_name.push(DnType::OrganizationName, organization.as_str());
     }

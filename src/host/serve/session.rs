@@ -163,6 +163,8 @@ async fn work<W: AsyncWrite + Unpin>(
     let mut held = None;
     while let Some(Request { id, epoch, op: Some(op) }) = queue.recv().await {
         current.store(id, Ordering::SeqCst);
+        // The reader took everything that came before this request: what is left of a blob that failed is all there.
+        while pieces.try_recv().is_ok() {}
         let outcome = match op {
             Op::Lock { holder } => take_lock(host, &mut held, holder).await,
             op => {
@@ -179,7 +181,7 @@ async fn work<W: AsyncWrite + Unpin>(
                 outcome.unwrap_or_else(|cause| Err(panicked(&*cause)))
             }
         };
-        // Whatever was left of a blob that failed is no business of the next request.
+        // Room for a reader that stands before a full queue of pieces nobody wants any more.
         appetite.spoil();
         while pieces.try_recv().is_ok() {}
         host.waits("");

@@ -75,6 +75,14 @@ async fn a_delivery_that_was_cut_off_goes_on_where_it_stopped() {
     let mut client = place.locked().await;
     wanted(&mut client, &part).await;
     client.piece(&sent[..half]).await;
+    let partial = place.at(&part.path()).with_file_name(format!(".etcd.part-{}", sent.len()));
+    timeout(Duration::from_secs(10), async {
+        while std::fs::metadata(&partial).map_or(0, |m| m.len()) < half as u64 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("the pieces do not reach the disk");
     client.close().await.unwrap();
     let mut client = place.locked().await;
     assert!(!is_there(&mut client, &part).await);
