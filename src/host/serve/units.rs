@@ -23,7 +23,7 @@ const ANSWER: Duration = Duration::from_secs(20);
 const PATIENCE: Duration = Duration::from_secs(110);
 const POLL: Duration = Duration::from_millis(50);
 /// What is read of a unit.
-const PROPERTIES: &str = "--property=Id,LoadState,FragmentPath,NeedDaemonReload,ActiveState,UnitFileState,MainPID,ExecMainStartTimestamp,ActiveEnterTimestamp";
+const PROPERTIES: &str = "--property=Id,LoadState,FragmentPath,NeedDaemonReload,Type,Result,ActiveState,UnitFileState,MainPID,ExecMainStartTimestamp,ActiveEnterTimestamp";
 
 /// A unit as systemd shows it.
 #[derive(Debug, Clone, Default)]
@@ -184,6 +184,7 @@ async fn settle(unit: &UnitName, until: Instant) -> Outcome<()> {
         let shown = show_one(unit).await?;
         match shown.active() {
             "active" => return Ok(()),
+            "inactive" if shown.get("Type") == "oneshot" && shown.get("Result") == "success" => return Ok(()),
             "failed" => return Err(blame(unit, FaultKind::Failed, "failed").await),
             "inactive" => return Err(blame(unit, FaultKind::Failed, "ended as soon as it had started").await),
             _ if Instant::now() > until => return Err(blame(unit, FaultKind::TimedOut, "is still not active").await),
