@@ -40,9 +40,7 @@ pub(super) async fn list(root: &Root) -> Outcome<BTreeMap<String, String>> {
     if !ran.ok() {
         return Ok(BTreeMap::new());
     }
-    // containerd lists each image once more under the digest of its configuration; nobody asks for those.
-    let named = parse(&ran.out).into_iter().filter(|(reference, _)| !reference.starts_with("sha256:"));
-    Ok(named.map(|(reference, image)| (reference, image.digest)).collect())
+    Ok(parse(&ran.out).into_iter().map(|(reference, image)| (reference, image.digest)).collect())
 }
 
 /// `REF TYPE DIGEST SIZE PLATFORMS LABELS`, with blanks inside the size.

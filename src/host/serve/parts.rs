@@ -164,16 +164,16 @@ pub(super) async fn deliver(host: &Host, part: Part, blob: &mut Blob<'_>) -> Out
         let (paths, part) = (paths.clone(), part.clone());
         blocking(move || begin(&paths, &part, free_bytes(&paths.content))).await?
     };
-    let Some((partial, from)) = begun else { return Ok(()) };
+    let Some((kept, from)) = begun else { return Ok(()) };
     host.waits(format!("the content of {} {}", part.name, part.version));
     blob.appetite.want();
     // The session that listens ends only together with this operation.
     let _ = blob.wanted.send(from).await;
     // The thread gets a channel of its own: it must end when this operation is dropped.
-    let (feed, fed) = mpsc::channel(2);
+    let (feed, intake) = mpsc::channel(2);
     let mut receiving = {
         let part = part.clone();
-        tokio::spawn(blocking(move || receive(&paths, &part, partial, fed)))
+        tokio::spawn(blocking(move || receive(&paths, &part, kept, intake)))
     };
     let outcome = loop {
         tokio::select! {
@@ -227,7 +227,7 @@ fn receive(paths: &Paths, part: &Part, mut partial: File, mut pieces: mpsc::Rece
     }
     match &outcome {
         Err(fault) if fault.kind == FaultKind::Corrupt => {
-            fs::remove_file(&paths.partial).explain("remove", &paths.partial)?
+            fs::remove_file(&paths.partial).explain("remove", &paths.partial)?;
         }
         Err(_) => {}
         Ok(()) => {

@@ -122,14 +122,16 @@ fn to_pem(key: &PrivateKeyDer<'_>) -> String {
         _ => "PRIVATE KEY",
     };
     let text = Zeroizing::new(base64::engine::general_purpose::STANDARD.encode(key.secret_der()));
-    let mut pem = format!("-----BEGIN {label}-----\n");
+    // All at once: growing would leave copies of the key behind in memory.
+    let mut pem = String::with_capacity(text.len() + text.len() / 64 + 100);
+    pem.extend(["-----BEGIN ", label, "-----\n"]);
     for (i, letter) in text.chars().enumerate() {
         if i > 0 && i % 64 == 0 {
             pem.push('\n');
         }
         pem.push(letter);
     }
-    pem.push_str(&format!("\n-----END {label}-----\n"));
+    pem.extend(["\n-----END ", label, "-----\n"]);
     pem
 }
 

@@ -223,7 +223,7 @@ async fn guarded(host: &Host, epoch: u64, op: Op, blob: &mut Blob<'_>) -> Result
     } else {
         None
     };
-    perform(host, op, blob).await
+    Box::pin(perform(host, op, blob)).await
 }
 
 async fn answer<W: AsyncWrite + Unpin>(out: &Out<W>, id: u64, outcome: Result<Reply, Fault>) -> Result<(), ServeError> {

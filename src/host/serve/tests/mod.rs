@@ -53,12 +53,12 @@ impl Place {
         found.sort();
         found
     }
-    async fn client(&self) -> Client {
+    fn client(&self) -> Client {
         Client::new(self.0.path())
     }
     /// A client that has the lock.
     async fn locked(&self) -> Client {
-        let mut client = self.client().await;
+        let mut client = self.client();
         client.lock("test").await.unwrap();
         client
     }
