@@ -30,7 +30,7 @@ const CALL: Duration = Duration::from_secs(5);
 pub async fn change(access: &Access, change: &MemberChange, patience: Duration) -> Result<(), EtcdError> {
     let until = Instant::now() + patience;
     loop {
-        match once(access, change).await {
+        match Box::pin(once(access, change)).await {
             Err(error) if for_now(&error) && Instant::now() < until => sleep(AGAIN).await,
             outcome => return outcome,
         }

@@ -25,7 +25,8 @@ const SETTLE: Duration = Duration::from_secs(3);
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Holder {
-    holder: String,
+    #[serde(rename = "holder")]
+    name: String,
     since: String,
     epoch: u64,
 }
@@ -81,8 +82,8 @@ pub(super) fn take(root: &Root, holder: &str) -> Outcome<Result<Held, Other>> {
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            let Holder { holder, since, .. } = read(&file);
-            return Ok(Err(Other { by: holder, since }));
+            let Holder { name, since, .. } = read(&file);
+            return Ok(Err(Other { by: name, since }));
         }
         error => error.explain("lock", &path)?,
     }
@@ -94,13 +95,13 @@ pub(super) fn take(root: &Root, holder: &str) -> Outcome<Result<Held, Other>> {
             return Err(error).explain("lock", &root.own(BUSY));
         }
         if Instant::now() > until {
-            let by = format!("{} (its run is gone, its last operation is not)", before.holder);
+            let by = format!("{} (its run is gone, its last operation is not)", before.name);
             return Ok(Err(Other { by, since: before.since }));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     let epoch = before.epoch.checked_add(1).ok_or_else(|| failed(format!("{} counts too high", path.display())))?;
-    let now = Holder { holder: holder.chars().take(300).collect(), since: when::rfc3339(when::now_ms()), epoch };
+    let now = Holder { name: holder.chars().take(300).collect(), since: when::rfc3339(when::now_ms()), epoch };
     let text = serde_json::to_vec(&now).map_err(|e| failed(format!("could not write the lock file: {e}")))?;
     file.write_all_at(&text, 0).explain("write", &path)?;
     file.set_len(text.len() as u64).explain("write", &path)?;
@@ -126,7 +127,7 @@ pub(super) fn enter(root: &Root, epoch: u64) -> Outcome<Busy> {
         } else {
             format!(
                 "the lock of this host went to {} since {} (epoch {}, ours was {epoch})",
-                now.holder, now.since, now.epoch
+                now.name, now.since, now.epoch
             )
         };
         return Err(fault(FaultKind::Fenced, what));

@@ -63,7 +63,7 @@ pub(super) async fn hash(host: &Host, ask: &EtcdAsk, revision: i64) -> Outcome<R
 pub(super) async fn change(host: &Host, ask: &EtcdAsk, change: MemberChange) -> Outcome<()> {
     let access = access(&host.root, ask)?;
     let patience = if matches!(change, MemberChange::Promote(_)) { PROMOTE } else { CHANGE };
-    etcd::change(&access, &change, patience).await.map_err(|e| trouble(&e))
+    Box::pin(etcd::change(&access, &change, patience)).await.map_err(|e| trouble(&e))
 }
 
 /// Writes the settings of the first start and starts the member, without waiting for quorum.
@@ -180,7 +180,7 @@ fn first_boot_text(first: &FirstBoot) -> Outcome<String> {
         if !plain(token, "-_") {
             return Err(bad("the token of the genesis is not plain text"));
         }
-        text.push_str(&format!("ETCD_INITIAL_CLUSTER_TOKEN={token}\n"));
+        text = format!("{text}ETCD_INITIAL_CLUSTER_TOKEN={token}\n");
     }
     Ok(text)
 }

@@ -85,7 +85,7 @@ async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
     let done = |()| Reply::Done;
     match op {
         Op::Lock { .. } => Err(fault::bad("the lock belongs to the session")),
-        Op::Observe(ask) => Ok(Reply::Facts(Box::new(observe::observe(host, *ask).await?))),
+        Op::Observe(ask) => Ok(Reply::Facts(Box::new(Box::pin(observe::observe(host, *ask)).await?))),
         Op::EtcdHash { etcd, revision } => member::hash(host, &etcd, revision).await,
         Op::Stamp(stamp) => files::write_stamp(host, stamp).await.map(done),
         Op::Prepare(preparation) => prepare::prepare(host, preparation).await.map(done),

@@ -86,31 +86,32 @@ async fn installed(manager: Manager, package: &str) -> Outcome<bool> {
     })
 }
 
-async fn fetch(host: &Host, manager: Manager, missing: &[&str]) -> Outcome<()> {
-    let attempt = async || {
-        let head: &[&str] = match manager {
-            Manager::Apt => &[
-                "apt-get",
-                "install",
-                "-y",
-                "-q",
-                "--no-install-recommends",
-                "-o",
-                "DPkg::Lock::Timeout=300",
-                "-o",
-                "Dpkg::Options::=--force-confdef",
-                "-o",
-                "Dpkg::Options::=--force-confold",
-                "-o",
-                "Dpkg::Use-Pty=0",
-                "--",
-            ],
-            Manager::Dnf => &["dnf", "install", "-y", "-q", "--setopt=install_weak_deps=False", "--"],
-            Manager::Zypper => &["zypper", "--non-interactive", "--quiet", "install", "--no-recommends", "--"],
-        };
-        run_with(&[head, missing].concat(), &QUIET, LONG).await
+async fn attempt(manager: Manager, missing: &[&str]) -> Outcome<Ran> {
+    let head: &[&str] = match manager {
+        Manager::Apt => &[
+            "apt-get",
+            "install",
+            "-y",
+            "-q",
+            "--no-install-recommends",
+            "-o",
+            "DPkg::Lock::Timeout=300",
+            "-o",
+            "Dpkg::Options::=--force-confdef",
+            "-o",
+            "Dpkg::Options::=--force-confold",
+            "-o",
+            "Dpkg::Use-Pty=0",
+            "--",
+        ],
+        Manager::Dnf => &["dnf", "install", "-y", "-q", "--setopt=install_weak_deps=False", "--"],
+        Manager::Zypper => &["zypper", "--non-interactive", "--quiet", "install", "--no-recommends", "--"],
     };
-    let first = attempt().await?;
+    run_with(&[head, missing].concat(), &QUIET, LONG).await
+}
+
+async fn fetch(host: &Host, manager: Manager, missing: &[&str]) -> Outcome<()> {
+    let first = attempt(manager, missing).await?;
     if first.ok() {
         return Ok(());
     }
@@ -127,7 +128,7 @@ async fn fetch(host: &Host, manager: Manager, missing: &[&str]) -> Outcome<()> {
         }
         host.waits(format!("the package manager to install {}", missing.join(", ")));
     }
-    let second = attempt().await?;
+    let second = attempt(manager, missing).await?;
     if second.ok() { Ok(()) } else { Err(second.fault(&format!("installing {}", missing.join(", ")))) }
 }
 

@@ -162,18 +162,18 @@ pub(super) async fn deliver(host: &Host, part: Part, blob: &mut Blob<'_>) -> Out
     let paths = paths(&host.root, &part)?;
     let begun = {
         let (paths, part) = (paths.clone(), part.clone());
-        blocking(move || begin(&paths, &part)).await?
+        blocking(move || begin(&paths, &part, free_bytes(&paths.content))).await?
     };
-    let Some((partial, from)) = begun else { return Ok(()) };
+    let Some((kept, from)) = begun else { return Ok(()) };
     host.waits(format!("the content of {} {}", part.name, part.version));
     blob.appetite.want();
     // The session that listens ends only together with this operation.
     let _ = blob.wanted.send(from).await;
     // The thread gets a channel of its own: it must end when this operation is dropped.
-    let (feed, fed) = mpsc::channel(2);
+    let (feed, intake) = mpsc::channel(2);
     let mut receiving = {
         let part = part.clone();
-        tokio::spawn(blocking(move || receive(&paths, &part, partial, fed)))
+        tokio::spawn(blocking(move || receive(&paths, &part, kept, intake)))
     };
     let outcome = loop {
         tokio::select! {
@@ -188,7 +188,7 @@ pub(super) async fn deliver(host: &Host, part: Part, blob: &mut Blob<'_>) -> Out
 }
 
 /// Looks what is there: `None` when nothing need be sent, else the partial file and its length.
-fn begin(paths: &Paths, part: &Part) -> Outcome<Option<(File, u64)>> {
+fn begin(paths: &Paths, part: &Part, free: Option<u64>) -> Outcome<Option<(File, u64)>> {
     let directory = paths.content.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(directory).explain("create", directory)?;
     if intact(paths, part)? {
@@ -212,7 +212,7 @@ fn begin(paths: &Paths, part: &Part) -> Outcome<Option<(File, u64)>> {
         from = 0;
     }
     let needed = part.size + (part.sent_size - from) + RESERVE;
-    if free_bytes(directory).is_some_and(|free| free < needed) {
+    if free.is_some_and(|free| free < needed) {
         return Err(disk_full(&paths.content, Some(needed)));
     }
     Ok(Some((partial, from)))
@@ -227,7 +227,7 @@ fn receive(paths: &Paths, part: &Part, mut partial: File, mut pieces: mpsc::Rece
     }
     match &outcome {
         Err(fault) if fault.kind == FaultKind::Corrupt => {
-            fs::remove_file(&paths.partial).explain("remove", &paths.partial)?
+            fs::remove_file(&paths.partial).explain("remove", &paths.partial)?;
         }
         Err(_) => {}
         Ok(()) => {
@@ -245,6 +245,7 @@ fn take_in(paths: &Paths, part: &Part, partial: &mut File, pieces: &mut mpsc::Re
         .mode(0o600)
         .open(&paths.fresh)
         .explain("create", &paths.fresh)?;
+    label(part, &paths.fresh, &out)?;
     let mut unpack = Unpack::new(part, &paths.fresh, out)?;
     let (mut got, mut window) = (0_u64, vec![0; WINDOW]);
     loop {
@@ -279,6 +280,15 @@ fn take_in(paths: &Paths, part: &Part, partial: &mut File, pieces: &mut mpsc::Re
     // After the rename, which counts as a change of the inode.
     let found = out.metadata().explain("look at", &paths.content)?;
     fs::write(&paths.note, identity(&found)).explain("write", &paths.note)
+}
+
+/// Where SELinux rules, systemd runs only what is labelled as a program.
+fn label(part: &Part, path: &Path, file: &File) -> Outcome<()> {
+    if !matches!(part.place, Place::Program { .. }) || !Path::new("/sys/fs/selinux/enforce").exists() {
+        return Ok(());
+    }
+    let label = b"system_u:object_r:bin_t:s0\0";
+    rustix::fs::fsetxattr(file, "security.selinux", label, rustix::fs::XattrFlags::empty()).explain("label", path)
 }
 
 fn corrupt(part: &Part, why: impl std::fmt::Display) -> crate::host::op::Fault {
@@ -375,4 +385,44 @@ fn link(paths: &Paths) -> Outcome<()> {
     symlink(to, &fresh).explain("create", &fresh)?;
     fs::rename(&fresh, at).explain("put in place", at)?;
     super::files::sync_parent(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(content: &[u8]) -> (Part, Vec<u8>) {
+        let sent = zstd::encode_all(content, 1).unwrap();
+        let mut sum = Context::new(&SHA256);
+        sum.update(content);
+        let part = Part {
+            name: "x".to_owned(),
+            version: "1".to_owned(),
+            digest: digest_of(sum),
+            size: content.len() as u64,
+            sent_size: sent.len() as u64,
+            place: Place::Program { link: None },
+        };
+        (part, sent)
+    }
+
+    #[test]
+    fn a_disk_without_room_says_so_with_numbers_before_anything_is_sent() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut part, _) = part(b"content");
+        part.size = 500 << 20;
+        let paths = paths(&Root::at(directory.path()), &part).unwrap();
+        let fault = begin(&paths, &part, Some(400 << 20)).unwrap_err();
+        assert!(fault.kind == FaultKind::DiskFull && fault.what.contains("565 MiB are needed"), "{fault:?}");
+        assert!(begin(&paths, &part, Some(600 << 20)).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_disk_that_fills_up_meanwhile_is_told_from_damage() {
+        let (part, sent) = part(&vec![7; 3 << 20]);
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut unpack = Unpack::new(&part, Path::new("/dev/full"), full).unwrap();
+        let fault = unpack.take(&sent).unwrap_err();
+        assert!(fault.kind == FaultKind::DiskFull && fault.what.contains("MiB free"), "{fault:?}");
+    }
 }

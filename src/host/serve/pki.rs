@@ -51,6 +51,7 @@ fn request(root: &Root, leaf: &Leaf) -> Outcome<String> {
     };
     let mut asked = CertificateParams::default();
     asked.distinguished_name = DistinguishedName::new();
+    // For people who look at the request: the signer takes the names from its own table, not from here.
     for organization in &leaf.organizations {
         asked.distinguished_name.push(DnType::OrganizationName, organization.as_str());
     }
@@ -141,14 +142,16 @@ fn to_pem(key: &PrivateKeyDer<'_>) -> String {
         _ => "PRIVATE KEY",
     };
     let text = Zeroizing::new(base64::engine::general_purpose::STANDARD.encode(key.secret_der()));
-    let mut pem = format!("-----BEGIN {label}-----\n");
+    // All at once: growing would leave copies of the key behind in memory.
+    let mut pem = String::with_capacity(text.len() + text.len() / 64 + 100);
+    pem.extend(["-----BEGIN ", label, "-----\n"]);
     for (i, letter) in text.chars().enumerate() {
         if i > 0 && i % 64 == 0 {
             pem.push('\n');
         }
         pem.push(letter);
     }
-    pem.push_str(&format!("\n-----END {label}-----\n"));
+    pem.extend(["\n-----END ", label, "-----\n"]);
     pem
 }
 

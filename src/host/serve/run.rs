@@ -172,4 +172,10 @@ mod tests {
         assert_eq!(ran.out, "done\n");
         assert!(begun.elapsed() < Duration::from_secs(2));
     }
+
+    #[tokio::test]
+    async fn a_panic_becomes_a_fault_with_its_words() {
+        let fault = blocking(|| -> Outcome<()> { panic!("a bug of ours") }).await.unwrap_err();
+        assert!(fault.what.contains("a bug of ours"), "{fault:?}");
+    }
 }

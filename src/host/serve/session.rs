@@ -10,11 +10,13 @@ use super::{Host, Root, changes, lock, panicked, perform};
 use crate::host::frame::{Frame, FrameError, read_frame, write_json};
 use crate::host::op::{DEAF_AFTER_S, Fault, Op, Reply, Request, Response};
 use futures::FutureExt;
+use futures::future::{BoxFuture, pending, select_all};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -68,7 +70,7 @@ impl Appetite {
 
 type Out<W> = Arc<Mutex<W>>;
 
-/// Serves this host until the stream ends.
+/// Serves this host until the stream ends, or a signal says so: the programs that run must end with us either way.
 ///
 /// The caller should leave the process without waiting for threads: an operation that was cut off may still be in a
 /// system call.
@@ -77,7 +79,16 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    serve_at(Root::host(), stdin, stdout).await
+    let mut ends = [SignalKind::terminate(), SignalKind::hangup(), SignalKind::interrupt()].map(signal);
+    // Where a signal cannot be listened for, it ends the process in the system's own way.
+    let mut signalled: Vec<BoxFuture<'_, Option<()>>> = vec![Box::pin(pending())];
+    for end in ends.iter_mut().flatten() {
+        signalled.push(Box::pin(end.recv()));
+    }
+    tokio::select! {
+        outcome = serve_at(Root::host(), stdin, stdout) => outcome,
+        _ = select_all(signalled) => Ok(()),
+    }
 }
 
 /// Serves a directory as if it were a host, for tests.
@@ -163,6 +174,8 @@ async fn work<W: AsyncWrite + Unpin>(
     let mut held = None;
     while let Some(Request { id, epoch, op: Some(op) }) = queue.recv().await {
         current.store(id, Ordering::SeqCst);
+        // The reader took everything that came before this request: what is left of a blob that failed is all there.
+        while pieces.try_recv().is_ok() {}
         let outcome = match op {
             Op::Lock { holder } => take_lock(host, &mut held, holder).await,
             op => {
@@ -179,7 +192,7 @@ async fn work<W: AsyncWrite + Unpin>(
                 outcome.unwrap_or_else(|cause| Err(panicked(&*cause)))
             }
         };
-        // Whatever was left of a blob that failed is no business of the next request.
+        // Room for a reader that stands before a full queue of pieces nobody wants any more.
         appetite.spoil();
         while pieces.try_recv().is_ok() {}
         host.waits("");
@@ -187,7 +200,7 @@ async fn work<W: AsyncWrite + Unpin>(
         answer(out, id, outcome).await?;
     }
     // The reader has ended and its own outcome says why.
-    std::future::pending().await
+    pending().await
 }
 
 async fn take_lock(host: &Host, held: &mut Option<lock::Held>, holder: String) -> Result<Reply, Fault> {
@@ -210,7 +223,7 @@ async fn guarded(host: &Host, epoch: u64, op: Op, blob: &mut Blob<'_>) -> Result
     } else {
         None
     };
-    perform(host, op, blob).await
+    Box::pin(perform(host, op, blob)).await
 }
 
 async fn answer<W: AsyncWrite + Unpin>(out: &Out<W>, id: u64, outcome: Result<Reply, Fault>) -> Result<(), ServeError> {

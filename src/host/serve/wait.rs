@@ -31,7 +31,7 @@ pub(super) async fn wait(host: &Host, condition: &Condition, within: Duration) -
         if Instant::now() > until {
             return Err(fault(
                 FaultKind::TimedOut,
-                format!("waited {} s for {what}; last seen: {seen}", within.as_secs()),
+                format!("waited {:.1} s for {what}; last seen: {seen}", within.as_secs_f32()),
             ));
         }
         host.waits(format!("{what} ({seen})"));

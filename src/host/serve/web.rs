@@ -28,7 +28,7 @@ impl Web {
             .connect_timeout(connect)
             .redirect(reqwest::redirect::Policy::none())
             .build()
-            .map_err(|e| chain(&e))?;
+            .map_err(|e| cause(&e))?;
         let base =
             if host.contains(':') { format!("https://[{host}]:{port}") } else { format!("https://{host}:{port}") };
         Ok(Self { client, base })
@@ -37,9 +37,10 @@ impl Web {
     /// Status and body.
     pub(super) async fn get(&self, path: &str, within: Duration) -> Result<(u16, Vec<u8>), String> {
         let whole = async {
-            let mut answer = self.client.get(format!("{}{path}", self.base)).send().await.map_err(|e| chain(&e))?;
+            let mut answer =
+                self.client.get(format!("{}{path}", self.base)).send().await.map_err(|e| self.unreached(&e))?;
             let mut body = Vec::new();
-            while let Some(piece) = answer.chunk().await.map_err(|e| chain(&e))? {
+            while let Some(piece) = answer.chunk().await.map_err(|e| self.unreached(&e))? {
                 if body.len() + piece.len() > LARGEST {
                     return Err(format!("the answer to {path} is larger than {LARGEST} bytes"));
                 }
@@ -50,6 +51,10 @@ impl Web {
         timeout(within, whole)
             .await
             .map_err(|_| format!("no answer from {} within {} ms", self.base, within.as_millis()))?
+    }
+
+    fn unreached(&self, error: &reqwest::Error) -> String {
+        format!("no answer from {}: {}", self.base, cause(error))
     }
 
     /// An object; `None` when it is not there, or not for our eyes (before our own role has been applied).
@@ -82,18 +87,13 @@ fn first_line(body: &[u8]) -> String {
     String::from_utf8_lossy(body).lines().next().unwrap_or_default().chars().take(200).collect()
 }
 
-/// An error with its causes: reqwest's own sentence does not say that nobody listens.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let words = cause.to_string();
-        if !text.contains(&words) {
-            text = format!("{text}: {words}");
-        }
-        next = cause.source();
+/// The innermost cause: the sentences around it repeat the URL and say nothing more.
+fn cause(error: &dyn Error) -> String {
+    let mut innermost = error;
+    while let Some(next) = innermost.source() {
+        innermost = next;
     }
-    text.chars().take(400).collect()
+    innermost.to_string().chars().take(300).collect()
 }
 
 #[cfg(test)]

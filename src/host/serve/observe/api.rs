@@ -12,6 +12,7 @@ use super::super::when::{now_ms, parse_rfc3339};
 use crate::etcd;
 use crate::host::op::{ApiAsk, EtcdAsk};
 use crate::model::facts::{ApiFact, LeaseFact, NodeFact, PodFact};
+use futures::future::BoxFuture;
 use futures::stream::{StreamExt, iter};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -57,52 +58,47 @@ async fn endpoint(root: &Root, ask: &ApiAsk) -> Result<(), String> {
     Web::new(tls, host, *port, CONNECT)?.ready(READY).await
 }
 
+/// An object or a list, or why it could not be read.
+type Answer = Result<Option<Value>, String>;
+
 async fn inside(web: &Web, ask: &ApiAsk) -> ApiFact {
-    let get = |path: String| async move { web.json(&path, READ).await };
-    let leases =
-        iter(LEASES).map(|name| get(format!("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{name}")));
-    let pods = iter(NAMESPACES).map(|namespace| get(format!("/api/v1/namespaces/{namespace}/pods")));
-    let objects = iter(&ask.objects).map(|key| async move {
-        let path = path(key).ok_or_else(|| format!("{key:?} does not name an object"))?;
-        Ok::<_, String>((key.clone(), web.json(&path, READ).await?))
-    });
-    let (leases, pods, nodes, objects) = tokio::join!(
-        leases.buffered(2).collect::<Vec<_>>(),
-        pods.buffered(2).collect::<Vec<_>>(),
-        get("/api/v1/nodes".to_owned()),
-        objects.buffer_unordered(AT_ONCE).collect::<Vec<_>>(),
-    );
+    let mut paths = vec!["/api/v1/nodes".to_owned()];
+    paths.extend(LEASES.map(|name| format!("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{name}")));
+    paths.extend(NAMESPACES.map(|namespace| format!("/api/v1/namespaces/{namespace}/pods")));
+    let keys: Vec<(&String, Option<String>)> = ask.objects.iter().map(|key| (key, path(key))).collect();
+    let mut waiting: Vec<BoxFuture<'_, (usize, Answer)>> = Vec::new();
+    let wanted = paths.iter().map(Some).chain(keys.iter().map(|(_, path)| path.as_ref()));
+    for (i, path) in wanted.enumerate() {
+        waiting.push(Box::pin(async move {
+            match path {
+                Some(path) => (i, web.json(path, READ).await),
+                None => (i, Err("the name of an object is none".to_owned())),
+            }
+        }));
+    }
+    let mut answers: Vec<(usize, Answer)> = iter(waiting).buffer_unordered(AT_ONCE).collect().await;
+    answers.sort_by_key(|(i, _)| *i);
     let mut trouble = None;
     let now = now_ms();
-    let mut noting = |found: Result<Option<Value>, String>| match found {
+    let mut found = answers.into_iter().map(|(_, answer)| match answer {
         Ok(found) => found,
         Err(why) => {
             trouble.get_or_insert(why);
             None
         }
-    };
-    let leases = leases.into_iter().filter_map(|l| lease(&noting(l)?, now)).collect();
-    let pods = pods
-        .into_iter()
-        .filter_map(&mut noting)
-        .flat_map(|list| items(&list).filter_map(|p| pod(p, now)).collect::<Vec<_>>())
-        .collect();
-    let nodes = noting(nodes).map(|list| items(&list).filter_map(node).collect()).unwrap_or_default();
+    });
+    let nodes = found.next().flatten().map(|list| items(&list).filter_map(node).collect()).unwrap_or_default();
+    let leases = found.by_ref().take(LEASES.len()).filter_map(|l| lease(&l?, now)).collect();
+    let lists: Vec<Value> = found.by_ref().take(NAMESPACES.len()).flatten().collect();
+    let pods = lists.iter().flat_map(items).filter_map(|p| pod(p, now)).collect();
     let mut live = BTreeMap::new();
-    for object in objects {
-        match object {
-            Ok((key, Some(mut value))) => {
-                // Who set which field is half of an object and nobody's interest here.
-                if let Some(meta) = value.pointer_mut("/metadata").and_then(Value::as_object_mut) {
-                    meta.remove("managedFields");
-                }
-                live.insert(key, value);
-            }
-            Ok((_, None)) => {}
-            Err(why) => {
-                noting(Err(why));
-            }
+    for ((key, _), object) in keys.iter().zip(found) {
+        let Some(mut object) = object else { continue };
+        // Who set which field is half of an object and nobody's interest here.
+        if let Some(meta) = object.pointer_mut("/metadata").and_then(Value::as_object_mut) {
+            meta.remove("managedFields");
         }
+        live.insert((*key).clone(), object);
     }
     ApiFact { own_trouble: trouble, leases, pods, nodes, objects: live, ..ApiFact::default() }
 }

@@ -27,7 +27,7 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk) -> Outcome<EtcdFact> {
         // Before the first certificate there is nothing to ask with, and nobody who would answer.
         Err(fault) => return Ok(EtcdFact { trouble: Some(fault.what), ..fact }),
     };
-    let seen = tokio::time::timeout(WITHIN + Duration::from_millis(300), view(&access, WITHIN)).await;
+    let seen = tokio::time::timeout(WITHIN + Duration::from_millis(300), Box::pin(view(&access, WITHIN))).await;
     match seen.unwrap_or(Err(EtcdError::Silent { doing: "tell its status", within_ms: WITHIN.as_millis() })) {
         Ok((view, quorum)) => {
             fact.view = Some(view);

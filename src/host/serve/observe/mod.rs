@@ -27,20 +27,9 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
     let ObserveAsk { files: paths, parts, units, leaves, images, programs, sysctls, ports, etcd, api } = ask;
     host.waits("everything asked for to be looked at");
     let root = &host.root;
-    let on = |work: fn(&Root, &mut HostFacts) -> Outcome<()>| {
-        let root = root.clone();
-        async move {
-            blocking(move || {
-                let mut facts = HostFacts::default();
-                work(&root, &mut facts)?;
-                Ok(facts)
-            })
-            .await
-        }
-    };
     let etcd_ask = etcd.clone();
     let (system, addresses, files, blobs, shown, leaves, listed, (programs, sysctls), taken, etcd, api) = tokio::try_join!(
-        on(system::facts),
+        with(root, (), |root, ()| system::facts(root)),
         system::addresses(),
         with(root, paths, |root, paths| file_facts(root, &paths)),
         with(root, parts, |root, parts| blobs(root, &parts)),

@@ -13,7 +13,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 /// Fills in what needs nothing but reading files.
-pub(super) fn facts(root: &Root, facts: &mut HostFacts) -> Outcome<()> {
+pub(super) fn facts(root: &Root) -> Outcome<HostFacts> {
+    let mut facts = HostFacts::default();
     let read = |path: &'static str| fs::read_to_string(root.own(path)).unwrap_or_default();
     let uname = rustix::system::uname();
     facts.hostname = uname.nodename().to_string_lossy().into_owned();
@@ -29,7 +30,7 @@ pub(super) fn facts(root: &Root, facts: &mut HostFacts) -> Outcome<()> {
     facts.swap = swap_in_use(root);
     facts.systemd_resolved = root.own("/run/systemd/resolve/resolv.conf").exists();
     facts.stamp = super::stamp(root)?;
-    Ok(())
+    Ok(facts)
 }
 
 /// `ID` and `VERSION_ID`.

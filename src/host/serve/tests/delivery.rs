@@ -75,6 +75,14 @@ async fn a_delivery_that_was_cut_off_goes_on_where_it_stopped() {
     let mut client = place.locked().await;
     wanted(&mut client, &part).await;
     client.piece(&sent[..half]).await;
+    let partial = place.at(&part.path()).with_file_name(format!(".etcd.part-{}", sent.len()));
+    timeout(Duration::from_secs(10), async {
+        while std::fs::metadata(&partial).map_or(0, |m| m.len()) < half as u64 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("the pieces do not reach the disk");
     client.close().await.unwrap();
     let mut client = place.locked().await;
     assert!(!is_there(&mut client, &part).await);
@@ -179,25 +187,5 @@ async fn names_and_sizes_that_make_no_sense_are_refused() {
     for (size, sent_size) in [(u64::MAX, 1), (1, u64::MAX)] {
         let bad = Part { size, sent_size, ..good.clone() };
         assert_eq!(client.ask(Op::Deliver(bad)).await.unwrap_err().kind, FaultKind::BadRequest);
-    }
-}
-
-#[tokio::test]
-async fn a_disk_without_room_says_so_with_numbers_before_anything_is_sent() {
-    let place = Place::new();
-    let (good, _) = part(b"x");
-    let free = rustix::fs::statvfs(place.0.path()).unwrap();
-    let free = free.f_bavail * free.f_frsize;
-    let mut client = place.locked().await;
-    // The largest part accepted; a machine with less than 8 GiB free is full at once, others in two steps.
-    let size = 8 << 30;
-    let huge = Part { size, sent_size: size, ..good };
-    match client.ask(Op::Deliver(huge)).await {
-        Err(fault) => {
-            assert!(fault.kind == FaultKind::DiskFull && fault.what.contains("MiB are needed"), "{fault:?}");
-            assert!(free < 17 << 30);
-        }
-        Ok(Reply::Wanted { from: 0 }) => assert!(free > 16 << 30),
-        other => panic!("{other:?}"),
     }
 }

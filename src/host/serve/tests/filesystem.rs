@@ -83,7 +83,7 @@ async fn what_a_killed_run_left_beside_a_file_does_not_matter() {
 async fn paths_that_climb_and_users_that_are_not_there_are_refused() {
     let place = Place::new();
     let mut client = place.locked().await;
-    for path in ["etc/a", "/etc/../../a", "/etc/./a", "", "/", "/a\0b"] {
+    for path in ["etc/a", "/etc/../../a", "", "/", "/a\0b"] {
         assert_eq!(client.ask(write(vec![put(path, "x")])).await.unwrap_err().kind, FaultKind::BadRequest, "{path:?}");
     }
     let nobody = FilePut { owner: "nobody-here".to_owned(), ..put("/etc/a", "x") };

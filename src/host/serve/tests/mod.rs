@@ -12,7 +12,7 @@ use crate::host::op::{Fault, Op, Reply, Request, Response};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
-use tokio::io::{DuplexStream, ReadHalf, WriteHalf, duplex, split};
+use tokio::io::{AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, duplex, split};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -53,12 +53,12 @@ impl Place {
         found.sort();
         found
     }
-    async fn client(&self) -> Client {
+    fn client(&self) -> Client {
         Client::new(self.0.path())
     }
     /// A client that has the lock.
     async fn locked(&self) -> Client {
-        let mut client = self.client().await;
+        let mut client = self.client();
         client.lock("test").await.unwrap();
         client
     }
@@ -129,8 +129,12 @@ impl Client {
 
     /// Closes the stream and gives how the session ended.
     async fn close(self) -> Result<(), ServeError> {
-        let Self { from, to, serving, .. } = self;
-        drop(from.unsplit(to));
-        timeout(Duration::from_secs(5), serving).await.expect("the session did not end with its stream").unwrap()
+        let Self { mut from, mut to, serving, .. } = self;
+        to.shutdown().await.unwrap();
+        let draining = tokio::spawn(async move { while let Ok(Some(_)) = read_frame(&mut from).await {} });
+        let ended =
+            timeout(Duration::from_secs(5), serving).await.expect("the session did not end with its stream").unwrap();
+        draining.abort();
+        ended
     }
 }

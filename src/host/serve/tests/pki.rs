@@ -32,7 +32,7 @@ fn leaf(cert_path: &str, key_path: &str) -> Leaf {
         ca: CaId::Cluster,
         authority: String::new(),
         common_name: "kube-apiserver".to_owned(),
-        organizations: vec!["one".to_owned(), "two".to_owned()],
+        organizations: vec!["system:masters".to_owned()],
         sans: vec!["DNS:kubernetes".to_owned(), "IP:10.96.0.1".to_owned(), "IP:fd00::1".to_owned()],
         server: true,
         client: false,

@@ -1,7 +1,7 @@
 //! Lock, fencing, order, and what a broken or hostile stream does.
 
 use super::*;
-use crate::host::op::{FaultKind, LARGEST_FRAME, ObserveAsk};
+use crate::host::op::{Condition, EtcdAsk, FaultKind, LARGEST_FRAME, ObserveAsk};
 use crate::model::facts::Stamp;
 use crate::model::names::Digest;
 use tokio::io::AsyncWriteExt;
@@ -13,10 +13,10 @@ fn stamp(name: &str) -> Op {
 #[tokio::test]
 async fn only_one_session_has_the_lock_and_it_ends_with_the_session() {
     let place = Place::new();
-    let mut first = place.client().await;
+    let mut first = place.client();
     assert_eq!(first.lock("alice").await, Ok(1));
     assert_eq!(first.lock("alice").await, Ok(1));
-    let mut second = place.client().await;
+    let mut second = place.client();
     let (by, since) = second.lock("bob").await.unwrap_err();
     assert!(by == "alice" && since.contains('T'), "{by} {since}");
     first.close().await.unwrap();
@@ -26,13 +26,13 @@ async fn only_one_session_has_the_lock_and_it_ends_with_the_session() {
 #[tokio::test]
 async fn a_run_that_lost_the_lock_is_fenced_on_every_line() {
     let place = Place::new();
-    let mut holder = place.client().await;
-    let mut other_line = place.client().await;
+    let mut holder = place.client();
+    let mut other_line = place.client();
     assert_eq!(other_line.ask(stamp("lab")).await.unwrap_err().kind, FaultKind::Fenced);
     other_line.epoch = holder.lock("alice").await.unwrap();
     assert!(matches!(other_line.ask(stamp("lab")).await, Ok(Reply::Done)));
     holder.close().await.unwrap();
-    let mut next = place.client().await;
+    let mut next = place.client();
     next.lock("bob").await.unwrap();
     let fault = other_line.ask(stamp("lab")).await.unwrap_err();
     assert!(fault.kind == FaultKind::Fenced && fault.what.contains("bob"), "{fault:?}");
@@ -59,7 +59,7 @@ async fn a_stamp_of_another_cluster_is_never_overwritten_and_is_observed() {
     let Reply::Facts(facts) = client.ask(Op::Observe(Box::default())).await.unwrap() else { panic!() };
     assert_eq!(facts.stamp.unwrap().cluster.as_str(), "lab");
     place.write("/var/lib/hactl/cluster.json", "{");
-    assert!(client.ask(Op::Observe(Box::new(ObserveAsk::default()))).await.unwrap_err().what.contains("cluster.json"));
+    assert!(client.ask(Op::Observe(Box::<ObserveAsk>::default())).await.unwrap_err().what.contains("cluster.json"));
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn foreign_greedy_and_stray_bytes_end_the_session_with_a_reason() {
         (b"\0\0\0\0E", "StrayPiece"),
     ] {
         let place = Place::new();
-        let mut client = place.client().await;
+        let mut client = place.client();
         client.to.write_all(bytes).await.unwrap();
         let ended = timeout(Duration::from_secs(5), &mut client.serving).await.expect("it goes on").unwrap();
         let error = format!("{:?}", ended.unwrap_err());
@@ -84,7 +84,7 @@ async fn foreign_greedy_and_stray_bytes_end_the_session_with_a_reason() {
 #[tokio::test]
 async fn a_flood_of_requests_ends_the_session_instead_of_filling_memory() {
     let place = Place::new();
-    let mut client = place.client().await;
+    let mut client = place.client();
     let (mut from, mut to) = (client.from, client.to);
     let reading = tokio::spawn(async move { while let Ok(Some(_)) = read_frame(&mut from).await {} });
     let flood = tokio::spawn(async move {
@@ -135,8 +135,11 @@ async fn a_program_that_runs_ends_with_the_stream() {
 #[tokio::test]
 async fn heartbeats_come_unasked_and_say_what_is_waited_for() {
     let place = Place::new();
-    let mut client = place.client().await;
-    let condition = crate::host::op::Condition::ApiReady { at: ("127.0.0.1".to_owned(), 1), ca: "/ca".to_owned() };
+    let mut client = place.client();
+    let file = "/nowhere".to_owned();
+    let url = "https://127.0.0.1:1".to_owned();
+    let ask = EtcdAsk { url, data_dir: file.clone(), ca: file.clone(), cert: file.clone(), key: file };
+    let condition = Condition::EtcdQuorum(ask);
     let id = client.send(Op::Await { condition, within_ms: 2500 }).await;
     let mut heard = Vec::new();
     let fault = loop {
@@ -146,6 +149,6 @@ async fn heartbeats_come_unasked_and_say_what_is_waited_for() {
             Response::Answer { outcome, .. } => break outcome.unwrap_err(),
         }
     };
-    assert!(heard.iter().any(|(of, on)| *of == id && on.contains("API server at 127.0.0.1:1")), "{heard:?}");
-    assert!(fault.kind == FaultKind::TimedOut && fault.what.contains("/ca"), "{fault:?}");
+    assert!(heard.iter().any(|(of, on)| *of == id && on.contains("etcd to have a quorum")), "{heard:?}");
+    assert!(fault.kind == FaultKind::TimedOut && fault.what.contains("/nowhere"), "{fault:?}");
 }
