@@ -106,7 +106,8 @@ fn node_labels(desired: &Desired) -> Result<Addon, RenderError> {
 fn cni_conf(_: &Desired) -> String {
     let conf = json!({
         "name": "cbr0",
-        "cniVersion": "1.0.0",
+        // flannel's plugin knows nothing newer than 0.4.0.
+        "cniVersion": "0.3.1",
         "plugins": [
             {"type": "flannel", "delegate": {"hairpinMode": true, "isDefaultGateway": true}},
             {"type": "portmap", "capabilities": {"portMappings": true}},
