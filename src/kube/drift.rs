@@ -17,6 +17,23 @@ const KEYED: &[(&str, &[&str])] = &[
     ("ports", &["name"]),
 ];
 
+/// Suffixes of quantities, longest first.
+const UNITS: &[(&str, f64)] = &[
+    ("Ki", 1024.0),
+    ("Mi", 1_048_576.0),
+    ("Gi", 1_073_741_824.0),
+    ("Ti", 1_099_511_627_776.0),
+    ("Pi", 1_125_899_906_842_624.0),
+    ("n", 1e-9),
+    ("u", 1e-6),
+    ("m", 1e-3),
+    ("k", 1e3),
+    ("M", 1e6),
+    ("G", 1e9),
+    ("T", 1e12),
+    ("P", 1e15),
+];
+
 /// What an object says of itself that nobody desires.
 const NOT_DESIRED: &[&str] = &[
     "/status",
@@ -104,7 +121,7 @@ fn is_empty(value: &Value) -> bool {
         Value::Number(number) => number.as_f64() == Some(0.0),
         Value::String(text) => text.is_empty(),
         Value::Array(items) => items.is_empty(),
-        Value::Object(map) => map.values().all(|value| value.is_null()),
+        Value::Object(map) => map.values().all(Value::is_null),
     }
 }
 
@@ -122,21 +139,6 @@ fn quantity(value: &Value) -> Option<f64> {
         Value::Number(number) => number.to_string(),
         _ => return None,
     };
-    const UNITS: &[(&str, f64)] = &[
-        ("Ki", 1024.0),
-        ("Mi", 1_048_576.0),
-        ("Gi", 1_073_741_824.0),
-        ("Ti", 1_099_511_627_776.0),
-        ("Pi", 1_125_899_906_842_624.0),
-        ("n", 1e-9),
-        ("u", 1e-6),
-        ("m", 1e-3),
-        ("k", 1e3),
-        ("M", 1e6),
-        ("G", 1e9),
-        ("T", 1e12),
-        ("P", 1e15),
-    ];
     if let Ok(plain) = text.parse::<f64>() {
         return Some(plain);
     }

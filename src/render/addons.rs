@@ -63,7 +63,7 @@ pub fn addons(desired: &Desired, parts: &[Part]) -> Result<Vec<Addon>, RenderErr
     let (host, port) = (desired.endpoint.host(), desired.endpoint.port.to_string());
     let mut addons = vec![RBAC.addon("rbac", false, &Nothing {})?, CANARY.addon("canary", false, &Nothing {})?];
     if table::flannel(desired) {
-        let (cni_conf, net_conf) = (cni_conf(desired), net_conf(desired));
+        let (cni_conf, net_conf) = (cni_conf(), net_conf(desired));
         let reads = digest(&format!("{cni_conf}{net_conf}")).short();
         let view = view::Flannel {
             image: image("flannel")?,
@@ -103,7 +103,7 @@ fn node_labels(desired: &Desired) -> Result<Addon, RenderError> {
     Ok(Addon { name: "node-labels".to_owned(), objects, needed_for_ready: false })
 }
 
-fn cni_conf(_: &Desired) -> String {
+fn cni_conf() -> String {
     let conf = json!({
         "name": "cbr0",
         // flannel's plugin knows nothing newer than 0.4.0.

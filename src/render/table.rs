@@ -71,6 +71,9 @@ pub(super) fn unit(set: FileSet) -> Option<(UnitName, bool)> {
 fn node(_: &Desired, host: &Host) -> bool {
     host.is_node()
 }
+fn flannel_node(desired: &Desired, host: &Host) -> bool {
+    host.is_node() && flannel(desired)
+}
 fn any(_: &Desired, host: &Host) -> bool {
     !host.roles.iter().all(|role| *role == Role::Spare)
 }
@@ -126,6 +129,7 @@ pub(super) static FILES: &[Row] = &[
     row!(Os, node, 0o644, "/etc/NetworkManager/conf.d/hactl.conf", "templates/os/networkmanager.conf", What::One(|_, r| r.fill(&balancer::Nothing {}))),
     row!(Os, node, 0o644, "/etc/systemd/network/10-hactl.network", "templates/os/networkd.network", What::One(|_, r| r.fill(&balancer::Nothing {}))),
     row!(Os, node, 0o644, "/etc/systemd/network/10-hactl.link", "templates/os/networkd.link", What::One(|_, r| r.fill(&balancer::Nothing {}))),
+    row!(Os, flannel_node, 0o644, "/etc/tmpfiles.d/hactl.conf", "templates/os/tmpfiles.conf", What::One(|_, r| r.fill(&balancer::Nothing {}))),
 
     pem!(keyed, 0o644, "/etc/kubernetes/pki/ca.crt", |i, _| Ok(ended(i.trust.cluster_ca))),
     // The cluster's CA and the controller manager's intermediate: what the latter signs comes without its chain.
@@ -166,7 +170,7 @@ pub(super) static FILES: &[Row] = &[
 
     row!(LoadBalancer, host::balances, 0o644, "/etc/haproxy/haproxy.cfg", "templates/load-balancer/haproxy.cfg", What::One(|i, r| r.fill(&balancer::load_balancer(i))), HAPROXY),
 
-    row!(Os, host::moves_vip, 0o755, "/etc/hactl/endpoint-usable.sh", "templates/keepalived/endpoint-usable.sh", What::One(|_, r| r.fill(&balancer::Nothing {}))),
+    row!(Keepalived, host::moves_vip, 0o644, "/etc/hactl/endpoint-usable.sh", "templates/keepalived/endpoint-usable.sh", What::One(|_, r| r.fill(&balancer::Nothing {}))),
     row!(Keepalived, host::moves_vip, 0o644, "/etc/keepalived/keepalived.conf", "templates/keepalived/keepalived.conf", What::One(|i, r| r.fill(&balancer::keepalived(i)?)), &["/usr/sbin/keepalived", "--config-test", "--use-file", "{}"]),
 
     row!(Approver, control_plane_host, 0o644, "/etc/hactl/approver.json", "templates/approver/approver.json", What::One(|i, r| r.fill(&control_plane::approver_nodes(i)))),
