@@ -1,5 +1,7 @@
 //! What people and programs read, word for word. Golden files lie in `report/`; `SNAPSHOTS=overwrite` renews them.
 
+#![allow(clippy::unwrap_used, clippy::format_push_string)]
+
 #[path = "report/events.rs"]
 mod events;
 #[path = "report/plans.rs"]

@@ -53,8 +53,8 @@ pub(super) fn picture(board: &Board, at: Duration, size: (usize, usize), style: 
     let mut left_out = Vec::new();
     if places.len() + 1 > room {
         // Too many for the screen: the ones that work are shown, the others are counted.
-        let busy = |place: &Option<&HostName>| board.of(*place).any(|s| s.state == State::Running);
-        let (mut shown, quiet): (Vec<_>, Vec<_>) = places.into_iter().partition(busy);
+        let busy = |place: Option<&HostName>| board.of(place).any(|s| s.state == State::Running);
+        let (mut shown, quiet): (Vec<_>, Vec<_>) = places.into_iter().partition(|place| busy(*place));
         left_out = shown.split_off(shown.len().min(room.saturating_sub(2)));
         left_out.extend(quiet);
         places = shown;
@@ -191,13 +191,80 @@ fn overall(board: &Board, took: Duration, width: usize, style: &Style) -> Line {
     let text = format!("   {done} of {}, {}", count(total, "step"), seconds(took));
     let mut pen = pen(style);
     pen.put(Paint::Plain, &cut(&text, width, style.unicode));
-    pen.put(Paint::Plain, "  ");
-    let room = width.saturating_sub(pen.columns).min(40);
+    let room = width.saturating_sub(pen.columns + 2).min(40);
     if room >= 10 {
+        pen.put(Paint::Plain, "  ");
         let full = room * done / total;
         let (on, off) = if style.unicode { ("━", "─") } else { ("#", ".") };
         pen.put(Paint::Good, &on.repeat(full));
         pen.put(Paint::Dim, &off.repeat(room - full));
     }
     pen.line()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::model::event::Event;
+
+    const STYLE: Style = Style { colour: false, unicode: true, width: 80, verbosity: 0 };
+
+    fn at(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// So many hosts, each sending a part; the first one is done.
+    fn sending(hosts: usize) -> Board {
+        let mut board = Board::default();
+        for step in 0..hosts {
+            let host = Some(format!("cp{}", step + 1).parse().unwrap());
+            board.apply(at(0), &Event::Started { step, what: "deliver kube-apiserver".into(), host });
+            board.apply(at(100), &Event::Moved { step, done: 0, total: 98_400_000 });
+            board.apply(at(600), &Event::Moved { step, done: 62_100_000, total: 98_400_000 });
+        }
+        let host = Some("cp1".parse().unwrap());
+        board.apply(at(700), &Event::Done { step: 0, ms: 700, host, what: "deliver kube-apiserver".into() });
+        board
+    }
+
+    fn text(lines: &[Line]) -> Vec<String> {
+        lines.iter().map(|l| l.text.clone()).collect()
+    }
+
+    #[test]
+    fn each_host_has_a_line_and_all_have_one() {
+        let lines = text(&picture(&sending(3), at(12_300), (80, 24), &STYLE));
+        assert_eq!(
+            lines,
+            [
+                " ✓ cp1  done",
+                " ⠸ cp2  deliver kube-apiserver                  62 MB / 98 MB  124 MB/s    12 s",
+                " ⠸ cp3  deliver kube-apiserver                  62 MB / 98 MB  124 MB/s    12 s",
+                "   1 of 3 steps, 12 s  ━━━━━━━━━━━━━───────────────────────────",
+            ]
+        );
+    }
+
+    #[test]
+    fn no_line_reaches_the_edge_of_any_terminal_and_its_columns_are_counted_rightly() {
+        for columns in [20, 40, 60, 80, 200] {
+            for line in picture(&sending(3), at(12_300), (columns, 24), &STYLE) {
+                assert!(line.columns < columns, "{columns}: {}", line.text);
+                assert_eq!(line.columns, line.text.chars().count(), "{}", line.text);
+            }
+        }
+    }
+
+    #[test]
+    fn more_hosts_than_rows_are_counted() {
+        let lines = text(&picture(&sending(100), at(900), (80, 10), &STYLE));
+        assert_eq!(lines.len(), 9);
+        assert_eq!(lines[7], "   and 93 more hosts, 1 of them done");
+    }
+
+    #[test]
+    fn nothing_going_on_is_nothing_drawn() {
+        assert_eq!(picture(&Board::default(), at(0), (80, 24), &STYLE), []);
+    }
 }

@@ -80,6 +80,7 @@ fn line(input: &mut impl BufRead) -> io::Result<Option<String>> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -156,9 +156,11 @@ pub fn brief(actions: &[&Action], done: bool) -> String {
         let said = match same.first()? {
             Action::Stamp { .. } => "stamp it".to_owned(),
             Action::Prepare { .. } => "prepare it".to_owned(),
-            Action::Deliver { .. } | Action::Import { .. } if same.len() > 1 => head(),
-            Action::Configure { .. } if same.len() > 1 => head(),
-            Action::Apply { .. } if same.len() > 1 => head(),
+            Action::Deliver { .. } | Action::Import { .. } | Action::Configure { .. } | Action::Apply { .. }
+                if same.len() > 1 =>
+            {
+                head()
+            }
             Action::Configure { set, .. } => format!("write {set}"),
             Action::StartMember { .. } => "start etcd".to_owned(),
             Action::Seal { .. } => "seal etcd".to_owned(),
@@ -193,7 +195,7 @@ pub fn quorum(members: &Members) -> String {
     let learners = members.0.len() - members.voters();
     let mut text = count(members.voters(), "voter");
     if learners > 0 {
-        text.push_str(&format!(" and {}", count(learners, "learner")));
+        text.push_str(&format!(" + {}", count(learners, "learner")));
     }
     text.push_str(&format!(", quorum {}, {} healthy", members.quorum(), members.healthy()));
     match members.spare() {

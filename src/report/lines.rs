@@ -91,7 +91,7 @@ impl Teller {
         self.board.apply(at, event);
         match event {
             Event::Note { text: note } => {
-                text.push_str(&Flow::of(&clean(note), Paint::Plain).lines("", 0, &self.style))
+                text.push_str(&Flow::of(&clean(note), Paint::Plain).lines("", 0, &self.style));
             }
             Event::Warning { text: warning } => {
                 let lead = format!("{} ", self.style.warn());

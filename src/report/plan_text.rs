@@ -192,7 +192,8 @@ fn label(places: &[&HostName]) -> String {
 
 /// Rows of a stage, each with the hosts it is for.
 fn merged(plan: &Plan, stage: Stage) -> Vec<(Vec<&HostName>, Row)> {
-    let mut by_host: Vec<(Option<&HostName>, Vec<(usize, &Step)>)> = Vec::new();
+    type Numbered<'a> = Vec<(usize, &'a Step)>;
+    let mut by_host: Vec<(Option<&HostName>, Numbered)> = Vec::new();
     for (index, step) in plan.steps.iter().enumerate() {
         if step.action.profile().stage != stage || stands_out(step, members(plan, index)) {
             continue;

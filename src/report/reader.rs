@@ -16,6 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// Where a reader writes to.
+pub type Output = Box<dyn Write + Send>;
+
 /// How a person or program wants to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OutputKind {
@@ -101,12 +104,12 @@ impl Reader for Tee {
 /// JSON lines.
 pub struct JsonReader {
     since: Instant,
-    inner: Mutex<(json::Lines, Box<dyn Write + Send>)>,
+    inner: Mutex<(json::Lines, Output)>,
 }
 
 impl JsonReader {
     /// Writes to `out`.
-    pub fn new(out: Box<dyn Write + Send>) -> Self {
+    pub fn new(out: Output) -> Self {
         Self { since: Instant::now(), inner: Mutex::new((json::Lines::default(), out)) }
     }
 }
@@ -131,12 +134,12 @@ impl Reader for JsonReader {
 /// Plain lines.
 pub struct LineReader {
     since: Instant,
-    inner: Mutex<(Teller, Box<dyn Write + Send>, Box<dyn Write + Send>)>,
+    inner: Mutex<(Teller, Output, Output)>,
 }
 
 impl LineReader {
     /// Writes to `out`, and a verdict on a failure to `err`.
-    pub fn new(out: Box<dyn Write + Send>, err: Box<dyn Write + Send>, style: Style) -> Self {
+    pub fn new(out: Output, err: Output, style: Style) -> Self {
         Self { since: Instant::now(), inner: Mutex::new((Teller::new(style, true), out, err)) }
     }
 }
@@ -179,7 +182,7 @@ type Size = Box<dyn Fn() -> Option<(usize, usize)> + Send>;
 struct Screen {
     teller: Teller,
     live: Live,
-    out: Box<dyn Write + Send>,
+    out: Output,
     size: Size,
     paused: bool,
 }
@@ -195,7 +198,7 @@ impl Screen {
 
 impl BarReader {
     /// Draws on `out`, a terminal whose columns and rows `size` tells.
-    pub fn new(out: Box<dyn Write + Send>, size: Size, style: Style) -> Self {
+    pub fn new(out: Output, size: Size, style: Style) -> Self {
         let since = Instant::now();
         let screen = Screen { teller: Teller::new(style, false), live: Live::default(), out, size, paused: true };
         let screen = Arc::new(Mutex::new(screen));

@@ -157,6 +157,19 @@ impl Verdict {
         Self { exit, code, headline, causes, hints: hints(kind) }
     }
 
+    /// The same after a run that had done steps already, in an earlier round: it must not say that nothing was changed.
+    #[must_use]
+    pub fn after(mut self, done: usize) -> Self {
+        if done > 0 {
+            let changed = format!("{} done before this; nothing was changed since.", steps_were(done));
+            for cause in self.causes.iter_mut().filter(|cause| *cause == UNTOUCHED) {
+                cause.clone_from(&changed);
+            }
+            self.headline = self.headline.replace("nothing was changed", "nothing more was changed");
+        }
+        self
+    }
+
     /// For people: what happened, why, and what to do. Ends with a line feed.
     pub fn text(&self, style: &Style) -> String {
         if self.exit == exit::OK {
@@ -199,6 +212,8 @@ impl Verdict {
         })
     }
 }
+
+const UNTOUCHED: &str = "Nothing was changed.";
 
 /// An error and what is behind it, without an inner sentence that the outer one repeats already.
 fn chain(error: Option<&dyn Error>) -> Vec<String> {
@@ -296,6 +311,10 @@ fn hints(kind: &FailureKind) -> Vec<String> {
     hints.iter().map(|&hint| hint.to_owned()).collect()
 }
 
+fn steps_were(n: usize) -> String {
+    if n == 1 { "1 step was".to_owned() } else { format!("{n} steps were") }
+}
+
 fn steps_are(n: usize) -> String {
     if n == 1 { "1 step is".to_owned() } else { format!("{n} steps are") }
 }
@@ -309,7 +328,7 @@ impl From<&Refusal> for Verdict {
             causes: Vec::new(),
             hints: Vec::new(),
         };
-        let untouched = "Nothing was changed.";
+        let untouched = UNTOUCHED;
         let (code, causes, hints): (_, Vec<String>, Vec<String>) = match refusal {
             Refusal::NoQuorum { evidence } => {
                 let mut causes = said(evidence);
@@ -328,7 +347,7 @@ impl From<&Refusal> for Verdict {
                 vec!["A host that is silent may hold a cluster, and founding a second one beside it would lose it.".to_owned(), untouched.to_owned()],
                 vec![
                     format!("make {} reachable, then run the same command again", all(silent)),
-                    "if a host is gone for good, take its role `etcd` (or the host) out of the inventory".to_owned(),
+                    "only if no cluster ever lived on it may its role `etcd` (or the host) be taken out of the inventory instead".to_owned(),
                 ],
             ),
             Refusal::WouldLoseQuorum { voters, quorum, .. } => (

@@ -17,9 +17,13 @@ use std::time::Duration;
 const PLAIN: Style = Style { colour: false, unicode: true, width: 80, verbosity: 0 };
 
 fn fresh() -> Plan {
-    let desired = desired(3);
+    fresh_hosts(3)
+}
+
+fn fresh_hosts(count: u8) -> Plan {
+    let desired = desired(count);
     let target = target(&desired);
-    let facts = facts(vec![Ok(bare()), Ok(bare()), Ok(bare())], Etcd::NeverBorn, false);
+    let facts = facts((0..count).map(|_| Ok(bare())).collect(), Etcd::NeverBorn, false);
     plan::up(&desired, &target, &facts, &intent()).unwrap()
 }
 
@@ -80,6 +84,27 @@ fn a_log_gets_a_line_per_finished_group_and_not_one_per_step() {
     text.push_str(&teller.flush(Duration::from_secs(9)));
     assert!(text.lines().count() < plan.steps.len() / 2, "{} lines", text.lines().count());
     assert_data_eq!(text, file!["lines.txt"]);
+}
+
+#[test]
+fn many_hosts_make_the_log_no_longer_than_their_stages() {
+    let plan = fresh_hosts(60);
+    let mut teller = Teller::new(PLAIN, true);
+    let mut text = String::new();
+    for (at, event) in run(&plan) {
+        let told = teller.on(at, &event);
+        if !matches!(event, Event::Planned { .. }) {
+            text.push_str(&told);
+        }
+    }
+    assert!(text.lines().count() < 30, "{text}");
+    assert!(text.contains("deliver on 60 hosts: 900 steps"), "{text}");
+}
+
+#[test]
+fn the_next_steps_can_be_pasted_into_a_shell() {
+    let text = hactl::report::times::next_steps(std::path::Path::new("/home/o'b my/kubeconfig"), &PLAIN);
+    assert!(text.contains(r"export KUBECONFIG='/home/o'\''b my/kubeconfig'"), "{text}");
 }
 
 #[test]
@@ -183,7 +208,7 @@ fn verdicts_on_failures_go_to_standard_error_and_good_ones_do_not() {
     reader.end(&Verdict::ok("lab is up"));
     assert_eq!((out.text().as_str(), err.text().as_str()), ("✓ lab is up\n", ""));
     reader.end(&Verdict::from(&hactl::model::refusal::Refusal::Declined));
-    assert_eq!((out.text().as_str(), err.text().as_str()), ("✓ lab is up\n", "✗ not agreed: nothing was changed\n"));
+    assert_eq!((out.text().as_str(), err.text().as_str()), ("✓ lab is up\n", "\n✗ not agreed: nothing was changed\n"));
 }
 
 #[test]

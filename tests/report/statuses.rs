@@ -81,7 +81,7 @@ fn an_orphan_member_a_learner_and_an_alarm_are_seen() {
     host.etcd.as_mut().unwrap().view.as_mut().unwrap().alarms.push("NOSPACE".into());
     let text = status_text(&desired, &facts, &[], &NARROW);
     assert!(text.contains("cp4 (orphan)  UNHEALTHY"), "{text}");
-    assert!(text.contains("3 voters and 1 learner, quorum 2, 2 healthy, tolerates no failure"), "{text}");
+    assert!(text.contains("3 voters + 1 learner, quorum 2, 2 healthy, tolerates no failure"), "{text}");
     assert!(text.lines().any(|l| l.starts_with("cp1 ") && l.ends_with("NOSPACE")), "{text}");
 }
 

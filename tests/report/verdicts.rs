@@ -156,3 +156,13 @@ fn what_a_lock_holder_writes_cannot_draw_on_our_terminal() {
         "{text}"
     );
 }
+
+#[test]
+fn a_refusal_in_a_later_round_does_not_claim_that_nothing_was_changed() {
+    for refusal in refusals() {
+        let text = Verdict::from(&refusal).after(12).text(&NARROW);
+        assert!(!text.to_lowercase().contains("nothing was changed.") && !text.contains(": nothing was"), "{text}");
+    }
+    let text = Verdict::from(&refusals()[0]).after(12).text(&NARROW);
+    assert!(text.contains("12 steps were done before this; nothing was changed since."), "{text}");
+}
