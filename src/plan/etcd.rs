@@ -138,14 +138,16 @@ fn heal(d: &mut Draft, hosts: &[Host], members: &Members) -> Result<(), Refusal>
                 let joining = member.learner && member.name.is_empty();
                 if !joining {
                     let why = format!("its disk on {name} is empty, so this member is dead");
-                    change(d, &mut list, &mut last, &peer, Change::Remove, why, vec![])?;
+                    // First everything its successor needs: a list that is one short should stay so for seconds.
+                    let needs = ready_to_start(d, name);
+                    change(d, &mut list, &mut last, &peer, Change::Remove, why, needs)?;
                     let why = format!("{name} is to be a member");
                     change(d, &mut list, &mut last, &peer, Change::Learn, why, vec![])?;
                 }
                 join(d, &mut list, &mut last, host)?;
             }
             None => {
-                let mut needs = Vec::new();
+                let mut needs = ready_to_start(d, name);
                 if fact.data {
                     let cleared = Mark::Cleared(name.clone());
                     let action = Action::MoveAside { host: name.clone() };

@@ -81,16 +81,15 @@ pub(super) async fn import(host: &Host, part: &Part) -> Outcome<()> {
         Ok((archive, digest))
     })
     .await?;
+    let from = format!("{PART}={}", part.digest.hex());
     host.waits(format!("containerd to import {reference}"));
     let there = images(Duration::from_secs(30)).await?.remove(reference);
     let there = there.filter(|image| image.digest == digest);
     if there.is_none() {
         let archive = archive.to_str().ok_or_else(|| failed("the path of the archive is not text"))?;
-        must(&[CTR, "-n", "k8s.io", "images", "import", "--local", archive], IMPORT).await?;
-    }
-    let from = part.digest.hex();
-    if !there.is_some_and(|image| image.pinned && image.part.as_ref() == Some(&from)) {
-        let from = format!("{PART}={from}");
+        let import = [CTR, "-n", "k8s.io", "images", "import", "--local", "--label", PINNED, "--label", &from, archive];
+        must(&import, IMPORT).await?;
+    } else if !there.is_some_and(|image| image.pinned && image.part.as_ref() == Some(&part.digest.hex())) {
         must(&[CTR, "-n", "k8s.io", "images", "label", "--", reference, PINNED, &from], LIST).await?;
     }
     Ok(())

@@ -19,6 +19,8 @@ use tokio::time::{Instant, sleep};
 
 /// The token of a genesis that has not been proven.
 pub(super) const GENESIS: &str = "hactl-genesis";
+/// Leave for an empty disk to join; the unit starts on no empty disk without it or a token.
+pub(super) const JOIN: &str = "hactl-join";
 /// The id of the cluster that was born here.
 pub(super) const BORN: &str = "hactl-born";
 /// Where the path of the first-boot file is remembered for the seal.
@@ -132,8 +134,10 @@ fn settings(root: &Root, data_dir: &str, first_boot: &str, first: Option<&FirstB
         Some(_) | None => {}
     }
     super::prepare::directory(root, data_dir, OWNER, 0o700)?;
-    if let Some(token) = first.and_then(|f| f.token.as_ref()) {
-        mark(&data, GENESIS, token)?;
+    match first {
+        Some(FirstBoot { token: Some(token), .. }) => mark(&data, GENESIS, token)?,
+        Some(FirstBoot { token: None, .. }) => mark(&data, JOIN, "joins a living cluster")?,
+        None => {}
     }
     write_one(root.own(FIRST_BOOT), first_boot.as_bytes(), 0o644, me())?;
     let Some(text) = text else { return Ok(false) };
@@ -207,6 +211,7 @@ pub(super) async fn seal(host: &Host, data_dir: String, cluster: String) -> Outc
         if let Some(path) = read_mark(&root.own("/var/lib/hactl"), "first-boot")? {
             disarm(&root.path(&path)?)?;
         }
+        remove(&data.join(JOIN))?;
         remove(&data.join(GENESIS))
     })
     .await
@@ -234,7 +239,7 @@ pub(super) async fn move_aside(host: &Host, data_dir: String) -> Outcome<()> {
         let data = root.path(&data_dir)?;
         in_use(&data.join("member/snap/db"))?;
         let stamp = when::stamp(when::now_ms());
-        for name in ["member", BORN, GENESIS] {
+        for name in ["member", BORN, GENESIS, JOIN] {
             let (from, to) = (data.join(name), data.join(format!("{name}.moved-{stamp}")));
             if from.symlink_metadata().is_ok() {
                 if to.symlink_metadata().is_ok() {
