@@ -112,6 +112,7 @@ pub fn up(common: &Common, args: UpArgs) -> u8 {
 pub fn plan(common: &Common, args: &PlanArgs) -> u8 {
     let reader = common.reader();
     let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
+    let sink = if common.output == Output::Json { Arc::new(Quiet) } else { sink };
     let result = common.run(sink, async |session| workflow::pending(session).await).map(|plan| {
         reader.pause();
         match common.output {
@@ -127,6 +128,8 @@ pub fn status(common: &Common, args: &StatusArgs) -> u8 {
     let reader = common.reader();
     let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
     let json = common.output == Output::Json;
+    // One object is all that a program wants to read.
+    let sink = if json { Arc::new(Quiet) } else { sink };
     let result = common.run(sink, async |session| {
         loop {
             let status = workflow::status(session).await?;

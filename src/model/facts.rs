@@ -303,8 +303,17 @@ pub struct ApiFact {
     pub objects: BTreeMap<String, serde_json::Value>,
     /// Whether the canary Secret is ciphertext in etcd; `None`: it does not exist or could not be read.
     pub secret_is_ciphertext: Option<bool>,
-    /// DNS from inside a pod of this host: `None` when no pod to ask from, else trouble or nothing.
-    pub dns: Option<Option<String>>,
+    /// DNS from inside a pod of this host; `None` when there is no pod to ask from.
+    pub dns: Option<DnsFact>,
+}
+
+/// How cluster DNS answered a question from inside a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DnsFact {
+    /// With an address.
+    Answered,
+    /// Not, for this reason.
+    Failed(String),
 }
 
 /// A leader election lease.

@@ -3,7 +3,7 @@
 use super::HashCheck;
 use crate::model::check::{Check, Outcome};
 use crate::model::desired::{Cni, Desired, Role};
-use crate::model::facts::{ApiFact, Etcd, Facts};
+use crate::model::facts::{ApiFact, DnsFact, Etcd, Facts};
 use crate::model::names::HostName;
 use std::collections::BTreeSet;
 
@@ -232,8 +232,8 @@ fn dns(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
     for (host, api) in apis(facts) {
         match &api.dns {
             None => {}
-            Some(None) => asked += 1,
-            Some(Some(why)) => {
+            Some(DnsFact::Answered) => asked += 1,
+            Some(DnsFact::Failed(why)) => {
                 fine = false;
                 let hint = Some("VXLAN checksum offload? try: ethtool -K flannel.1 tx-checksum-ip-generic off");
                 list.push(check(name, Some(host), Outcome::Fail, why.clone(), hint));

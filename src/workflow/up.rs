@@ -82,6 +82,7 @@ async fn verify(
     changed: bool,
 ) -> Result<Vec<Check>, Failure> {
     let begun = Instant::now();
+    let mut said = String::new();
     loop {
         let mut checks = look.checks(session).await;
         let failing: Vec<Check> = checks.iter().filter(|c| c.outcome >= Outcome::Fail).cloned().collect();
@@ -104,8 +105,12 @@ async fn verify(
             }
             return Err(Failure::Unverified { checks: failing });
         }
-        let waiting: Vec<String> = failing.iter().take(2).map(|c| format!("{}: {}", c.name, c.detail)).collect();
-        session.sink.emit(Event::Phase { doing: format!("verifying; waiting for {}", waiting.join("; ")) });
+        let waiting: Vec<&str> = failing.iter().take(2).map(|c| c.name).collect();
+        let doing = format!("verifying, waiting for: {}", waiting.join(", "));
+        if said != doing {
+            session.sink.emit(Event::Phase { doing: doing.clone() });
+            said = doing;
+        }
         tokio::time::sleep(Duration::from_millis(500)).await;
         look = Look::take(session, state).await?;
     }

@@ -11,7 +11,7 @@ use super::super::web::Web;
 use super::super::when::{now_ms, parse_rfc3339};
 use crate::etcd;
 use crate::host::op::{ApiAsk, EtcdAsk};
-use crate::model::facts::{ApiFact, LeaseFact, NodeFact, PodFact};
+use crate::model::facts::{ApiFact, DnsFact, LeaseFact, NodeFact, PodFact};
 use futures::future::BoxFuture;
 use futures::stream::{StreamExt, iter};
 use serde_json::Value;
@@ -208,7 +208,7 @@ async fn ciphertext(root: &Root, ask: Option<&EtcdAsk>) -> Option<bool> {
 }
 
 /// Asks cluster DNS from the network of a pod of this host: hactl itself, run inside that network.
-async fn dns(server: Option<IpAddr>) -> Option<Option<String>> {
+async fn dns(server: Option<IpAddr>) -> Option<DnsFact> {
     let server = server?.to_string();
     let mut networks: Vec<_> = std::fs::read_dir("/run/netns")
         .ok()?
@@ -222,9 +222,11 @@ async fn dns(server: Option<IpAddr>) -> Option<Option<String>> {
     let (network, me) = (format!("--net={}", network.display()), std::env::current_exe().ok()?);
     let ran = run(&["nsenter", &network, me.to_str()?, "host-dns", &server, NAME], Duration::from_millis(1500)).await;
     Some(match ran {
-        Ok(ran) if ran.ok() => None,
-        Ok(ran) => Some(ran.tail().pop().unwrap_or_else(|| "the question was not answered".to_owned())),
-        Err(fault) => Some(fault.what),
+        Ok(ran) if ran.ok() => DnsFact::Answered,
+        Ok(ran) => {
+            DnsFact::Failed(ran.tail().pop().unwrap_or_else(|| "the question was not answered".to_owned()))
+        }
+        Err(fault) => DnsFact::Failed(fault.what),
     })
 }
 
