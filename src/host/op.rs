@@ -305,7 +305,7 @@ pub struct Preparation {
 }
 
 /// A file to write.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilePut {
     /// Absolute path.
@@ -374,6 +374,8 @@ pub enum Condition {
         at: (String, u16),
         /// CA certificate path.
         ca: String,
+        /// Programs whose process must have started after their manifest last changed: program name, manifest path.
+        newer: Vec<(String, String)>,
     },
     /// A Node exists and is Ready, asked of this host's API server.
     NodeReady {

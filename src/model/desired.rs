@@ -317,3 +317,50 @@ impl Desired {
         self.network.services.nth(10)
     }
 }
+
+/// A small desired state for tests: `n` hosts `cp1`.. with every control-plane role.
+#[cfg(test)]
+pub fn sample(n: u8) -> Desired {
+    let host = |i: u8| Host {
+        name: format!("cp{i}").parse().expect("a valid name"),
+        address: IpAddr::from([10, 88, 0, 10 + i]),
+        ssh: SshTarget {
+            host: format!("10.88.0.{}", 10 + i),
+            port: 22,
+            user: "ops".to_owned(),
+            identity: None,
+            known_hosts: None,
+            fingerprint: None,
+            jump: None,
+        },
+        roles: vec![Role::ControlPlane, Role::Etcd, Role::LoadBalancer],
+        zone: None,
+        labels: BTreeMap::new(),
+        taints: vec![],
+    };
+    Desired {
+        cluster: "lab".parse().expect("a valid name"),
+        versions: Versions { kubernetes: "1.36.3".to_owned(), etcd: None, containerd: None },
+        endpoint: Endpoint {
+            kind: EndpointKind::Vip { address: IpAddr::from([10, 88, 0, 100]), interface: None, vrid: 51 },
+            port: 6443,
+            sans: vec![],
+        },
+        api_port: 6443,
+        hosts: (1..=n).map(host).collect(),
+        network: Network {
+            pods: Cidr { base: IpAddr::from([10, 244, 0, 0]), prefix: 16 },
+            services: Cidr { base: IpAddr::from([10, 96, 0, 0]), prefix: 12 },
+            cni: Cni::Flannel,
+            mtu: None,
+            kube_proxy: KubeProxy::Nftables,
+        },
+        control_plane: ControlPlane { schedulable: false, security: Security::Baseline },
+        etcd: EtcdSettings { data_dir: PathBuf::from("/var/lib/etcd"), quota_gib: 8 },
+        jwt: vec![],
+        mirrors: BTreeMap::new(),
+        proxy: Proxy::default(),
+        manifests: vec![],
+        extra: Extra::default(),
+    }
+}

@@ -30,6 +30,15 @@ pub(super) fn converge(d: &mut Draft) -> Result<(), Refusal> {
         super::configure::write(d, &host.name, FileSet::Etcd, vec![]);
     }
     match &d.facts.etcd {
+        Etcd::NeverBorn if d.intent.born => {
+            let lost = |h: &Host| Evidence {
+                host: h.name.clone(),
+                what: "its disk is empty, although this cluster was born; is a volume not mounted?".to_owned(),
+                has_data: false,
+                reachable: d.host_facts(&h.name).is_some(),
+            };
+            Err(Refusal::NoQuorum { evidence: d.desired.with(Role::Etcd).map(lost).collect() })
+        }
         Etcd::NeverBorn => {
             let silent: Vec<HostName> = d
                 .desired

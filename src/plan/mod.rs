@@ -29,6 +29,8 @@ pub struct Intent {
     pub stamp: Stamp,
     /// The token for a genesis, should one be needed; written to the journal before any host hears of it.
     pub genesis_token: String,
+    /// Whether the journal knows that this cluster's etcd was born: then empty disks are a loss, never a beginning.
+    pub born: bool,
     /// Hosts that may leave the cluster.
     pub prune: Vec<HostName>,
 }
