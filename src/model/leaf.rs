@@ -1,5 +1,132 @@
+//! When a leaf certificate is to be issued anew.
+//!
+//! In: the leaf as it should be, the leaf as found, the time. Out: the reason in words, or nothing. One rule for
+//! `plan/`, `certs list` and `status`, so that they cannot disagree.
+
 use super::facts::LeafFact;
 use super::target::Leaf;
-pub fn needs_renewal(_l: &Leaf, _f: Option<&LeafFact>, _now: i64) -> Option<String> {
-    None
+
+/// Why a leaf has to be issued, or `None` when it is good.
+///
+/// A leaf is renewed when less than a third of its life is left. One that its component renews itself
+/// ([`Leaf::self_renewing`]) is only looked at for being there, being in force and coming from the right authority:
+/// its subject is checked by whoever signs the renewal, and it may be younger or older than ours at any time.
+pub fn needs_renewal(leaf: &Leaf, fact: Option<&LeafFact>, now_ms: i64) -> Option<String> {
+    let Some(fact) = fact else { return Some("it does not exist".to_owned()) };
+    let now_s = now_ms.div_euclid(1000);
+    if !fact.key_matches {
+        return Some("its key is not the one beside it".to_owned());
+    }
+    if fact.authority != leaf.authority {
+        return Some("another authority signed it".to_owned());
+    }
+    if now_s >= fact.not_after_s {
+        return Some(format!("it expired {} ago", span(now_s - fact.not_after_s)));
+    }
+    if leaf.self_renewing {
+        return None;
+    }
+    if fact.common_name != leaf.common_name {
+        return Some(format!("it names {:?}, not {:?}", fact.common_name, leaf.common_name));
+    }
+    if fact.organizations != leaf.organizations {
+        return Some(format!("it names the groups {:?}, not {:?}", fact.organizations, leaf.organizations));
+    }
+    if fact.sans != leaf.sans {
+        return Some(difference(&leaf.sans, &fact.sans));
+    }
+    let (life, left) = (fact.not_after_s - fact.not_before_s, fact.not_after_s - now_s);
+    // Beyond the first third left there is still time for several failed runs before anything breaks.
+    (left * 3 < life).then(|| format!("it expires in {}", span(left)))
+}
+
+fn difference(wanted: &[String], found: &[String]) -> String {
+    let missing: Vec<_> = wanted.iter().filter(|san| !found.contains(san)).map(String::as_str).collect();
+    let extra: Vec<_> = found.iter().filter(|san| !wanted.contains(san)).map(String::as_str).collect();
+    match (missing.as_slice(), extra.as_slice()) {
+        ([], extra) => format!("it is also valid for {}", extra.join(", ")),
+        (missing, _) => format!("it is not valid for {}", missing.join(", ")),
+    }
+}
+
+fn span(seconds: i64) -> String {
+    match seconds {
+        s if s < 120 => format!("{s} s"),
+        s if s < 7200 => format!("{} min", s / 60),
+        s if s < 172_800 => format!("{} h", s / 3600),
+        s => format!("{} d", s / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::target::{CaId, LeafId};
+
+    const DAY: i64 = 86_400;
+
+    fn leaf() -> Leaf {
+        Leaf {
+            id: LeafId::Apiserver,
+            ca: CaId::Cluster,
+            authority: "aa".into(),
+            common_name: "kube-apiserver".into(),
+            organizations: vec!["o".into()],
+            sans: vec!["DNS:a".into(), "IP:10.0.0.1".into()],
+            server: true,
+            client: false,
+            days: 365,
+            cert_path: "/c".into(),
+            key_path: "/k".into(),
+            owner: "root".into(),
+            self_renewing: false,
+        }
+    }
+
+    fn fact() -> LeafFact {
+        LeafFact {
+            common_name: "kube-apiserver".into(),
+            organizations: vec!["o".into()],
+            sans: vec!["DNS:a".into(), "IP:10.0.0.1".into()],
+            authority: "aa".into(),
+            not_before_s: 0,
+            not_after_s: 300 * DAY,
+            key_matches: true,
+        }
+    }
+
+    fn why(leaf: &Leaf, fact: &LeafFact, day: i64) -> String {
+        needs_renewal(leaf, Some(fact), day * DAY * 1000).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_good_leaf_is_left_alone_until_a_third_of_its_life_is_left() {
+        assert_eq!(why(&leaf(), &fact(), 1), "");
+        assert_eq!(why(&leaf(), &fact(), 200), "", "exactly a third left is not less than a third");
+        assert_eq!(why(&leaf(), &fact(), 201), "it expires in 99 d");
+        assert_eq!(why(&leaf(), &fact(), 301), "it expired 24 h ago");
+    }
+
+    #[test]
+    fn a_leaf_that_is_not_as_asked_for_is_replaced_and_the_difference_named() {
+        assert_eq!(needs_renewal(&leaf(), None, 0).as_deref(), Some("it does not exist"));
+        assert!(why(&leaf(), &LeafFact { key_matches: false, ..fact() }, 1).contains("key"));
+        assert!(why(&leaf(), &LeafFact { authority: "bb".into(), ..fact() }, 1).contains("another authority"));
+        assert!(why(&leaf(), &LeafFact { common_name: "x".into(), ..fact() }, 1).contains("\"x\""));
+        assert!(why(&leaf(), &LeafFact { organizations: vec![], ..fact() }, 1).contains("groups"));
+        let narrower = LeafFact { sans: vec!["DNS:a".into()], ..fact() };
+        assert_eq!(why(&leaf(), &narrower, 1), "it is not valid for IP:10.0.0.1");
+        let mut wider = fact();
+        wider.sans.push("IP:10.0.0.2".into());
+        assert_eq!(why(&leaf(), &wider, 1), "it is also valid for IP:10.0.0.2");
+    }
+
+    #[test]
+    fn a_leaf_renewed_by_its_component_is_replaced_only_when_gone_expired_or_of_another_authority() {
+        let kubelet = Leaf { self_renewing: true, ..leaf() };
+        assert_eq!(why(&kubelet, &LeafFact { common_name: "x".into(), ..fact() }, 299), "");
+        assert!(why(&kubelet, &fact(), 300).contains("expired"));
+        assert!(why(&kubelet, &LeafFact { authority: "bb".into(), ..fact() }, 1).contains("another authority"));
+        assert!(needs_renewal(&kubelet, None, 0).is_some());
+    }
 }

@@ -238,7 +238,8 @@ pub struct Leaf {
     pub key_path: String,
     /// Owner of both.
     pub owner: String,
-    /// Whether the component renews it itself after the first issue, so that only absence or expiry matters.
+    /// Whether the component renews it itself after the first issue, so that only absence or expiry matters. Its path is
+    /// then a symbolic link to a dated file beside it: the kubelet refuses to renew through a regular file.
     pub self_renewing: bool,
 }
 

@@ -34,11 +34,21 @@ pub(super) fn objects(d: &mut Draft) {
             }
         }
     }
+    let mut kubelets = Vec::new();
+    for host in d.reachable() {
+        if let Some(unit) = d.host_target(&host.name).sets.get(&FileSet::Kubelet).and_then(|s| s.unit.clone()) {
+            kubelets.push(Mark::Running(host.name, unit));
+        }
+    }
     for addon in &d.target.addons {
         let mut needs = vec![Mark::Endpoint];
         if addon.name != "rbac" {
             needs.push(Mark::Applied("rbac".to_owned()));
             needs.extend(images.iter().cloned());
+        }
+        if addon.name == "node-labels" {
+            // A Node that does not exist yet must be made by its kubelet, or it would lack its taints.
+            needs.extend(kubelets.iter().cloned());
         }
         let (objects, why) = match d.facts.drift.get(&addon.name) {
             Some(drift) => {
