@@ -138,6 +138,11 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// What uses the API waits until the last disturbance is healed: it may be the only API server that restarts.
+    pub fn after_turns(&self, needs: &mut Vec<Mark>) {
+        needs.extend(self.turn.clone());
+    }
+
     /// Joins needs to gives. A need that neither holds nor is given is a mistake of the planner, reported as a warning
     /// and kept out of the plan together with everything that waits for it.
     pub fn finish(self) -> Result<Plan, Refusal> {

@@ -158,10 +158,13 @@ pub fn lint(world: &World, plan: &Plan) -> Result<(), Broken> {
 /// Disturbances come one after the other: of any two, one waits for what heals the other.
 fn serial(world: &World, plan: &Plan) -> Result<(), Broken> {
     let members: Vec<usize> = (0..plan.steps.len()).filter(|i| disturbs_member(&plan.steps[*i])).collect();
-    let waits: BTreeMap<usize, BTreeSet<usize>> = (0..plan.steps.len()).map(|i| (i, before(plan, i))).collect();
+    let waits = |steps: &[usize]| -> BTreeMap<usize, BTreeSet<usize>> {
+        steps.iter().filter(|_| steps.len() > 1).map(|i| (*i, before(plan, *i))).collect()
+    };
+    let chained = waits(&members);
     for (at, a) in members.iter().enumerate() {
         for b in &members[at + 1..] {
-            if !waits[b].contains(a) && !waits[a].contains(b) {
+            if !chained[b].contains(a) && !chained[a].contains(b) {
                 let (a, b) = (&plan.steps[*a].action, &plan.steps[*b].action);
                 return Err(Broken::BadPlan(format!("{a} and {b} may happen at the same time")));
             }
@@ -176,9 +179,10 @@ fn serial(world: &World, plan: &Plan) -> Result<(), Broken> {
         let host = plan.steps[i].action.host().cloned();
         plan.steps.iter().position(|s| host.as_ref().is_some_and(|h| s.gives == Mark::Serving(h.clone())))
     };
+    let chained = waits(&written);
     for (at, a) in written.iter().enumerate() {
         for b in &written[at + 1..] {
-            let fine = |x: usize, y: usize| healed(x).is_some_and(|h| waits[&y].contains(&h));
+            let fine = |x: usize, y: usize| healed(x).is_some_and(|h| chained[&y].contains(&h));
             if !fine(*a, *b) && !fine(*b, *a) {
                 return Err(Broken::BadPlan("two API servers may restart at the same time".to_owned()));
             }
