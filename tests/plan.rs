@@ -44,6 +44,8 @@ enum Act {
     Happens(Chaos),
     Run { order: u64, crash_after: Option<u16>, meanwhile: Vec<(u16, Chaos)> },
     Release(u8),
+    Grow,
+    Shrink(u8),
 }
 
 fn chaos() -> impl Strategy<Value = Chaos> {
@@ -56,6 +58,11 @@ fn chaos() -> impl Strategy<Value = Chaos> {
         2 => (0..7_u8).prop_map(Chaos::Mend),
         2 => (0..7_u8).prop_map(Chaos::StopEtcd),
     ]
+}
+
+/// Also the inventory may come to name other hosts.
+fn act_and_rehost() -> impl Strategy<Value = Act> {
+    prop_oneof![6 => act(), 1 => Just(Act::Grow), 1 => (0..7_u8).prop_map(Act::Shrink)]
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -85,6 +92,8 @@ fn suffer(world: &mut World, acts: &[Act]) -> Result<(), Broken> {
         match act {
             Act::Happens(chaos) => world.suffer(*chaos),
             Act::Release(which) => world.release(|r| raise(r, *which)),
+            Act::Grow => world.grow(),
+            Act::Shrink(which) => world.shrink(*which),
             Act::Run { order, crash_after, meanwhile } => {
                 let script = Script { order: *order, crash_after: *crash_after, meanwhile: meanwhile.clone() };
                 world.round(&script)?;
@@ -118,9 +127,29 @@ fn whole(world: &World) -> Result<(), String> {
 fn ends_well(world: &mut World, order: u64) -> Result<(), String> {
     world.mend_everything();
     let lost = world.lost_for_good();
-    match world.converge(order, 8).map_err(|b| format!("{b:?}"))? {
-        Ended::Converged => whole(world),
+    let end = world.converge(order, 8).map_err(|b| format!("{b:?}"))?;
+    let orphans = world.orphans();
+    match end {
+        Ended::Converged if orphans.is_empty() => whole(world),
+        Ended::Converged => {
+            // Members outside the inventory are never counted as healthy, so too many of them cannot leave at once.
+            let wanted = world.with(Role::Etcd).len();
+            let carried = wanted > (wanted + orphans.len() - 1) / 2;
+            world.intent.prune = orphans;
+            match world.converge(order, 8).map_err(|b| format!("{b:?}"))? {
+                Ended::Converged => whole(world),
+                Ended::Refused(Refusal::WouldLoseQuorum { .. }) if !carried => Ok(()),
+                other => Err(format!("pruning ended as {other:?}")),
+            }
+        }
         Ended::Refused(Refusal::NoQuorum { .. }) if lost => Ok(()),
+        // A member outside the inventory cannot be asked, so it is never counted on.
+        Ended::Refused(Refusal::WouldLoseQuorum { .. } | Refusal::NoQuorum { .. }) if !orphans.is_empty() => Ok(()),
+        Ended::Refused(Refusal::Preflight { problems })
+            if world.rehosted && !world.acknowledged() && problems[0].contains("was begun with other etcd hosts") =>
+        {
+            Ok(())
+        }
         other => Err(format!("lost for good: {lost}, and it ended as {other:?}")),
     }
 }
@@ -192,6 +221,16 @@ proptest! {
         order: u64,
     ) {
         let mut world = converged(control);
+        check(suffer(&mut world, &acts).map_err(|b| format!("{b:?}")))?;
+        check(ends_well(&mut world, order))?;
+    }
+    #[test]
+    fn hosts_may_come_and_go_in_the_inventory_whatever_else_happens(
+        control in prop::sample::select(vec![0_u8, 1, 3, 3, 5]),
+        acts in vec(act_and_rehost(), 2..9),
+        order: u64,
+    ) {
+        let mut world = if control == 0 { World::bare(3, 0) } else { converged(control) };
         check(suffer(&mut world, &acts).map_err(|b| format!("{b:?}")))?;
         check(ends_well(&mut world, order))?;
     }

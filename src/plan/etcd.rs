@@ -34,11 +34,15 @@ pub(super) fn converge(d: &mut Draft) -> Result<(), Refusal> {
     match &d.facts.etcd {
         Etcd::NeverBorn => match born_before(d) {
             Some(trace) => Err(Refusal::NoQuorum { evidence: evidence(d, &trace) }),
-            None => found(d, &hosts, &d.intent.genesis_token.clone()),
+            None => {
+                let token = format!("{}-{}", d.intent.genesis_token, fingerprint(d));
+                found(d, &hosts, &token)
+            }
         },
         // Once it was born, blank disks beside a founder's are a loss: only what holds data may start.
         Etcd::Founding { token } => match born_before(d) {
             Some(trace) => wake(d, &hosts, &evidence(d, &trace)),
+            None if !token.ends_with(&format!("-{}", fingerprint(d))) => Err(other_founders(d)),
             None => found(d, &hosts, &token.clone()),
         },
         Etcd::Speaks(members) => heal(d, &hosts, members),
@@ -59,6 +63,26 @@ fn born_before(d: &Draft) -> Option<String> {
     };
     let host = d.desired.with(Role::ControlPlane).find(manifests)?;
     Some(format!("although an API server was set up on {}; is a volume not mounted?", host.name))
+}
+
+/// Names the list of founders inside the token: founders that were told different lists would found different clusters.
+fn fingerprint(d: &Draft) -> String {
+    let founders = d.desired.with(Role::Etcd).flat_map(|h| format!("{}={},", h.name, h.peer_url()).into_bytes());
+    // FNV-1a: told apart are lists of one inventory, not of an adversary.
+    let hash = founders.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    format!("{hash:08x}")
+}
+
+fn other_founders(d: &Draft) -> Refusal {
+    let begun = |h: &Host| etcd_fact(d, &h.name).is_some_and(|e| e.data || e.token.is_some());
+    let begun: Vec<String> = d.desired.with(Role::Etcd).filter(|h| begun(h)).map(|h| h.name.to_string()).collect();
+    Refusal::Preflight {
+        problems: vec![format!(
+            "{}: the founding of this cluster was begun with other etcd hosts than the inventory names now; name the \
+             same hosts and addresses as then, or begin anew with `hactl down`",
+            begun.join(", ")
+        )],
+    }
 }
 
 fn etcd_fact<'a>(d: &Draft<'a>, host: &HostName) -> Option<&'a EtcdFact> {
@@ -125,6 +149,12 @@ fn wake(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<(), Refu
     let mut geneses = BTreeSet::new();
     let mut births = BTreeSet::new();
     let mut holders = 0;
+    // A host that bears no trace of etcd may be new in the inventory: it is not counted as a member that lost its data.
+    let bare = |h: &&Host| {
+        d.host_facts(&h.name).is_some_and(|f| !f.units.get(&etcd_unit()).is_some_and(|u| u.enabled || u.started_ms > 0))
+            && etcd_fact(d, &h.name).is_some_and(|e| !e.data && e.born.is_none())
+    };
+    let majority = (d.desired.with(Role::Etcd).count() - hosts.iter().filter(bare).count()) / 2 + 1;
     for host in hosts {
         let Some(fact) = etcd_fact(d, &host.name).filter(|e| e.data) else { continue };
         holders += 1;
@@ -140,7 +170,6 @@ fn wake(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<(), Refu
     }
     // Data of two origins must not be brought together by us: one of them may be what a recovery left behind.
     let one_origin = geneses.len() <= 1 && births.len() <= 1;
-    let majority = d.desired.with(Role::Etcd).count() / 2 + 1;
     if (still.is_empty() && hopes.is_empty()) || holders < majority || !one_origin {
         return Err(Refusal::NoQuorum { evidence: evidence.to_vec() });
     }

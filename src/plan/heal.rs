@@ -283,7 +283,7 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
     due.sort_by_key(|(leads, _, _)| *leads);
     for (_, host, why) in due {
         let healthy = chain.list.0.get(&host.peer_url()).is_some_and(|m| m.healthy);
-        if healthy && chain.list.voters() > 1 && chain.list.spare() == Some(0) {
+        if healthy && chain.list.voters() > 1 && chain.list.spare().unwrap_or(0) == 0 {
             d.warn(format!(
                 "etcd on {} is to be restarted ({why}); that waits until another member is healthy",
                 host.name

@@ -60,7 +60,7 @@ pub fn scene(world: &World) -> Scene {
 /// Whether an effect that has just happened broke a law.
 pub fn judge(before: &Scene, world: &World, effect: &Effect) -> Result<(), Broken> {
     let after = scene(world);
-    let wiping = matches!(effect, Effect::DataDeleted(_) | Effect::Blank(_));
+    let wiping = world.down_wipe || matches!(effect, Effect::Blank(_));
     for (cluster, (had, voters)) in &before.quorum {
         let has = after.quorum.get(cluster).is_some_and(|(has, _)| *has);
         // A lone member has nobody to stand in for it while it restarts.

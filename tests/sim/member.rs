@@ -98,6 +98,17 @@ impl World {
         self.clusters.iter().any(gone)
     }
 
+    /// Members of the living cluster, or of one that was born, that the inventory does not name.
+    pub fn orphans(&self) -> Vec<HostName> {
+        let wanted: BTreeSet<PeerUrl> = self.desired.hosts.iter().map(|h| h.peer_url()).collect();
+        let born = self.clusters.values().filter(|c| c.formed).flat_map(|c| c.members.values());
+        born.filter(|m| !wanted.contains(&m.peer)).filter_map(|m| m.name.parse().ok()).collect()
+    }
+
+    pub fn acknowledged(&self) -> bool {
+        self.clusters.values().any(|c| c.acknowledged)
+    }
+
     /// The cluster that has a quorum.
     pub fn living(&self) -> Option<String> {
         self.clusters.keys().find(|id| self.has_quorum(id)).cloned()

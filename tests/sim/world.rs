@@ -88,6 +88,10 @@ pub struct World {
     pub disturbed: BTreeSet<HostName>,
     /// Etcd hosts that answered when the plan was made.
     pub answered: BTreeSet<HostName>,
+    /// Whether the person asked for everything to be taken down and deleted.
+    pub down_wipe: bool,
+    /// Whether the inventory ever came to name other hosts.
+    pub rehosted: bool,
     /// Distinguishes members that join with the same peer URL one after the other.
     pub joins: u64,
 }
@@ -116,6 +120,8 @@ impl World {
             objects: BTreeMap::new(),
             disturbed: BTreeSet::new(),
             answered: BTreeSet::new(),
+            down_wipe: false,
+            rehosted: false,
             joins: 0,
         }
     }
@@ -129,10 +135,28 @@ impl World {
     /// The inventory names other hosts from now on; hosts that are new are bare.
     pub fn rehost(&mut self, change: impl FnOnce(&mut Desired)) {
         change(&mut self.desired);
+        self.rehosted = true;
         for host in &self.desired.hosts {
             self.hosts.entry(host.name.clone()).or_insert_with(SimHost::bare);
         }
         self.retarget();
+    }
+
+    /// One more control-plane host in the inventory, never under a name that was there before.
+    pub fn grow(&mut self) {
+        let used = self.hosts.keys().filter(|h| h.as_str().starts_with("cp")).count();
+        let next = u8::try_from(used + 1).expect("few hosts");
+        self.rehost(|d| d.hosts.push(make::control_host(next)));
+    }
+
+    /// One control-plane host fewer in the inventory; it runs on. Only of a cluster that was used: hosts that are taken
+    /// out of the inventory in the middle of a founding are out of everybody's sight.
+    pub fn shrink(&mut self, which: u8) {
+        let control = self.with(Role::ControlPlane);
+        if control.len() > 1 && self.acknowledged() {
+            let gone = control[usize::from(which) % control.len()].clone();
+            self.rehost(|d| d.hosts.retain(|h| h.name != gone));
+        }
     }
 
     fn retarget(&mut self) {
