@@ -1,6 +1,8 @@
 //! Properties of the planner, judged in a simulated world: whatever fails between two effects, the same command run
 //! again converges, and no law is broken on the way.
 
+mod cases;
+mod laws;
 mod sim;
 
 use hactl::model::desired::Role;

@@ -155,7 +155,8 @@ pub(super) fn control_plane(d: &mut Draft, host: &Host) {
     let serves_now = d.serves_now(name);
     let paths = d.look().differing(name, FileSet::ControlPlane);
     let configured = Mark::Configured(name.clone(), FileSet::ControlPlane);
-    let others = d.reachable_with(Role::ControlPlane).iter().filter(|h| &h.name != name && d.serves_now(&h.name)).count();
+    let others =
+        d.reachable_with(Role::ControlPlane).iter().filter(|h| &h.name != name && d.serves_now(&h.name)).count();
     let rising = d.rising();
     let lone = d.desired.with(Role::ControlPlane).count() == 1;
     if !paths.is_empty() && serves_now && others == 0 && rising.is_empty() && !lone {

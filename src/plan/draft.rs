@@ -111,6 +111,11 @@ impl<'a> Draft<'a> {
         self.horizon.get_or_insert(why);
     }
 
+    /// Whether nothing may be planned beyond what is there: what follows depends on what shows then.
+    pub fn ends_here(&self) -> bool {
+        self.horizon.is_some()
+    }
+
     /// Adds a step unless what it gives holds already and nothing planned so far takes it away.
     pub fn ensure(&mut self, action: Action, why: impl Into<String>, needs: Vec<Mark>, gives: Mark) -> bool {
         if self.holds(&gives) {

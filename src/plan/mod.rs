@@ -51,6 +51,9 @@ pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) ->
         configure::balancers(&mut draft, &host);
     }
     etcd::converge(&mut draft)?;
+    if draft.ends_here() {
+        return draft.finish();
+    }
     let hosts = draft.reachable();
     for host in &hosts {
         configure::kubelet(&mut draft, host);

@@ -90,9 +90,7 @@ pub fn effects(world: &World, action: &Action) -> Vec<Effect> {
         Action::Promote { peer } => vec![Effect::Members(Change::Promote(peer.clone()))],
         Action::AwaitServing { host } => vec![Effect::ServingSeen(host.clone())],
         Action::AwaitEndpoint => vec![Effect::EndpointSeen],
-        Action::Apply { addon, objects } => {
-            objects.iter().map(|o| Effect::Object(addon.clone(), o.clone())).collect()
-        }
+        Action::Apply { addon, objects } => objects.iter().map(|o| Effect::Object(addon.clone(), o.clone())).collect(),
         Action::AwaitNode { host } => vec![Effect::NodeSeen(host.clone())],
         Action::Wipe { host, delete } => {
             let units = world.host(host).units.keys().cloned();
@@ -223,7 +221,8 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
         Effect::DataDeleted(h) => world.host_mut(h).disk = None,
         Effect::Blank(h) => {
             let old = world.host(h).clone();
-            let blank = SimHost { on: old.on, cut: old.cut, aside: old.aside, sysctls: old.sysctls, ..SimHost::default() };
+            let blank =
+                SimHost { on: old.on, cut: old.cut, aside: old.aside, sysctls: old.sysctls, ..SimHost::default() };
             *world.host_mut(h) = blank;
             world.settle();
         }
@@ -282,9 +281,8 @@ fn start(world: &mut World, host: &HostName, unit: &UnitName) -> Result<(), Stop
     }
     let found = world.host(host);
     let program = |path: &str| found.programs.contains(path);
-    let part = |name: &str| {
-        world.host_target(host).parts.iter().any(|p| p.name == name && found.blobs.contains(&p.digest))
-    };
+    let part =
+        |name: &str| world.host_target(host).parts.iter().any(|p| p.name == name && found.blobs.contains(&p.digest));
     let can = match unit.as_str() {
         "containerd.service" => part("containerd"),
         "kubelet.service" => {

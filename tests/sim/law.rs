@@ -133,7 +133,10 @@ pub fn lint(world: &World, plan: &Plan) -> Result<(), Broken> {
     }
     for (index, waits) in plan.after.iter().enumerate() {
         if let Some(other) = waits.iter().find(|w| **w >= index) {
-            return bad(format!("step {index} ({}) stands before step {other}, which it waits for", plan.steps[index].action));
+            return bad(format!(
+                "step {index} ({}) stands before step {other}, which it waits for",
+                plan.steps[index].action
+            ));
         }
     }
     for (index, step) in plan.steps.iter().enumerate() {

@@ -2,8 +2,8 @@
 //! in small numbers. In: how many hosts, which version of what. Out: a `Desired` and the `Target` that belongs to it.
 
 use hactl::model::desired::{
-    Cidr, Cni, ControlPlane, Desired, Endpoint, EndpointKind, EtcdSettings, Extra, Host, KubeProxy, Network, Proxy, Role,
-    Security, SshTarget, Versions,
+    Cidr, Cni, ControlPlane, Desired, Endpoint, EndpointKind, EtcdSettings, Extra, Host, KubeProxy, Network, Proxy,
+    Role, Security, SshTarget, Versions,
 };
 use hactl::model::names::{Digest, HostName, UnitName};
 use hactl::model::target::{
@@ -180,7 +180,10 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
     if host.is(Role::ControlPlane) {
         let balancer = ["/etc/hactl/etcd-balancer.cfg"];
         sets.push((FileSet::EtcdBalancer, set(Some("hactl-etcd-balancer.service"), true, &balancer, &everyone)));
-        sets.push((FileSet::ControlPlaneConfig, set(None, false, &["/etc/kubernetes/audit.yaml"], &plain(release.manifests))));
+        sets.push((
+            FileSet::ControlPlaneConfig,
+            set(None, false, &["/etc/kubernetes/audit.yaml"], &plain(release.manifests)),
+        ));
         sets.push((FileSet::ControlPlane, set(None, false, &MANIFESTS, &plain(release.manifests))));
         let approver = ["/etc/systemd/system/hactl-approver.service"];
         sets.push((FileSet::Approver, set(Some("hactl-approver.service"), false, &approver, &plain(release.approver))));
@@ -191,7 +194,10 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
     if host.is(Role::LoadBalancer) {
         let content = plain(release.balancer);
         sets.push((FileSet::LoadBalancer, set(Some("haproxy.service"), true, &["/etc/haproxy/haproxy.cfg"], &content)));
-        sets.push((FileSet::Keepalived, set(Some("keepalived.service"), false, &["/etc/keepalived/keepalived.conf"], &content)));
+        sets.push((
+            FileSet::Keepalived,
+            set(Some("keepalived.service"), false, &["/etc/keepalived/keepalived.conf"], &content),
+        ));
         target.packages.insert("/usr/sbin/haproxy".to_owned(), "haproxy".to_owned());
         target.packages.insert("/usr/sbin/keepalived".to_owned(), "keepalived".to_owned());
     }

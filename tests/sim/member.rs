@@ -73,9 +73,9 @@ impl World {
 
     /// Whether this member's process runs on the disk that is its own.
     pub fn member_alive(&self, cluster: &str, id: u64) -> bool {
-        self.hosts.values().any(|h| {
-            h.runs("etcd.service") && h.disk.as_ref().is_some_and(|d| d.cluster == cluster && d.member == id)
-        })
+        self.hosts
+            .values()
+            .any(|h| h.runs("etcd.service") && h.disk.as_ref().is_some_and(|d| d.cluster == cluster && d.member == id))
     }
 
     pub fn alive_voters(&self, id: &str) -> usize {

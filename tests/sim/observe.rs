@@ -134,8 +134,7 @@ impl World {
     /// The rules of `observe::classify`, written a second time.
     pub fn classify(&self, hosts: &BTreeMap<HostName, Result<HostFacts, Silence>>) -> Etcd {
         let wanted = self.with(Role::Etcd);
-        let facts: Vec<&EtcdFact> =
-            wanted.iter().filter_map(|h| hosts.get(h)?.as_ref().ok()?.etcd.as_ref()).collect();
+        let facts: Vec<&EtcdFact> = wanted.iter().filter_map(|h| hosts.get(h)?.as_ref().ok()?.etcd.as_ref()).collect();
         let all = facts.len() == wanted.len();
         if let Some(view) = facts.iter().filter_map(|f| f.view.as_ref()).find(|v| v.linearizable) {
             let views = || facts.iter().filter_map(|f| f.view.as_ref());

@@ -178,7 +178,12 @@ impl World {
                     _ => return Ok(()),
                 };
                 if after.healthy() < after.quorum() {
-                    return Err(format!("{} would leave {} healthy of {}", step.action, after.healthy(), after.voters()));
+                    return Err(format!(
+                        "{} would leave {} healthy of {}",
+                        step.action,
+                        after.healthy(),
+                        after.voters()
+                    ));
                 }
                 Ok(())
             }

@@ -212,11 +212,8 @@ impl World {
                 due.push(program.to_owned());
             }
         }
-        let gone: Vec<String> = MANIFESTS
-            .iter()
-            .filter(|p| !host.files.contains_key(**p))
-            .map(|p| program_of(p).to_owned())
-            .collect();
+        let gone: Vec<String> =
+            MANIFESTS.iter().filter(|p| !host.files.contains_key(**p)).map(|p| program_of(p).to_owned()).collect();
         let now = self.tick();
         let host = self.host_mut(name);
         host.processes.extend(due.into_iter().map(|program| (program, now)));
