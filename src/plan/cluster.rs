@@ -42,6 +42,7 @@ pub(super) fn objects(d: &mut Draft) {
     }
     for addon in &d.target.addons {
         let mut needs = vec![Mark::Endpoint];
+        d.after_turns(&mut needs);
         if addon.name != "rbac" {
             needs.push(Mark::Applied("rbac".to_owned()));
             needs.extend(images.iter().cloned());
@@ -74,6 +75,7 @@ pub(super) fn nodes(d: &mut Draft) {
         d.target.addons.iter().filter(|a| a.needed_for_ready).map(|a| Mark::Applied(a.name.clone())).collect();
     for host in d.reachable().into_iter().filter(crate::model::desired::Host::is_node) {
         let mut needs = vec![Mark::Endpoint];
+        d.after_turns(&mut needs);
         if let Some(unit) = d.host_target(&host.name).sets.get(&FileSet::Kubelet).and_then(|s| s.unit.clone()) {
             needs.push(Mark::Running(host.name.clone(), unit));
         }

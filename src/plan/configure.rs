@@ -53,7 +53,8 @@ pub(super) fn run(d: &mut Draft, host: &HostName, set: FileSet, mut needs: Vec<M
     };
     needs.push(configured);
     let running = Mark::Running(host.clone(), unit.clone());
-    if how == HowToRun::Restart {
+    // The approver stands in nobody's way; everything else that restarts takes its turn.
+    if how == HowToRun::Restart && set != FileSet::Approver {
         d.take_turn(&mut needs, running.clone());
     }
     d.must(Action::RunUnit { host: host.clone(), unit, how }, why, needs, running, Guard::None);
@@ -150,11 +151,22 @@ pub(super) fn control_plane(d: &mut Draft, host: &Host) {
         }
     }
     let serving = Mark::Serving(name.clone());
-    let serves_now = d.host_facts(name).and_then(|f| f.api.as_ref()).is_some_and(|a| a.own_trouble.is_none());
+    let serves_now = d.serves_now(name);
     let paths = d.look().differing(name, FileSet::ControlPlane);
     let configured = Mark::Configured(name.clone(), FileSet::ControlPlane);
-    if !paths.is_empty() {
+    let others =
+        d.reachable_with(Role::ControlPlane).iter().filter(|h| &h.name != name && d.serves_now(&h.name)).count();
+    let rising = d.rising();
+    let lone = d.desired.with(Role::ControlPlane).count() == 1;
+    if !paths.is_empty() && serves_now && others == 0 && rising.is_empty() && !lone {
+        d.warn(format!(
+            "the manifests on {name} are to change; that waits until another API server is ready to stand in for it"
+        ));
+    } else if !paths.is_empty() {
         let guard = if serves_now {
+            if others == 0 {
+                needs.extend(rising);
+            }
             d.take_turn(&mut needs, serving.clone());
             Guard::Tolerates { down: name.clone() }
         } else {

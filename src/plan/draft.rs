@@ -8,7 +8,7 @@ use crate::model::names::HostName;
 use crate::model::plan::{Action, Guard, Mark, Plan, Step};
 use crate::model::refusal::Refusal;
 use crate::model::target::{HostTarget, Target};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A plan being written.
 pub(super) struct Draft<'a> {
@@ -76,7 +76,7 @@ impl<'a> Draft<'a> {
         self.reachable().into_iter().filter(|h| h.is(role)).collect()
     }
     pub fn look(&self) -> Look<'a> {
-        Look { desired: self.desired, target: self.target, facts: self.facts, intent: self.intent }
+        Look { target: self.target, facts: self.facts, intent: self.intent }
     }
     pub fn host_target(&self, host: &HostName) -> &'a HostTarget {
         static NOTHING: std::sync::LazyLock<HostTarget> = std::sync::LazyLock::new(HostTarget::default);
@@ -88,8 +88,18 @@ impl<'a> Draft<'a> {
     pub fn holds(&self, mark: &Mark) -> bool {
         self.look().holds(mark)
     }
-    pub fn members(&self) -> Option<&Members> {
-        self.members.as_ref()
+    /// The cluster that has a quorum behind it, by its id.
+    pub fn living_cluster(&self) -> Option<&'a String> {
+        self.look().living_cluster()
+    }
+    /// Whether the API server of this host says ready now.
+    pub fn serves_now(&self, host: &HostName) -> bool {
+        self.host_facts(host).and_then(|f| f.api.as_ref()).is_some_and(|a| a.own_trouble.is_none())
+    }
+    /// API servers that do not serve now and that a step planned so far waits for.
+    pub fn rising(&self) -> Vec<Mark> {
+        let serving = self.steps.iter().map(|s| &s.gives);
+        serving.filter(|g| matches!(g, Mark::Serving(h) if !self.serves_now(h))).cloned().collect()
     }
     pub fn forecast(&mut self, members: Members) {
         self.members = Some(members);
@@ -99,6 +109,11 @@ impl<'a> Draft<'a> {
     }
     pub fn stop_at(&mut self, why: String) {
         self.horizon.get_or_insert(why);
+    }
+
+    /// Whether nothing may be planned beyond what is there: what follows depends on what shows then.
+    pub fn ends_here(&self) -> bool {
+        self.horizon.is_some()
     }
 
     /// Adds a step unless what it gives holds already and nothing planned so far takes it away.
@@ -126,6 +141,11 @@ impl<'a> Draft<'a> {
         if let Some(last) = self.turn.replace(healed) {
             needs.push(last);
         }
+    }
+
+    /// What uses the API waits until the last disturbance is healed: it may be the only API server that restarts.
+    pub fn after_turns(&self, needs: &mut Vec<Mark>) {
+        needs.extend(self.turn.clone());
     }
 
     /// Joins needs to gives. A need that neither holds nor is given is a mistake of the planner, reported as a warning
@@ -171,22 +191,47 @@ impl<'a> Draft<'a> {
             let place = step.action.host().map(|h| format!(" on {h}")).unwrap_or_default();
             warnings.push(format!("cannot {}{place} yet: {need:?} does not hold", step.action));
         }
-        let mut index_of = vec![usize::MAX; self.steps.len()];
+        let order = order(&after, &blocked);
+        let stuck = blocked.iter().filter(|b| !**b).count() - order.len();
+        if stuck > 0 {
+            warnings.push(format!("{stuck} steps wait for one another and are left out; this is a mistake of hactl"));
+        }
         let mut plan = Plan { horizon: self.horizon, warnings, ..Plan::default() };
-        for (index, step) in self.steps.into_iter().enumerate() {
-            if blocked[index] {
-                continue;
-            }
+        let mut index_of = vec![usize::MAX; self.steps.len()];
+        let mut steps: Vec<Option<Step>> = self.steps.into_iter().map(Some).collect();
+        for index in order {
+            let Some(step) = steps[index].take() else { continue };
             index_of[index] = plan.steps.len();
             plan.steps.push(step);
             plan.forecast.push(self.forecast[index].clone());
-            plan.after.push(after[index].clone());
-        }
-        for waits in &mut plan.after {
-            for wait in waits.iter_mut() {
-                *wait = index_of[*wait];
-            }
+            let mut waits: Vec<usize> = after[index].iter().map(|&w| index_of[w]).collect();
+            waits.sort_unstable();
+            plan.after.push(waits);
         }
         Ok(plan)
     }
+}
+
+/// The steps that can be run, each behind all it waits for; otherwise as they were written. Steps that wait for one
+/// another in a circle can never run and are left out.
+fn order(after: &[Vec<usize>], blocked: &[bool]) -> Vec<usize> {
+    let mut open: Vec<usize> = after.iter().map(Vec::len).collect();
+    let mut followers = vec![Vec::new(); after.len()];
+    for (index, waits) in after.iter().enumerate() {
+        for &wait in waits {
+            followers[wait].push(index);
+        }
+    }
+    let mut ready: BTreeSet<usize> = (0..after.len()).filter(|&i| open[i] == 0 && !blocked[i]).collect();
+    let mut order = Vec::with_capacity(after.len());
+    while let Some(next) = ready.pop_first() {
+        order.push(next);
+        for &follower in &followers[next] {
+            open[follower] -= 1;
+            if open[follower] == 0 && !blocked[follower] {
+                ready.insert(follower);
+            }
+        }
+    }
+    order
 }

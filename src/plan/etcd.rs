@@ -1,16 +1,18 @@
-//! etcd: founding a cluster, healing one, or refusing to guess.
+//! etcd: founding a cluster, waking one that lies still, or refusing to guess. Healing one that speaks is in `heal`.
 
 use super::draft::Draft;
+use super::heal::heal;
 use super::holds::etcd_unit;
 use crate::model::desired::{Host, Role};
-use crate::model::facts::{Etcd, Evidence, Members};
+use crate::model::facts::{Etcd, EtcdFact, Evidence, Member, Members};
 use crate::model::names::{HostName, PeerUrl};
-use crate::model::plan::{Action, Birth, Guard, HowToRun, Mark};
+use crate::model::plan::{Action, Birth, Guard, Mark};
 use crate::model::refusal::Refusal;
 use crate::model::target::FileSet;
+use std::collections::BTreeSet;
 
 /// What an etcd host needs before its member can start.
-fn ready_to_start(d: &Draft, host: &HostName) -> Vec<Mark> {
+pub(super) fn ready_to_start(d: &Draft, host: &HostName) -> Vec<Mark> {
     let mut needs = vec![
         Mark::Stamped(host.clone()),
         Mark::Prepared(host.clone()),
@@ -30,6 +32,7 @@ pub(super) fn converge(d: &mut Draft) -> Result<(), Refusal> {
         super::configure::write(d, &host.name, FileSet::Etcd, vec![]);
     }
     match &d.facts.etcd {
+<<<<<<< HEAD
         Etcd::NeverBorn if d.intent.born => {
             let lost = |h: &Host| Evidence {
                 host: h.name.clone(),
@@ -48,21 +51,87 @@ pub(super) fn converge(d: &mut Draft) -> Result<(), Refusal> {
                 .collect();
             if !silent.is_empty() {
                 return Err(Refusal::CannotTell { silent });
+=======
+        Etcd::NeverBorn => match born_before(d) {
+            Some(trace) => Err(Refusal::NoQuorum { evidence: evidence(d, &trace) }),
+            None => {
+                let token = format!("{}-{}", d.intent.genesis_token, fingerprint(d));
+                found(d, &hosts, &token)
+>>>>>>> sim
             }
-            found(d, &hosts, &d.intent.genesis_token.clone());
-            Ok(())
-        }
-        Etcd::Founding { token } => {
-            found(d, &hosts, &token.clone());
-            Ok(())
-        }
-        Etcd::Speaks(members) => heal(d, &hosts, &members.clone()),
+        },
+        // Once it was born, blank disks beside a founder's are a loss: only what holds data may start.
+        Etcd::Founding { token } => match born_before(d) {
+            Some(trace) => wake(d, &hosts, &evidence(d, &trace)),
+            None if !token.ends_with(&format!("-{}", fingerprint(d))) => Err(other_founders(d)),
+            None => found(d, &hosts, &token.clone()),
+        },
+        Etcd::Speaks(members) => heal(d, &hosts, members),
         Etcd::Silent(evidence) => wake(d, &hosts, evidence),
     }
 }
 
+/// The trace of an earlier birth, in words: the journal's, or static pods, which are never written before every member is
+/// sealed.
+fn born_before(d: &Draft) -> Option<String> {
+    if d.intent.born {
+        return Some("although this cluster was born; is a volume not mounted?".to_owned());
+    }
+    let manifests = |h: &&Host| {
+        let files = d.host_target(&h.name).sets.get(&FileSet::ControlPlane).map(|s| s.files.as_slice());
+        let found = d.host_facts(&h.name);
+        files.unwrap_or_default().iter().any(|f| found.is_some_and(|facts| facts.files.contains_key(&f.path)))
+    };
+    let host = d.desired.with(Role::ControlPlane).find(manifests)?;
+    Some(format!("although an API server was set up on {}; is a volume not mounted?", host.name))
+}
+
+/// Names the list of founders inside the token: founders that were told different lists would found different clusters.
+fn fingerprint(d: &Draft) -> String {
+    let founders = d.desired.with(Role::Etcd).flat_map(|h| format!("{}={},", h.name, h.peer_url()).into_bytes());
+    // FNV-1a: told apart are lists of one inventory, not of an adversary.
+    let hash = founders.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    format!("{hash:08x}")
+}
+
+fn other_founders(d: &Draft) -> Refusal {
+    let begun = |h: &Host| etcd_fact(d, &h.name).is_some_and(|e| e.data || e.token.is_some());
+    let begun: Vec<String> = d.desired.with(Role::Etcd).filter(|h| begun(h)).map(|h| h.name.to_string()).collect();
+    Refusal::Preflight {
+        problems: vec![format!(
+            "{}: the founding of this cluster was begun with other etcd hosts than the inventory names now; name the \
+             same hosts and addresses as then, or begin anew with `hactl down`",
+            begun.join(", ")
+        )],
+    }
+}
+
+fn etcd_fact<'a>(d: &Draft<'a>, host: &HostName) -> Option<&'a EtcdFact> {
+    d.host_facts(host).and_then(|f| f.etcd.as_ref())
+}
+
+/// What each etcd host has, for a refusal where blank disks are a loss.
+fn evidence(d: &Draft, trace: &str) -> Vec<Evidence> {
+    let of = |h: &Host| {
+        let fact = etcd_fact(d, &h.name);
+        let has_data = fact.is_some_and(|e| e.data);
+        let what = match fact {
+            None => "did not answer".to_owned(),
+            Some(_) if has_data => "holds data of an unfinished founding".to_owned(),
+            Some(_) => format!("its disk is empty, {trace}"),
+        };
+        Evidence { host: h.name.clone(), what, has_data, reachable: fact.is_some() }
+    };
+    d.desired.with(Role::Etcd).map(of).collect()
+}
+
 /// All founders start together, with one list and one token; then quorum is proven and every disk is sealed.
-fn found(d: &mut Draft, hosts: &[Host], token: &str) {
+fn found(d: &mut Draft, hosts: &[Host], token: &str) -> Result<(), Refusal> {
+    let silent: Vec<HostName> =
+        d.desired.with(Role::Etcd).filter(|h| etcd_fact(d, &h.name).is_none()).map(|h| h.name.clone()).collect();
+    if !silent.is_empty() {
+        return Err(Refusal::CannotTell { silent });
+    }
     let founders: Vec<(HostName, PeerUrl)> =
         d.desired.with(Role::Etcd).map(|h| (h.name.clone(), h.peer_url())).collect();
     let mut started = Vec::new();
@@ -78,17 +147,22 @@ fn found(d: &mut Draft, hosts: &[Host], token: &str) {
         );
         started.push(mark);
     }
+    let member = |name: &HostName| Member { id: 0, name: name.to_string(), learner: false, healthy: true };
+    d.forecast(Members(founders.iter().map(|(name, peer)| (peer.clone(), member(name))).collect()));
     d.must(Action::ProveQuorum, "the API needs a quorum", started, Mark::Quorum, Guard::None);
     for host in hosts {
-        seal(d, &host.name, Mark::Quorum);
+        seal(d, &host.name, vec![Mark::Quorum]);
     }
+    Ok(())
 }
 
-fn seal(d: &mut Draft, host: &HostName, after: Mark) {
+/// Marks a member's disk as born.
+pub(super) fn seal(d: &mut Draft, host: &HostName, after: Vec<Mark>) {
     let action = Action::Seal { host: host.clone() };
-    d.ensure(action, "a later start must never found a second cluster", vec![after], Mark::Sealed(host.clone()));
+    d.ensure(action, "a later start must never found a second cluster", after, Mark::Sealed(host.clone()));
 }
 
+<<<<<<< HEAD
 /// A quorum speaks: dead members out first, then learners in, one at a time.
 fn heal(d: &mut Draft, hosts: &[Host], members: &Members) -> Result<(), Refusal> {
     let mut list = members.clone();
@@ -249,30 +323,48 @@ fn join(d: &mut Draft, list: &mut Members, last: &mut Option<Mark>, host: &Host)
 
 /// Nobody speaks. Members that lie still with their data may be started, which harms nothing; anything else is for
 /// `hactl recover`.
+=======
+/// Nobody speaks. Members that lie still with their data may be started, and members whose certificates have run out
+/// may get new ones, which they read without a restart. Neither harms anything; all else is for `hactl recover`.
+>>>>>>> sim
 fn wake(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<(), Refusal> {
-    let mut woken = Vec::new();
+    let mut still = Vec::new();
+    let mut hopes = Vec::new();
+    let mut geneses = BTreeSet::new();
+    let mut births = BTreeSet::new();
+    let mut holders = 0;
+    // A host that bears no trace of etcd may be new in the inventory: it is not counted as a member that lost its data.
+    let bare = |h: &&Host| {
+        d.host_facts(&h.name).is_some_and(|f| !f.units.get(&etcd_unit()).is_some_and(|u| u.enabled || u.started_ms > 0))
+            && etcd_fact(d, &h.name).is_some_and(|e| !e.data && e.born.is_none())
+    };
+    let majority = (d.desired.with(Role::Etcd).count() - hosts.iter().filter(bare).count()) / 2 + 1;
     for host in hosts {
-        let fact = d.host_facts(&host.name).and_then(|f| f.etcd.clone()).unwrap_or_default();
+        let Some(fact) = etcd_fact(d, &host.name).filter(|e| e.data) else { continue };
+        holders += 1;
+        geneses.extend(fact.token.as_ref());
+        births.extend(fact.born.as_ref());
+        let certified = Mark::Certified(host.name.clone());
         let unit = d.host_facts(&host.name).and_then(|f| f.units.get(&etcd_unit()));
-        let still = unit.is_none_or(|u| !matches!(u.active.as_str(), "active" | "activating"));
-        if fact.data && fact.token.is_none() && still {
-            woken.push(host.name.clone());
+        if unit.is_none_or(|u| !matches!(u.active.as_str(), "active" | "activating")) {
+            still.push(host.name.clone());
+        } else if d.plans(&certified) {
+            hopes.push(certified);
         }
     }
-    let data = hosts.iter().filter(|h| d.host_facts(&h.name).and_then(|f| f.etcd.as_ref()).is_some_and(|e| e.data));
-    let majority = d.desired.with(Role::Etcd).count() / 2 + 1;
-    if woken.is_empty() || data.count() < majority {
+    // Data of two origins must not be brought together by us: one of them may be what a recovery left behind.
+    let one_origin = geneses.len() <= 1 && births.len() <= 1;
+    if (still.is_empty() && hopes.is_empty()) || holders < majority || !one_origin {
         return Err(Refusal::NoQuorum { evidence: evidence.to_vec() });
     }
-    let mut started = Vec::new();
-    for host in woken {
+    for host in still {
         let mark = Mark::Started(host.clone());
         let needs = ready_to_start(d, &host);
         let action = Action::StartMember { host, birth: Birth::Again };
         d.must(action, "it holds data and does not run", needs, mark.clone(), Guard::None);
-        started.push(mark);
+        hopes.push(mark);
     }
-    d.must(Action::ProveQuorum, "nobody answers yet", started, Mark::Quorum, Guard::None);
+    d.must(Action::ProveQuorum, "nobody answers yet", hopes, Mark::Quorum, Guard::None);
     d.stop_at("what else is to do shows once a quorum answers".to_owned());
     Ok(())
 }

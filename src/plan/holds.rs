@@ -1,7 +1,6 @@
 //! Whether a mark holds, told from facts alone.
 
 use super::Intent;
-use crate::model::desired::Desired;
 use crate::model::facts::{Etcd, Facts, HostFacts, Members};
 use crate::model::leaf::needs_renewal;
 use crate::model::names::{HostName, PeerUrl, UnitName};
@@ -16,7 +15,6 @@ pub fn etcd_unit() -> UnitName {
 /// Everything a mark is judged by.
 #[derive(Clone, Copy)]
 pub(super) struct Look<'a> {
-    pub desired: &'a Desired,
     pub target: &'a Target,
     pub facts: &'a Facts,
     pub intent: &'a Intent,
@@ -86,6 +84,21 @@ impl<'a> Look<'a> {
         found.active == "active" && found.enabled && since >= newest
     }
 
+    /// Whether a unit that was started runs by files that have changed since, or would not start at the next boot.
+    pub fn outdated(&self, host: &HostName, set: &SetTarget) -> bool {
+        let (Some(facts), Some(unit)) = (self.facts.host(host), set.unit.as_ref()) else { return false };
+        let Some(found) = facts.units.get(unit) else { return false };
+        let newest = set.files.iter().filter_map(|f| facts.files.get(&f.path)).map(|f| f.changed_ms).max().unwrap_or(0);
+        found.started_ms < newest || !found.enabled
+    }
+
+    /// The cluster that has a quorum behind it, by its id.
+    pub fn living_cluster(&self) -> Option<&'a String> {
+        let facts = self.facts.hosts.values().filter_map(|f| f.as_ref().ok());
+        let mut views = facts.filter_map(|f| f.etcd.as_ref()?.view.as_ref());
+        views.find(|v| v.linearizable).map(|v| &v.cluster)
+    }
+
     /// Whether a unit is running at all, by whatever files.
     pub fn is_active(&self, host: &HostName, unit: &UnitName) -> bool {
         self.facts.host(host).and_then(|f| f.units.get(unit)).is_some_and(|u| u.active == "active")
@@ -134,7 +147,10 @@ impl<'a> Look<'a> {
             Mark::Listed(peer) => self.listed(peer),
             Mark::Voter(peer) => self.members().and_then(|m| m.0.get(peer)).is_some_and(|m| !m.learner),
             Mark::Quorum => self.members().is_some(),
-            Mark::Sealed(h) => self.facts.host(h).and_then(|f| f.etcd.as_ref()).is_some_and(|e| e.born.is_some()),
+            Mark::Sealed(h) => {
+                let born = self.facts.host(h).and_then(|f| f.etcd.as_ref()).and_then(|e| e.born.as_ref());
+                born.is_some_and(|b| self.living_cluster().is_none_or(|c| c == b))
+            }
             Mark::Serving(h) => self.serving(h),
             Mark::Endpoint => self.apis().any(|a| a.endpoint_trouble.is_none()),
             Mark::Applied(addon) => self.facts.drift.get(addon).is_some_and(Vec::is_empty),

@@ -8,6 +8,7 @@ mod configure;
 mod down;
 mod draft;
 mod etcd;
+mod heal;
 mod holds;
 mod prepare;
 
@@ -50,9 +51,17 @@ pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) ->
         configure::balancers(&mut draft, &host);
     }
     etcd::converge(&mut draft)?;
-    for host in draft.reachable() {
-        configure::kubelet(&mut draft, &host);
-        configure::control_plane(&mut draft, &host);
+    if draft.ends_here() {
+        return draft.finish();
+    }
+    let hosts = draft.reachable();
+    for host in &hosts {
+        configure::kubelet(&mut draft, host);
+    }
+    // Whoever does not serve yet comes first: it may have to stand in while the others restart.
+    let (serving, rising): (Vec<_>, Vec<_>) = hosts.iter().partition(|h| draft.serves_now(&h.name));
+    for host in rising.into_iter().chain(serving) {
+        configure::control_plane(&mut draft, host);
     }
     cluster::endpoint(&mut draft);
     cluster::objects(&mut draft);

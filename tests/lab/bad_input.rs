@@ -9,7 +9,11 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "lost state of a living cluster is never minted anew", cut: true, run: state_lost },
     Scenario { name: "unknown and changed host keys stop everything", cut: true, run: host_keys },
     Scenario { name: "an unreadable key, a wrong user and a wrong port are named", cut: true, run: no_way_in },
-    Scenario { name: "a version that is not in the bundle is refused before any host is touched", cut: true, run: version },
+    Scenario {
+        name: "a version that is not in the bundle is refused before any host is touched",
+        cut: true,
+        run: version,
+    },
     Scenario { name: "a flipped bit is refused here and on the host", cut: true, run: flipped_bit },
 ];
 

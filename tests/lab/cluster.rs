@@ -4,17 +4,24 @@ use super::{Scenario, World};
 use std::time::Duration;
 
 pub const SCENARIOS: &[Scenario] = &[
-    Scenario { name: "a plan for bare hosts shows every stage and changes nothing", cut: true, run: plan_changes_nothing },
+    Scenario {
+        name: "a plan for bare hosts shows every stage and changes nothing",
+        cut: true,
+        run: plan_changes_nothing,
+    },
     Scenario { name: "up turns three bare hosts into a healthy cluster", cut: true, run: from_bare },
     Scenario { name: "a second up has nothing to do and is quick", cut: true, run: converged },
     Scenario { name: "an edited object and a changed file are repaired", cut: true, run: drift },
     Scenario { name: "people are bound by RBAC and Secrets are ciphertext", cut: true, run: security },
-    Scenario { name: "kubelet serving certificates are approved, so logs and exec work", cut: true, run: kubelet_serving },
+    Scenario {
+        name: "kubelet serving certificates are approved, so logs and exec work",
+        cut: true,
+        run: kubelet_serving,
+    },
 ];
 
-pub const LAST: &[Scenario] = &[
-    Scenario { name: "down --wipe leaves bare hosts that can become a cluster again", cut: true, run: down_and_up },
-];
+pub const LAST: &[Scenario] =
+    &[Scenario { name: "down --wipe leaves bare hosts that can become a cluster again", cut: true, run: down_and_up }];
 
 fn plan_changes_nothing(w: &World) {
     w.hactl.run(&["plan", "--exit-code"]).exits(5).says("etcd").says("cp3");
@@ -58,10 +65,17 @@ fn security(w: &World) {
     let etcdctl = "sudo etcdctl --endpoints=https://127.0.0.1:2379 --cacert=/etc/etcd/pki/ca.crt --cert=/etc/etcd/pki/observer.crt \
                    --key=/etc/etcd/pki/observer.key get /registry/secrets/default/canary-test";
     let raw = w.on("cp1", etcdctl);
-    assert!(raw.contains("k8s:enc:secretbox") && !raw.contains("plaintext-canary"), "the Secret as it lies in etcd: {raw}");
-    let anonymous = w.on("cp1", "curl -sk -o /dev/null -w '%{http_code}' https://$(hostname -I | cut -d' ' -f1):6443/api/v1/nodes");
+    assert!(
+        raw.contains("k8s:enc:secretbox") && !raw.contains("plaintext-canary"),
+        "the Secret as it lies in etcd: {raw}"
+    );
+    let anonymous =
+        w.on("cp1", "curl -sk -o /dev/null -w '%{http_code}' https://$(hostname -I | cut -d' ' -f1):6443/api/v1/nodes");
     assert!(matches!(anonymous.as_str(), "401" | "403"), "anonymous got {anonymous}");
-    let ca_keys = w.on("cp1", "sudo find / -xdev -name 'ca.key' 2>/dev/null; sudo grep -rl 'PRIVATE KEY' /etc/kubernetes/pki | sort");
+    let ca_keys = w.on(
+        "cp1",
+        "sudo find / -xdev -name 'ca.key' 2>/dev/null; sudo grep -rl 'PRIVATE KEY' /etc/kubernetes/pki | sort",
+    );
     assert!(!ca_keys.contains("ca.key"), "no authority's key lies on a host: {ca_keys}");
     let modes = w.on("cp1", "sudo stat -c '%a %U' /var/lib/etcd /etc/kubernetes/pki/apiserver.key");
     assert_eq!(modes, "700 etcd\n600 root\n");
@@ -73,7 +87,8 @@ fn kubelet_serving(w: &World) {
     super::support::wait_for("logs through a kubelet with an approved certificate", Duration::from_secs(60), || {
         w.hactl.kubectl(&["-n", "kube-system", "logs", &pod, "--tail=1"]).code == 0
     });
-    let pending = w.hactl.kubectl(&["get", "csr", "-o", "jsonpath={.items[?(!@.status.certificate)].metadata.name}"]).ok().out;
+    let pending =
+        w.hactl.kubectl(&["get", "csr", "-o", "jsonpath={.items[?(!@.status.certificate)].metadata.name}"]).ok().out;
     assert_eq!(pending, "", "no request waits for ever");
 }
 

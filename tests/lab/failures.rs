@@ -5,10 +5,18 @@ use super::{Scenario, World};
 use std::time::Duration;
 
 pub const SCENARIOS: &[Scenario] = &[
-    Scenario { name: "each host in turn loses power under writes, and no acknowledged write is lost", cut: false, run: each_host },
+    Scenario {
+        name: "each host in turn loses power under writes, and no acknowledged write is lost",
+        cut: false,
+        run: each_host,
+    },
     Scenario { name: "one host loses power under writes and comes back by itself", cut: true, run: one_host },
     Scenario { name: "a host that lost its disks is brought back by up", cut: true, run: wiped },
-    Scenario { name: "killed scheduler, controller manager and API server come back, and leaders move", cut: true, run: processes },
+    Scenario {
+        name: "killed scheduler, controller manager and API server come back, and leaders move",
+        cut: true,
+        run: processes,
+    },
     Scenario { name: "a killed API server costs new clients nothing", cut: true, run: killed_api_server },
     Scenario { name: "the endpoint follows when its holder loses power", cut: true, run: holder },
     Scenario { name: "a host cut off does not stop up from saying so", cut: true, run: cut_off },
@@ -84,7 +92,13 @@ fn killed_api_server(w: &World) {
         std::thread::sleep(Duration::from_secs(4));
         let knocks = knocking.end();
         let failed: Vec<_> = knocks.iter().filter(|k| k.2.is_some()).collect();
-        assert!(failed.is_empty(), "{} of {} new connections failed when {host}'s API server died, first: {:?}", failed.len(), knocks.len(), failed[0]);
+        assert!(
+            failed.is_empty(),
+            "{} of {} new connections failed when {host}'s API server died, first: {:?}",
+            failed.len(),
+            knocks.len(),
+            failed[0]
+        );
         w.healthy(HEAL);
     }
 }
@@ -143,7 +157,8 @@ fn cold_start_without_one(w: &World) {
             w.lab.start(host, BOOT).expect("the host boots");
         }
         let api = w.api();
-        let took = wait_for("the endpoint serves a quorum read", HEAL, || api.get("/api/v1/namespaces/default").is_ok());
+        let took =
+            wait_for("the endpoint serves a quorum read", HEAL, || api.get("/api/v1/namespaces/default").is_ok());
         println!("        without {missing}: served after {took:.1?}");
         w.lab.start(missing, BOOT).expect("the host boots");
         w.healthy(HEAL);

@@ -4,9 +4,17 @@ use super::{Scenario, World};
 use std::time::{Duration, Instant};
 
 pub const SCENARIOS: &[Scenario] = &[
-    Scenario { name: "up killed at three moments of a founding converges when run again", cut: true, run: killed_thrice },
+    Scenario {
+        name: "up killed at three moments of a founding converges when run again",
+        cut: true,
+        run: killed_thrice,
+    },
     Scenario { name: "up killed at ten random moments converges each time", cut: false, run: killed_ten_times },
-    Scenario { name: "a cable pulled in mid-run ends with the host's name, and the next run converges", cut: true, run: cable_in_mid_run },
+    Scenario {
+        name: "a cable pulled in mid-run ends with the host's name, and the next run converges",
+        cut: true,
+        run: cable_in_mid_run,
+    },
 ];
 
 fn bare_again(w: &World) {
@@ -57,7 +65,8 @@ fn killed_thrice(w: &World) {
 
 fn killed_ten_times(w: &World) {
     // Moments drawn from the clock: a failure prints them, and `killed_after` repeats any of them.
-    let mut seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_nanos() as u64;
+    let mut seed =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_nanos() as u64;
     for number in 0..10 {
         bare_again(w);
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

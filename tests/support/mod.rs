@@ -115,7 +115,8 @@ impl Api {
             .build()
             .expect("a client");
         let base = config.pointer("/clusters/0/cluster/server").and_then(Value::as_str).expect("a server").to_owned();
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
         Self { client, base, runtime: Arc::new(runtime) }
     }
 
@@ -179,7 +180,11 @@ async fn send_text(request: reqwest::RequestBuilder) -> Result<String, String> {
     let response = request.send().await.map_err(|e| chain(&e))?;
     let status = response.status();
     let text = response.text().await.map_err(|e| chain(&e))?;
-    if status.is_success() { Ok(text) } else { Err(format!("{status}: {}", text.chars().take(200).collect::<String>())) }
+    if status.is_success() {
+        Ok(text)
+    } else {
+        Err(format!("{status}: {}", text.chars().take(200).collect::<String>()))
+    }
 }
 
 async fn send(request: reqwest::RequestBuilder) -> Result<Value, String> {

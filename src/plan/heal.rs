@@ -1,0 +1,351 @@
+//! Healing an etcd cluster that speaks: dead members out, still ones started, learners in one at a time, and members
+//! that run by older files restarted when the others can carry the cluster.
+//!
+//! Every change of the list is chained behind the one before and guarded by the list it assumes: the quorum after each
+//! needs a total order. Restarts come behind the last change.
+
+use super::draft::Draft;
+use super::etcd::{ready_to_start, seal};
+use super::holds::etcd_unit;
+use crate::model::desired::{Host, Role};
+use crate::model::facts::{EtcdFact, Members};
+use crate::model::names::{HostName, PeerUrl};
+use crate::model::plan::{Action, Birth, Guard, HowToRun, Mark};
+use crate::model::refusal::Refusal;
+use crate::model::target::FileSet;
+
+/// The member list as it will be after the steps planned so far, and the last of them.
+struct Chain {
+    list: Members,
+    last: Option<Mark>,
+    /// Members that are counted as healthy only once these hold.
+    woken: Vec<Mark>,
+}
+
+impl Chain {
+    /// Whether the list can spare one more member, without counting those that are only about to start.
+    fn spares_one(&self) -> bool {
+        self.list.healthy().saturating_sub(self.woken.len()) > self.list.quorum()
+    }
+}
+
+/// How a host of the inventory stands to the member list.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stand {
+    /// Nothing is known about etcd on it.
+    Unknown,
+    /// Listed, with data, and running.
+    Runs,
+    /// Listed, with data, and not running.
+    Still,
+    /// Listed, but its disk is not the member's: empty, or left by another one.
+    Dead,
+    /// Listed as a learner that has not started yet.
+    Expected,
+    /// Not listed.
+    Absent,
+}
+
+/// A quorum speaks: dead members out first, then learners in, one at a time.
+pub(super) fn heal(d: &mut Draft, hosts: &[Host], members: &Members) -> Result<(), Refusal> {
+    one_cluster(d, hosts, members)?;
+    if !d.intent.born {
+        let why = "the journal does not know yet that this cluster was born";
+        d.must(Action::ProveQuorum, why, vec![], Mark::Quorum, Guard::None);
+    }
+    let mut chain = Chain { list: members.clone(), last: None, woken: Vec::new() };
+    let stands: Vec<(&Host, Stand)> = hosts.iter().map(|h| (h, stand(d, h, members))).collect();
+    prune(d, &mut chain, members)?;
+    for (host, stand) in &stands {
+        let peer = host.peer_url();
+        match stand {
+            Stand::Unknown => {
+                d.warn(format!("{} says nothing about etcd: nothing is planned for its member", host.name));
+            }
+            // A voter that still serves is replaced in its own turn below, when the others are whole again.
+            Stand::Dead if !chain.list.0.get(&peer).is_some_and(|m| m.healthy && !m.learner) => {
+                let why = format!("the disk on {} is not this member's, so it is dead", host.name);
+                remove(d, &mut chain, &peer, why)?;
+            }
+            Stand::Still => start_again(d, &mut chain, host),
+            Stand::Dead | Stand::Runs | Stand::Expected | Stand::Absent => {}
+        }
+    }
+    let joining: Vec<&Host> =
+        stands.iter().filter(|(_, s)| matches!(s, Stand::Dead | Stand::Absent)).map(|(h, _)| *h).collect();
+    if finish_learners(d, &mut chain, &stands, !joining.is_empty())? {
+        for host in joining {
+            join(d, &mut chain, host)?;
+        }
+    }
+    for (host, stand) in &stands {
+        if matches!(stand, Stand::Runs | Stand::Still) {
+            seal(d, &host.name, vec![Mark::Started(host.name.clone())]);
+        }
+    }
+    restarts(d, &chain, &stands);
+    Ok(())
+}
+
+fn fact<'a>(d: &Draft<'a>, host: &HostName) -> Option<&'a EtcdFact> {
+    d.host_facts(host).and_then(|f| f.etcd.as_ref())
+}
+
+/// All that speak with a quorum behind them must speak of one cluster, and no host may be a member under another address
+/// than the inventory's: either would make us move living data aside.
+fn one_cluster(d: &Draft, hosts: &[Host], members: &Members) -> Result<(), Refusal> {
+    let mut problems = Vec::new();
+    let views = || hosts.iter().filter_map(|h| fact(d, &h.name)?.view.as_ref().map(|v| (&h.name, v)));
+    let mut speaking = views().filter(|(_, v)| v.linearizable);
+    if let Some((first, cluster)) = speaking.next().map(|(h, v)| (h, &v.cluster)) {
+        for (host, view) in speaking.filter(|(_, v)| &v.cluster != cluster) {
+            problems.push(format!(
+                "two etcd clusters answer: {cluster} on {first}, {} on {host}; stop etcd on the hosts of the older one",
+                view.cluster
+            ));
+        }
+    }
+    for host in hosts {
+        let Some(fact) = fact(d, &host.name).filter(|e| e.data) else { continue };
+        if members.0.contains_key(&host.peer_url()) {
+            continue;
+        }
+        let own = |(_, m): &(&PeerUrl, &crate::model::facts::Member)| {
+            fact.view.as_ref().is_some_and(|v| v.member == m.id) || m.name == host.name.as_str()
+        };
+        if let Some((peer, _)) = members.0.iter().find(own) {
+            problems.push(format!(
+                "{}: its etcd is a member as {peer}, and the inventory says {}; give the host its address back, or \
+                 `hactl up --prune {}` while other members carry the cluster",
+                host.name,
+                host.peer_url(),
+                host.name
+            ));
+        }
+    }
+    // One that may leave is not at odds with the inventory.
+    problems.retain(|p| !d.intent.prune.iter().any(|n| p.starts_with(&format!("{n}: "))));
+    if problems.is_empty() { Ok(()) } else { Err(Refusal::Preflight { problems }) }
+}
+
+fn stand(d: &Draft, host: &Host, members: &Members) -> Stand {
+    let Some(fact) = fact(d, &host.name) else { return Stand::Unknown };
+    let Some(member) = members.0.get(&host.peer_url()) else { return Stand::Absent };
+    let unstarted = member.learner && member.name.is_empty();
+    let unit = d.host_facts(&host.name).and_then(|f| f.units.get(&etcd_unit()));
+    let process = unit.is_some_and(|u| u.started_ms > 0 && matches!(u.active.as_str(), "active" | "activating"));
+    let ours = d.living_cluster();
+    let foreign = fact.born.as_ref().is_some_and(|b| ours.is_some_and(|c| c != b)) && fact.view.is_none();
+    match (fact.data, process) {
+        (false, _) if unstarted => Stand::Expected,
+        (false, _) => Stand::Dead,
+        (true, _) if foreign => Stand::Dead,
+        // A learner that never made itself known cannot have left this data, unless it is about to.
+        (true, false) if unstarted => Stand::Dead,
+        (true, true) => Stand::Runs,
+        (true, false) => Stand::Still,
+    }
+}
+
+/// Members that the inventory no longer names: they leave only when named.
+fn prune(d: &mut Draft, chain: &mut Chain, members: &Members) -> Result<(), Refusal> {
+    for (peer, member) in &members.0 {
+        if d.desired.with(Role::Etcd).any(|h| &h.peer_url() == peer) {
+            continue;
+        }
+        if d.intent.prune.iter().any(|p| p.as_str() == member.name) {
+            remove(d, chain, peer, "it was named with --prune".to_owned())?;
+        } else if member.learner && member.name.is_empty() {
+            remove(d, chain, peer, "it never started, has no vote, and is not in the inventory".to_owned())?;
+        } else {
+            d.warn(format!(
+                "etcd member {} at {peer} is not in the inventory; it stays until `hactl up --prune {}`",
+                member.name, member.name
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn start_again(d: &mut Draft, chain: &mut Chain, host: &Host) {
+    let needs = ready_to_start(d, &host.name);
+    let started = Mark::Started(host.name.clone());
+    if let Some(member) = chain.list.0.get_mut(&host.peer_url()).filter(|m| !m.learner) {
+        member.healthy = true;
+        chain.woken.push(started.clone());
+    }
+    d.forecast(chain.list.clone());
+    let action = Action::StartMember { host: host.name.clone(), birth: Birth::Again };
+    d.must(action, "it is a member and does not run", needs, started, Guard::None);
+}
+
+/// Brings the learner in flight to its vote. Says whether another may follow: one that cannot finish stands in the way,
+/// and is taken out when somebody waits behind it, because it has no vote to lose.
+fn finish_learners(
+    d: &mut Draft,
+    chain: &mut Chain,
+    stands: &[(&Host, Stand)],
+    others_wait: bool,
+) -> Result<bool, Refusal> {
+    let learners: Vec<PeerUrl> = chain.list.0.iter().filter(|(_, m)| m.learner).map(|(p, _)| p.clone()).collect();
+    let mut free = true;
+    for peer in learners {
+        let stand = stands.iter().find(|(h, _)| h.peer_url() == peer);
+        match stand {
+            Some((host, Stand::Expected)) => start_learner(d, chain, host)?,
+            Some((host, Stand::Runs | Stand::Still)) => {
+                let why = "it is a learner still".to_owned();
+                change(d, chain, &peer, Change::Promote, why, vec![Mark::Started(host.name.clone())])?;
+            }
+            Some((_, Stand::Dead)) => {}
+            Some((_, Stand::Unknown | Stand::Absent)) | None => {
+                let wanted = d.desired.with(Role::Etcd).any(|h| h.peer_url() == peer);
+                if wanted && others_wait {
+                    let why = "this learner does not answer, and another host is to be a member".to_owned();
+                    remove(d, chain, &peer, why)?;
+                } else if !wanted && others_wait {
+                    d.warn(format!("no host can become a member while the learner at {peer} is in flight"));
+                    free = false;
+                }
+            }
+        }
+    }
+    Ok(free)
+}
+
+/// A host becomes a member: what is left of an older one goes aside, then it starts as a learner on an empty disk.
+fn join(d: &mut Draft, chain: &mut Chain, host: &Host) -> Result<(), Refusal> {
+    let peer = host.peer_url();
+    if chain.list.0.contains_key(&peer) {
+        remove(d, chain, &peer, format!("the disk on {} is not this member's", host.name))?;
+    }
+    let mut needs = Vec::new();
+    if fact(d, &host.name).is_some_and(|e| e.data) {
+        let cleared = Mark::Cleared(host.name.clone());
+        needs.push(cleared.clone());
+        let mut first = vec![Mark::Stamped(host.name.clone())];
+        first.extend(chain.last.clone());
+        let guard = Guard::Members { list: chain.list.shape() };
+        let action = Action::MoveAside { host: host.name.clone() };
+        d.must(action, "its data is of no member in the list", first, cleared, guard);
+    }
+    change(d, chain, &peer, Change::Learn, format!("{} is to be a member", host.name), needs)?;
+    start_learner(d, chain, host)
+}
+
+/// The learner starts on an empty disk, catches up, votes, and is sealed.
+fn start_learner(d: &mut Draft, chain: &mut Chain, host: &Host) -> Result<(), Refusal> {
+    let peer = host.peer_url();
+    let mut needs = ready_to_start(d, &host.name);
+    needs.extend(chain.last.clone());
+    let started = Mark::Started(host.name.clone());
+    let members = initial_cluster(d, &chain.list);
+    let action = Action::StartMember { host: host.name.clone(), birth: Birth::Join { members } };
+    let guard = Guard::Members { list: chain.list.shape() };
+    d.must(action, "it joins as a learner", needs, started.clone(), guard);
+    change(d, chain, &peer, Change::Promote, "a learner does not vote".to_owned(), vec![started])?;
+    seal(d, &host.name, vec![Mark::Voter(peer)]);
+    Ok(())
+}
+
+/// Name and peer URL of every member. etcd takes a name that is there twice for one member and refuses an empty one.
+fn initial_cluster(d: &Draft, list: &Members) -> Vec<(String, PeerUrl)> {
+    let known = |url: &PeerUrl| d.desired.with(Role::Etcd).find(|h| &h.peer_url() == url).map(|h| h.name.to_string());
+    let taken: Vec<String> = list.0.keys().filter_map(known).collect();
+    let other = |(at, (url, member)): (usize, (&PeerUrl, &crate::model::facts::Member))| {
+        let name = known(url).unwrap_or_else(|| {
+            let free = !member.name.is_empty() && !taken.contains(&member.name);
+            if free { member.name.clone() } else { format!("other-{at}") }
+        });
+        (name, url.clone())
+    };
+    list.0.iter().enumerate().map(other).collect()
+}
+
+/// Members that run by older files, or run without answering, are restarted one after the other, the leader last.
+fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
+    let mut due = Vec::new();
+    for (host, stand) in stands {
+        let voter = chain.list.0.get(&host.peer_url()).is_some_and(|m| !m.learner);
+        if *stand != Stand::Runs || !voter {
+            continue;
+        }
+        let Some(set) = d.host_target(&host.name).sets.get(&FileSet::Etcd) else { continue };
+        let older = d.plans(&Mark::Configured(host.name.clone(), FileSet::Etcd)) || d.look().outdated(&host.name, set);
+        let active = d.look().is_active(&host.name, &etcd_unit());
+        let view = fact(d, &host.name).and_then(|e| e.view.as_ref());
+        let deaf = active && view.is_none() && !d.plans(&Mark::Certified(host.name.clone()));
+        let leads = view.is_some_and(|v| v.leader == v.member);
+        if older || deaf {
+            due.push((leads, *host, if older { "it runs by older files" } else { "it runs and does not answer" }));
+        }
+    }
+    due.sort_by_key(|(leads, _, _)| *leads);
+    for (_, host, why) in due {
+        let healthy = chain.list.0.get(&host.peer_url()).is_some_and(|m| m.healthy);
+        if healthy && chain.list.voters() > 1 && chain.list.spare().unwrap_or(0) == 0 {
+            d.warn(format!(
+                "etcd on {} is to be restarted ({why}); that waits until another member is healthy",
+                host.name
+            ));
+            continue;
+        }
+        let unit = etcd_unit();
+        let running = Mark::Running(host.name.clone(), unit.clone());
+        let mut needs = ready_to_start(d, &host.name);
+        needs.extend(chain.last.clone());
+        if !chain.spares_one() {
+            needs.extend(chain.woken.iter().cloned());
+        }
+        d.take_turn(&mut needs, running.clone());
+        let action = Action::RunUnit { host: host.name.clone(), unit, how: HowToRun::Restart };
+        d.must(action, why, needs, running, Guard::Tolerates { down: host.name.clone() });
+    }
+}
+
+enum Change {
+    Remove,
+    Learn,
+    Promote,
+}
+
+fn remove(d: &mut Draft, chain: &mut Chain, peer: &PeerUrl, why: String) -> Result<(), Refusal> {
+    change(d, chain, peer, Change::Remove, why, vec![])
+}
+
+/// One change of the list, chained behind the one before: quorum after each needs a total order.
+fn change(
+    d: &mut Draft,
+    chain: &mut Chain,
+    peer: &PeerUrl,
+    what: Change,
+    why: String,
+    mut needs: Vec<Mark>,
+) -> Result<(), Refusal> {
+    needs.extend(chain.last.clone());
+    let list = &chain.list;
+    if matches!(what, Change::Remove) && list.0.get(peer).is_some_and(|m| m.healthy) && !chain.spares_one() {
+        needs.extend(chain.woken.iter().cloned());
+    }
+    let guard = Guard::Members { list: list.shape() };
+    let (next, action, gives) = match what {
+        Change::Remove => (list.without(peer), Action::RemoveMember { peer: peer.clone() }, Mark::Gone(peer.clone())),
+        Change::Learn => {
+            (list.with_learner(peer), Action::AddLearner { peer: peer.clone() }, Mark::Listed(peer.clone()))
+        }
+        Change::Promote => (list.with_voter(peer), Action::Promote { peer: peer.clone() }, Mark::Voter(peer.clone())),
+    };
+    if next.healthy() < next.quorum() {
+        return Err(Refusal::WouldLoseQuorum {
+            what: action.to_string(),
+            healthy: next.healthy(),
+            voters: next.voters(),
+            quorum: next.quorum(),
+        });
+    }
+    d.forecast(next.clone());
+    d.must(action, why, needs, gives.clone(), guard);
+    chain.list = next;
+    chain.last = Some(gives);
+    Ok(())
+}

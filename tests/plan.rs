@@ -1,0 +1,239 @@
+//! Properties of the planner, judged in a simulated world: whatever fails between two effects, the same command run
+//! again converges, and no law is broken on the way.
+
+mod cases;
+mod laws;
+mod sim;
+
+use hactl::model::desired::Role;
+use hactl::model::refusal::Refusal;
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, RngSeed};
+use sim::{Broken, Chaos, Ended, Release, Script, World};
+use std::sync::LazyLock;
+
+/// Converged worlds to start from, by number of control-plane hosts.
+static CONVERGED: LazyLock<Vec<World>> = LazyLock::new(|| {
+    let build = |control| {
+        let mut world = World::bare(control, 1);
+        assert_eq!(world.converge(7, 4), Ok(Ended::Converged), "{control} hosts");
+        world
+    };
+    [1, 3, 5, 7].map(build).into()
+});
+
+fn converged(control: u8) -> World {
+    CONVERGED[usize::from(control / 2)].clone()
+}
+
+/// The same cases on every run; `PROPTEST_CASES` asks for more.
+fn config(cases: u32) -> ProptestConfig {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(cases);
+    ProptestConfig {
+        cases,
+        rng_algorithm: RngAlgorithm::ChaCha,
+        rng_seed: RngSeed::Fixed(0x6861_6374_6c),
+        failure_persistence: None,
+        max_shrink_iters: 4000,
+        ..ProptestConfig::default()
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Act {
+    Happens(Chaos),
+    Run { order: u64, crash_after: Option<u16>, meanwhile: Vec<(u16, Chaos)> },
+    Release(u8),
+    Grow,
+    Shrink(u8),
+}
+
+fn chaos() -> impl Strategy<Value = Chaos> {
+    prop_oneof![
+        4 => (0..7_u8).prop_map(Chaos::PowerOff),
+        5 => (0..7_u8).prop_map(Chaos::PowerOn),
+        2 => (0..7_u8).prop_map(Chaos::Wipe),
+        2 => (0..7_u8).prop_map(Chaos::LoseData),
+        2 => (0..7_u8).prop_map(Chaos::Cut),
+        2 => (0..7_u8).prop_map(Chaos::Mend),
+        2 => (0..7_u8).prop_map(Chaos::StopEtcd),
+    ]
+}
+
+/// Also the inventory may come to name other hosts.
+fn act_and_rehost() -> impl Strategy<Value = Act> {
+    prop_oneof![6 => act(), 1 => Just(Act::Grow), 1 => (0..7_u8).prop_map(Act::Shrink)]
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let run = (any::<u64>(), option::of(0..150_u16), vec((0..120_u16, chaos()), 0..3));
+    prop_oneof![
+        3 => chaos().prop_map(Act::Happens),
+        4 => run.prop_map(|(order, crash_after, meanwhile)| Act::Run { order, crash_after, meanwhile }),
+        1 => (0..7_u8).prop_map(Act::Release),
+    ]
+}
+
+fn raise(release: &mut Release, which: u8) {
+    let field = match which % 7 {
+        0 => &mut release.etcd,
+        1 => &mut release.manifests,
+        2 => &mut release.runtime,
+        3 => &mut release.balancer,
+        4 => &mut release.approver,
+        5 => &mut release.addons,
+        _ => &mut release.leaves,
+    };
+    *field += 1;
+}
+
+fn suffer(world: &mut World, acts: &[Act]) -> Result<(), Broken> {
+    for act in acts {
+        match act {
+            Act::Happens(chaos) => world.suffer(*chaos),
+            Act::Release(which) => world.release(|r| raise(r, *which)),
+            Act::Grow => world.grow(),
+            Act::Shrink(which) => world.shrink(*which),
+            Act::Run { order, crash_after, meanwhile } => {
+                let script = Script { order: *order, crash_after: *crash_after, meanwhile: meanwhile.clone() };
+                world.round(&script)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Everything is as the inventory asks, judged from the world.
+fn whole(world: &World) -> Result<(), String> {
+    let living = world.living().ok_or("no etcd cluster lives")?;
+    let cluster = &world.clusters[&living];
+    for host in world.with(Role::Etcd) {
+        let member = cluster.by_peer(&world.peer(&host));
+        if !member.is_some_and(|(id, m)| !m.learner && world.member_alive(&living, id)) {
+            return Err(format!("{host} is no living voter"));
+        }
+        if world.host(&host).born.as_ref() != Some(&living) {
+            return Err(format!("{host} is not sealed"));
+        }
+    }
+    if cluster.members.len() != world.with(Role::Etcd).len() {
+        return Err("there are other members".to_owned());
+    }
+    let down = world.with(Role::ControlPlane).into_iter().find(|h| !world.api_serves(h));
+    down.map_or(Ok(()), |h| Err(format!("the API server on {h} is not ready")))
+}
+
+/// Power and cables are back: either everything becomes whole, or what was lost cannot be made good by `up`.
+fn ends_well(world: &mut World, order: u64) -> Result<(), String> {
+    world.mend_everything();
+    let lost = world.lost_for_good();
+    let end = world.converge(order, 8).map_err(|b| format!("{b:?}"))?;
+    let orphans = world.orphans();
+    match end {
+        Ended::Converged if orphans.is_empty() => whole(world),
+        Ended::Converged => {
+            // Members outside the inventory are never counted as healthy, so too many of them cannot leave at once.
+            let wanted = world.with(Role::Etcd).len();
+            let carried = wanted > (wanted + orphans.len() - 1) / 2;
+            world.intent.prune = orphans;
+            match world.converge(order, 8).map_err(|b| format!("{b:?}"))? {
+                Ended::Converged => whole(world),
+                Ended::Refused(Refusal::WouldLoseQuorum { .. }) if !carried => Ok(()),
+                other => Err(format!("pruning ended as {other:?}")),
+            }
+        }
+        Ended::Refused(Refusal::NoQuorum { .. }) if lost => Ok(()),
+        // A member outside the inventory cannot be asked, so it is never counted on.
+        Ended::Refused(Refusal::WouldLoseQuorum { .. } | Refusal::NoQuorum { .. }) if !orphans.is_empty() => Ok(()),
+        Ended::Refused(Refusal::Preflight { problems })
+            if world.rehosted && !world.acknowledged() && problems[0].contains("was begun with other etcd hosts") =>
+        {
+            Ok(())
+        }
+        other => Err(format!("lost for good: {lost}, and it ended as {other:?}")),
+    }
+}
+
+fn check(result: Result<(), String>) -> Result<(), TestCaseError> {
+    result.map_err(TestCaseError::fail)
+}
+
+#[test]
+fn bare_hosts_become_a_cluster_and_then_nothing_is_left_to_do() {
+    for control in [1, 3, 5, 7] {
+        let mut world = World::bare(control, 2);
+        assert_eq!(world.converge(1, 4), Ok(Ended::Converged), "{control} hosts");
+        assert_eq!(whole(&world), Ok(()));
+    }
+}
+
+#[test]
+fn a_run_killed_after_any_effect_of_a_founding_is_finished_by_the_next_one() {
+    for order in 0..12 {
+        for crash in 0.. {
+            let mut world = World::bare(3, 0);
+            let script = Script { order, crash_after: Some(crash), meanwhile: vec![] };
+            let end = world.round(&script).unwrap_or_else(|b| panic!("crash after {crash}, order {order}: {b:?}"));
+            assert_eq!(ends_well(&mut world, order), Ok(()), "crash after {crash}, order {order}");
+            if end != Ended::Crashed {
+                assert!(crash > 100, "a founding has more effects than {crash}");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_killed_after_any_effect_of_a_replacement_and_a_rolling_change_is_finished_by_the_next_one() {
+    for order in 0..6 {
+        for crash in 0.. {
+            let mut world = converged(3);
+            world.wipe(&sim::make::host_name("cp2"));
+            world.release(|r| (r.etcd, r.manifests, r.runtime) = (1, 1, 1));
+            let script = Script { order, crash_after: Some(crash), meanwhile: vec![] };
+            let end = world.round(&script).unwrap_or_else(|b| panic!("crash after {crash}, order {order}: {b:?}"));
+            assert_eq!(ends_well(&mut world, order), Ok(()), "crash after {crash}, order {order}");
+            if end != Ended::Crashed {
+                break;
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(config(3000))]
+
+    #[test]
+    fn a_cluster_in_the_making_survives_whatever_happens_between_the_effects(
+        control in prop::sample::select(vec![1_u8, 3, 3, 5, 7]),
+        acts in vec(act(), 1..8),
+        order: u64,
+    ) {
+        let mut world = World::bare(control, 1);
+        check(suffer(&mut world, &acts).map_err(|b| format!("{b:?}")))?;
+        check(ends_well(&mut world, order))?;
+    }
+
+    #[test]
+    fn a_living_cluster_survives_whatever_happens_between_the_effects(
+        control in prop::sample::select(vec![1_u8, 3, 3, 5, 7]),
+        acts in vec(act(), 1..8),
+        order: u64,
+    ) {
+        let mut world = converged(control);
+        check(suffer(&mut world, &acts).map_err(|b| format!("{b:?}")))?;
+        check(ends_well(&mut world, order))?;
+    }
+    #[test]
+    fn hosts_may_come_and_go_in_the_inventory_whatever_else_happens(
+        control in prop::sample::select(vec![0_u8, 1, 3, 3, 5]),
+        acts in vec(act_and_rehost(), 2..9),
+        order: u64,
+    ) {
+        let mut world = if control == 0 { World::bare(3, 0) } else { converged(control) };
+        check(suffer(&mut world, &acts).map_err(|b| format!("{b:?}")))?;
+        check(ends_well(&mut world, order))?;
+    }
+}

@@ -1,0 +1,208 @@
+//! Plans as text: what an inventory and a situation come to, step by step, with the reason, the guard and what every step
+//! waits for. A change of the planner shows here as a difference that a person can judge. `SNAPSHOTS=overwrite` writes
+//! the files anew.
+
+mod sim;
+
+use hactl::model::plan::{Birth, Guard, Plan};
+use hactl::model::refusal::Refusal;
+use sim::{Ended, Script, World, make};
+use std::fmt::Write as _;
+
+fn guard(guard: &Guard) -> String {
+    match guard {
+        Guard::None => String::new(),
+        Guard::Tolerates { down } => format!("; only while the cluster can lose {down}"),
+        Guard::Members { list } => {
+            let member = |(peer, votes): (&hactl::model::names::PeerUrl, &bool)| {
+                let address = peer.as_str().trim_start_matches("https://").trim_end_matches(":2380").to_owned();
+                if *votes { address } else { format!("{address} (learner)") }
+            };
+            format!("; only while the members are {}", list.iter().map(member).collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// The plan, one step a line, in an order in which they can run.
+fn text(plan: &Plan) -> String {
+    let mut out = String::new();
+    for (index, step) in plan.steps.iter().enumerate() {
+        let host = step.action.host().map_or("cluster", |h| h.as_str());
+        let waits: Vec<String> = plan.after[index].iter().map(ToString::to_string).collect();
+        let waits = if waits.is_empty() { String::new() } else { format!(" [after {}]", waits.join(" ")) };
+        let quorum = match &plan.forecast[index] {
+            Some(m) => format!(" ({} of {} voters healthy)", m.healthy(), m.voters()),
+            None => String::new(),
+        };
+        let membership = step.action.profile().impact >= hactl::model::plan::Impact::Restart;
+        let quorum = if membership { quorum } else { String::new() };
+        let _ =
+            writeln!(out, "{index:>3} {host:<8} {}{quorum}: {}{waits}{}", step.action, step.why, guard(&step.guard));
+        if let hactl::model::plan::Action::StartMember { birth: Birth::Join { members }, .. } = &step.action {
+            let list: Vec<String> = members.iter().map(|(name, peer)| format!("{name}={peer}")).collect();
+            let _ = writeln!(out, "             it is told: {}", list.join(","));
+        }
+    }
+    if plan.is_empty() {
+        out.push_str("nothing to do\n");
+    }
+    if let Some(horizon) = &plan.horizon {
+        let _ = writeln!(out, "then: {horizon}");
+    }
+    for warning in &plan.warnings {
+        let _ = writeln!(out, "warning: {warning}");
+    }
+    out
+}
+
+fn answer(world: &mut World) -> String {
+    match world.plan().expect("no law is broken").0 {
+        Ok(plan) => text(&plan),
+        Err(refusal) => refused(&refusal),
+    }
+}
+
+fn refused(refusal: &Refusal) -> String {
+    let mut out = format!("refused: {refusal}\n");
+    if let Refusal::NoQuorum { evidence } = refusal {
+        for item in evidence {
+            let _ = writeln!(out, "  {}: {}", item.host, item.what);
+        }
+    }
+    out
+}
+
+fn cp(n: u8) -> hactl::model::names::HostName {
+    make::host_name(&format!("cp{n}"))
+}
+
+fn converged(control: u8, workers: u8) -> World {
+    let mut world = World::bare(control, workers);
+    assert_eq!(world.converge(1, 4), Ok(Ended::Converged));
+    world
+}
+
+fn golden(name: &str, actual: String) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.txt"));
+    let expected = snapbox::Data::read_from(&path, Some(snapbox::data::DataFormat::Text)).raw();
+    snapbox::assert_data_eq!(actual, expected);
+}
+
+#[test]
+fn three_bare_hosts() {
+    golden("fresh-3", answer(&mut World::bare(3, 0)));
+}
+
+#[test]
+fn one_bare_host() {
+    golden("fresh-1", answer(&mut World::bare(1, 0)));
+}
+
+#[test]
+fn a_converged_cluster_has_nothing_to_do() {
+    golden("converged", answer(&mut converged(3, 1)));
+}
+
+#[test]
+fn one_of_five_hosts_comes_back_as_a_new_machine() {
+    let mut world = converged(5, 0);
+    world.wipe(&cp(2));
+    golden("wiped-1-of-5", answer(&mut world));
+}
+
+#[test]
+fn one_host_is_off() {
+    let mut world = converged(3, 0);
+    world.power_off(&cp(3));
+    golden("host-off", answer(&mut world));
+}
+
+#[test]
+fn the_settings_of_etcd_change() {
+    let mut world = converged(3, 0);
+    world.release(|r| r.etcd += 1);
+    golden("etcd-change", answer(&mut world));
+}
+
+#[test]
+fn the_settings_of_etcd_change_while_a_member_is_off() {
+    let mut world = converged(3, 0);
+    world.power_off(&cp(3));
+    world.release(|r| r.etcd += 1);
+    golden("etcd-change-host-off", answer(&mut world));
+}
+
+#[test]
+fn the_api_server_gets_a_new_manifest() {
+    let mut world = converged(3, 0);
+    world.release(|r| r.manifests += 1);
+    golden("manifest-change", answer(&mut world));
+}
+
+#[test]
+fn a_worker_is_added() {
+    let mut world = converged(3, 0);
+    world.rehost(|d| d.hosts.push(make::worker(1)));
+    golden("worker-added", answer(&mut world));
+}
+
+#[test]
+fn a_member_is_added() {
+    let mut world = converged(3, 0);
+    world.grow();
+    golden("member-added", answer(&mut world));
+}
+
+#[test]
+fn quorum_is_lost() {
+    let mut world = converged(3, 0);
+    world.wipe(&cp(1));
+    world.wipe(&cp(2));
+    golden("quorum-lost", answer(&mut world));
+}
+
+#[test]
+fn all_members_lie_still_with_their_data() {
+    let mut world = converged(3, 0);
+    for n in 1..=3 {
+        world.unit_stopped(&cp(n), &make::unit("etcd.service"), false);
+    }
+    golden("all-still", answer(&mut world));
+}
+
+#[test]
+fn a_founding_was_interrupted() {
+    let mut world = World::bare(3, 0);
+    let plan = world.plan().expect("sound").0.expect("a plan");
+    let starts = |s: &hactl::model::plan::Step| matches!(s.action, hactl::model::plan::Action::StartMember { .. });
+    let first = plan.steps.iter().position(starts).expect("it starts a member");
+    let until = Plan { steps: plan.steps[..=first].to_vec(), after: plan.after[..=first].to_vec(), ..Plan::default() };
+    assert!(matches!(world.run(&until, &Script::default()), Ok(Ended::Done(_))));
+    golden("founding-interrupted", answer(&mut world));
+}
+
+#[test]
+fn a_founding_is_not_begun_while_an_etcd_host_is_silent() {
+    let mut world = World::bare(3, 0);
+    world.power_off(&cp(2));
+    golden("fresh-host-off", answer(&mut world));
+}
+
+#[test]
+fn a_host_carries_the_stamp_of_another_cluster() {
+    let mut world = World::bare(3, 0);
+    let mut theirs = world.intent.stamp.clone();
+    theirs.ca = make::digest("another authority");
+    world.host_mut(&cp(2)).stamp = Some(theirs);
+    golden("other-cluster", answer(&mut world));
+}
+
+#[test]
+fn a_member_outside_the_inventory_stays_until_it_is_named() {
+    let mut world = converged(5, 0);
+    world.rehost(|d| d.hosts.retain(|h| h.name != cp(5)));
+    assert!(matches!(world.converge(1, 3), Ok(Ended::Converged)));
+    golden("orphan", answer(&mut world));
+    world.intent.prune = vec![cp(5)];
+    golden("orphan-pruned", answer(&mut world));
+}

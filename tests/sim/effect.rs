@@ -1,0 +1,321 @@
+//! What each action does, cut into the single effects between which a crash can fall. Exhaustive over `Action`: an
+//! action that this world does not know does not compile.
+
+use super::make;
+use super::member::{Change, Stop, failed};
+use super::world::{FirstBoot, SimHost, World};
+use hactl::model::facts::{FileFact, LeafFact};
+use hactl::model::names::{Digest, HostName, UnitName};
+use hactl::model::plan::{Action, Birth, HowToRun};
+use hactl::model::target::{FileSet, LeafId, object_key};
+
+/// A single effect: either it has happened or it has not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    Stamp(HostName),
+    Prepare(HostName),
+    Package(HostName, String),
+    Blob(HostName, Digest),
+    Image(HostName, String, Digest),
+    File(HostName, FileSet, String),
+    Leaf(HostName, LeafId),
+    UnitStops(HostName, UnitName),
+    UnitStarts(HostName, UnitName),
+    UnitReloads(HostName, UnitName),
+    UnitEnabled(HostName, UnitName),
+    FirstBoot(HostName, FirstBoot),
+    MemberStarts(HostName, bool),
+    DataAside(HostName),
+    QuorumAnswers,
+    /// The journal of the administrator learns that the cluster was born: the record after the effect.
+    BirthRecorded,
+    Born(HostName),
+    TokenSpent(HostName),
+    Members(Change),
+    ServingSeen(HostName),
+    EndpointSeen,
+    Object(String, String),
+    NodeSeen(HostName),
+    DataDeleted(HostName),
+    Blank(HostName),
+}
+
+/// The effects of an action, in order.
+pub fn effects(world: &World, action: &Action) -> Vec<Effect> {
+    let etcd = || make::unit("etcd.service");
+    match action {
+        Action::Stamp { host } => vec![Effect::Stamp(host.clone())],
+        Action::Prepare { host, gaps: _ } => vec![Effect::Prepare(host.clone())],
+        Action::InstallPackages { host, packages } => {
+            packages.iter().map(|p| Effect::Package(host.clone(), p.clone())).collect()
+        }
+        Action::Deliver { host, part: _, digest } => vec![Effect::Blob(host.clone(), *digest)],
+        Action::Import { host, reference, digest } => vec![Effect::Image(host.clone(), reference.clone(), *digest)],
+        Action::Configure { host, set, paths } => {
+            paths.iter().map(|p| Effect::File(host.clone(), *set, p.clone())).collect()
+        }
+        Action::Certify { host, leaves } => leaves.iter().map(|l| Effect::Leaf(host.clone(), *l)).collect(),
+        Action::RunUnit { host, unit, how } => {
+            let mut all = vec![Effect::UnitEnabled(host.clone(), unit.clone())];
+            match how {
+                HowToRun::Start => all.push(Effect::UnitStarts(host.clone(), unit.clone())),
+                HowToRun::Restart => {
+                    all.push(Effect::UnitStops(host.clone(), unit.clone()));
+                    all.push(Effect::UnitStarts(host.clone(), unit.clone()));
+                }
+                HowToRun::Reload => all.push(Effect::UnitReloads(host.clone(), unit.clone())),
+            }
+            all
+        }
+        Action::StartMember { host, birth } => {
+            let boot = match birth {
+                Birth::Genesis { token, founders } => {
+                    Some(FirstBoot::Genesis { token: token.clone(), founders: founders.clone() })
+                }
+                Birth::Join { members } => Some(FirstBoot::Join { members: members.clone() }),
+                Birth::Again => None,
+            };
+            let mut all: Vec<Effect> = boot.iter().map(|b| Effect::FirstBoot(host.clone(), b.clone())).collect();
+            all.push(Effect::UnitEnabled(host.clone(), etcd()));
+            all.push(Effect::MemberStarts(host.clone(), boot.is_some()));
+            all
+        }
+        Action::MoveAside { host } => {
+            vec![Effect::UnitStops(host.clone(), etcd()), Effect::DataAside(host.clone())]
+        }
+        Action::ProveQuorum => vec![Effect::QuorumAnswers, Effect::BirthRecorded],
+        Action::Seal { host } => vec![Effect::Born(host.clone()), Effect::TokenSpent(host.clone())],
+        Action::RemoveMember { peer } => vec![Effect::Members(Change::Remove(peer.clone()))],
+        Action::AddLearner { peer } => vec![Effect::Members(Change::AddLearner(peer.clone()))],
+        Action::Promote { peer } => vec![Effect::Members(Change::Promote(peer.clone()))],
+        Action::AwaitServing { host } => vec![Effect::ServingSeen(host.clone())],
+        Action::AwaitEndpoint => vec![Effect::EndpointSeen],
+        Action::Apply { addon, objects } => objects.iter().map(|o| Effect::Object(addon.clone(), o.clone())).collect(),
+        Action::AwaitNode { host } => vec![Effect::NodeSeen(host.clone())],
+        Action::Wipe { host, delete } => {
+            let units = world.host(host).units.keys().cloned();
+            let mut all: Vec<Effect> = units.map(|u| Effect::UnitStops(host.clone(), u)).collect();
+            all.push(if *delete { Effect::DataDeleted(host.clone()) } else { Effect::DataAside(host.clone()) });
+            all.push(Effect::Blank(host.clone()));
+            all
+        }
+    }
+}
+
+/// The host an effect happens on, when it needs one to answer.
+pub fn place(effect: &Effect) -> Option<&HostName> {
+    match effect {
+        Effect::Stamp(h)
+        | Effect::Prepare(h)
+        | Effect::Package(h, _)
+        | Effect::Blob(h, _)
+        | Effect::Image(h, _, _)
+        | Effect::File(h, _, _)
+        | Effect::Leaf(h, _)
+        | Effect::UnitStops(h, _)
+        | Effect::UnitStarts(h, _)
+        | Effect::UnitReloads(h, _)
+        | Effect::UnitEnabled(h, _)
+        | Effect::FirstBoot(h, _)
+        | Effect::MemberStarts(h, _)
+        | Effect::DataAside(h)
+        | Effect::Born(h)
+        | Effect::TokenSpent(h)
+        | Effect::ServingSeen(h)
+        | Effect::DataDeleted(h)
+        | Effect::Blank(h) => Some(h),
+        Effect::QuorumAnswers
+        | Effect::BirthRecorded
+        | Effect::Members(_)
+        | Effect::EndpointSeen
+        | Effect::Object(_, _)
+        | Effect::NodeSeen(_) => None,
+    }
+}
+
+fn need(holds: bool, what: impl FnOnce() -> String) -> Result<(), Stop> {
+    if holds { Ok(()) } else { failed(what()) }
+}
+
+/// Makes one effect happen, or says why it does not.
+pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
+    if let Some(host) = place(effect) {
+        need(world.host(host).answers(), || format!("{host} does not answer"))?;
+    }
+    match effect {
+        Effect::Stamp(h) => world.host_mut(h).stamp = Some(world.intent.stamp.clone()),
+        Effect::Prepare(h) => {
+            let target = world.host_target(h);
+            let host = world.host_mut(h);
+            host.programs.extend(target.paths);
+            host.sysctls.extend(target.sysctls);
+            host.swap = false;
+        }
+        Effect::Package(h, package) => {
+            let target = world.host_target(h);
+            let programs = target.packages.iter().filter(|(_, p)| *p == package).map(|(path, _)| path.clone());
+            world.host_mut(h).programs.extend(programs);
+        }
+        Effect::Blob(h, digest) => {
+            prepared(world, h)?;
+            world.host_mut(h).blobs.insert(*digest);
+        }
+        Effect::Image(h, reference, digest) => {
+            let host = world.host(h);
+            need(host.runs("containerd.service"), || format!("containerd does not run on {h}"))?;
+            need(host.blobs.contains(digest), || format!("{reference} was not delivered to {h}"))?;
+            world.host_mut(h).images.insert(reference.clone(), digest.hex());
+        }
+        Effect::File(h, set, path) => write(world, h, *set, path)?,
+        Effect::Leaf(h, leaf) => certify(world, h, *leaf)?,
+        Effect::UnitStops(h, unit) => {
+            world.unit_stopped(h, unit, false);
+            world.settle();
+        }
+        Effect::UnitStarts(h, unit) => start(world, h, unit)?,
+        Effect::UnitReloads(h, unit) => {
+            let now = world.tick();
+            let host = world.host_mut(h);
+            let found = host.units.get_mut(unit).filter(|u| u.running);
+            let Some(found) = found else { return failed(format!("{unit} does not run on {h}")) };
+            found.reloaded_ms = now;
+        }
+        Effect::UnitEnabled(h, unit) => {
+            world.host_mut(h).units.entry(unit.clone()).or_default().enabled = true;
+        }
+        Effect::FirstBoot(h, boot) => world.host_mut(h).first_boot = Some(boot.clone()),
+        Effect::MemberStarts(h, first) => member_starts(world, h, *first)?,
+        Effect::DataAside(h) => {
+            let host = world.host_mut(h);
+            let disk = host.disk.take();
+            host.aside.extend(disk);
+        }
+        Effect::QuorumAnswers => need(world.living().is_some(), || "no quorum answers".to_owned())?,
+        Effect::BirthRecorded => world.intent.born = true,
+        Effect::Born(h) => {
+            let disk = world.host(h).disk.clone();
+            let Some(disk) = disk else { return failed(format!("there is no member on {h} to seal")) };
+            world.host_mut(h).born = Some(disk.cluster);
+        }
+        Effect::TokenSpent(h) => world.host_mut(h).first_boot = None,
+        Effect::Members(change) => world.change_members(change)?,
+        Effect::ServingSeen(h) => {
+            world.kubelet_acts(h);
+            need(world.api_serves(h), || format!("the API server on {h} is not ready"))?;
+            world.disturbed.remove(h);
+        }
+        Effect::EndpointSeen => {
+            for host in world.with(hactl::model::desired::Role::ControlPlane) {
+                world.kubelet_acts(&host);
+            }
+            need(world.endpoint_serves(), || "the endpoint does not answer".to_owned())?;
+        }
+        Effect::Object(addon, key) => {
+            need(world.any_api(), || "no API server answers".to_owned())?;
+            let addon = world.target.addons.iter().find(|a| &a.name == addon);
+            let object = addon.and_then(|a| a.objects.iter().find(|o| &object_key(o) == key)).cloned();
+            let Some(object) = object else { return failed(format!("{key} is not an object of the target")) };
+            world.objects.insert(key.clone(), object);
+        }
+        Effect::NodeSeen(h) => need(world.node_ready(h), || format!("the Node {h} is not Ready"))?,
+        Effect::DataDeleted(h) => world.host_mut(h).disk = None,
+        Effect::Blank(h) => {
+            let old = world.host(h).clone();
+            let blank =
+                SimHost { on: old.on, cut: old.cut, aside: old.aside, sysctls: old.sysctls, ..SimHost::default() };
+            *world.host_mut(h) = blank;
+            world.settle();
+        }
+    }
+    Ok(())
+}
+
+fn prepared(world: &World, host: &HostName) -> Result<(), Stop> {
+    let target = world.host_target(host);
+    let found = world.host(host);
+    need(found.stamp.is_some(), || format!("{host} carries no stamp"))?;
+    need(target.paths.iter().all(|p| found.programs.contains(p)), || format!("{host} has no directories yet"))
+}
+
+fn write(world: &mut World, host: &HostName, set: FileSet, path: &str) -> Result<(), Stop> {
+    prepared(world, host)?;
+    let target = world.host_target(host);
+    let files = target.sets.get(&set).map(|s| s.files.clone()).unwrap_or_default();
+    let Some(file) = files.into_iter().find(|f| f.path == path) else {
+        return failed(format!("{path} is not a file of {set} on {host}"));
+    };
+    if world.serves_by(host, set) {
+        world.disturbed.insert(host.clone());
+    }
+    let changed_ms = world.tick();
+    let fact = FileFact { digest: file.digest, mode: file.mode, owner: file.owner, changed_ms };
+    world.host_mut(host).files.insert(path.to_owned(), fact);
+    Ok(())
+}
+
+fn certify(world: &mut World, host: &HostName, id: LeafId) -> Result<(), Stop> {
+    prepared(world, host)?;
+    let target = world.host_target(host);
+    let Some(leaf) = target.leaves.into_iter().find(|l| l.id == id) else {
+        return failed(format!("{id} is not a leaf of {host}"));
+    };
+    let now_s = world.now / 1000;
+    let fact = LeafFact {
+        common_name: leaf.common_name,
+        organizations: leaf.organizations,
+        sans: leaf.sans,
+        authority: leaf.authority,
+        not_before_s: now_s,
+        not_after_s: now_s + i64::from(leaf.days) * 86_400,
+        key_matches: true,
+    };
+    world.host_mut(host).leaves.insert(id, fact);
+    Ok(())
+}
+
+/// What a unit cannot start without, known here from the components and not from the planner's needs.
+fn start(world: &mut World, host: &HostName, unit: &UnitName) -> Result<(), Stop> {
+    if unit.as_str() == "etcd.service" {
+        etcd_ready(world, host)?;
+        return world.etcd_process_starts(host);
+    }
+    let found = world.host(host);
+    let program = |path: &str| found.programs.contains(path);
+    let part =
+        |name: &str| world.host_target(host).parts.iter().any(|p| p.name == name && found.blobs.contains(&p.digest));
+    let can = match unit.as_str() {
+        "containerd.service" => part("containerd"),
+        "kubelet.service" => {
+            part("kubelet") && found.runs("containerd.service") && found.leaves.contains_key(&LeafId::Kubelet)
+        }
+        "haproxy.service" | "hactl-etcd-balancer.service" => program("/usr/sbin/haproxy"),
+        "keepalived.service" => program("/usr/sbin/keepalived") && found.runs("haproxy.service"),
+        "hactl-approver.service" => world.applied("rbac"),
+        _ => false,
+    };
+    need(can, || format!("{unit} cannot start on {host} yet"))?;
+    world.unit_started(host, unit);
+    world.settle();
+    Ok(())
+}
+
+fn etcd_ready(world: &World, host: &HostName) -> Result<(), Stop> {
+    let found = world.host(host);
+    let target = world.host_target(host);
+    let binary = target.parts.iter().any(|p| p.name == "etcd" && found.blobs.contains(&p.digest));
+    need(binary, || format!("there is no etcd binary on {host}"))?;
+    need(found.leaves.contains_key(&LeafId::EtcdPeer), || format!("etcd on {host} has no certificate"))
+}
+
+/// A member is started as the plan says. A process that runs by its own disk is left alone.
+fn member_starts(world: &mut World, host: &HostName, first: bool) -> Result<(), Stop> {
+    etcd_ready(world, host)?;
+    if world.host(host).runs("etcd.service") && world.host(host).disk.is_some() {
+        return Ok(());
+    }
+    if first && world.host(host).disk.is_none() {
+        world.etcd_first_start(host)
+    } else {
+        world.etcd_process_starts(host)
+    }
+}

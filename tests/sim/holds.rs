@@ -1,0 +1,79 @@
+//! Whether a mark holds in the world itself, judged from the world and not from facts: a second opinion on the planner's
+//! `holds`. Exhaustive, so that a new mark cannot be forgotten.
+
+use super::world::World;
+use hactl::model::names::HostName;
+use hactl::model::plan::Mark;
+use hactl::model::target::{FileSet, Place, SetTarget};
+
+impl World {
+    pub fn holds(&self, mark: &Mark) -> bool {
+        let at = |h: &HostName| self.host(h);
+        match mark {
+            Mark::Stamped(h) => at(h).stamp.as_ref() == Some(&self.intent.stamp),
+            Mark::Prepared(h) => {
+                let target = self.host_target(h);
+                let kubelet = target.parts.iter().any(|p| p.name == "kubelet");
+                target.paths.iter().all(|p| at(h).programs.contains(p))
+                    && !(kubelet && at(h).swap)
+                    && target.sysctls.iter().all(|(k, v)| at(h).sysctls.get(k) == Some(v))
+            }
+            Mark::Packaged(h) => self.host_target(h).packages.keys().all(|p| at(h).programs.contains(p)),
+            Mark::Delivered(h, digest) => at(h).blobs.contains(digest),
+            Mark::Imported(h, digest) => self.host_target(h).parts.iter().filter(|p| &p.digest == digest).all(|p| {
+                matches!(&p.place, Place::Image { reference } if at(h).images.get(reference) == Some(&digest.hex()))
+            }),
+            Mark::Configured(h, set) => self.stale_files(h, *set) == 0,
+            Mark::Certified(h) => {
+                let good = |l: &hactl::model::target::Leaf| at(h).leaves.get(&l.id).is_some_and(|f| f.sans == l.sans);
+                self.host_target(h).leaves.iter().all(good)
+            }
+            Mark::Running(h, unit) => {
+                let target = self.host_target(h);
+                let set = target.sets.values().find(|s| s.unit.as_ref() == Some(unit));
+                at(h).on && set.is_some_and(|s| self.current(h, s))
+            }
+            Mark::Started(h) => at(h).runs("etcd.service"),
+            Mark::Cleared(h) => at(h).disk.is_none(),
+            Mark::Gone(peer) => self.list().is_some_and(|c| c.by_peer(peer).is_none()),
+            Mark::Listed(peer) => self.list().is_some_and(|c| c.by_peer(peer).is_some()),
+            Mark::Voter(peer) => self.list().and_then(|c| c.by_peer(peer)).is_some_and(|(_, m)| !m.learner),
+            Mark::Quorum => self.living().is_some(),
+            Mark::Sealed(h) => at(h).born.is_some(),
+            Mark::Serving(h) => self.api_serves(h),
+            Mark::Endpoint => self.endpoint_serves(),
+            Mark::Applied(addon) => self.applied(addon),
+            Mark::NodeReady(h) => self.node_ready(h),
+            Mark::Wiped(h) => at(h).stamp.is_none() && at(h).disk.is_none() && at(h).units.values().all(|u| !u.running),
+        }
+    }
+
+    fn list(&self) -> Option<&super::member::Cluster> {
+        self.clusters.get(&self.living()?)
+    }
+
+    fn current(&self, host: &HostName, set: &SetTarget) -> bool {
+        let host = self.host(host);
+        let Some(unit) = set.unit.as_ref().and_then(|u| host.units.get(u)) else { return false };
+        let newest = set.files.iter().filter_map(|f| host.files.get(&f.path)).map(|f| f.changed_ms).max().unwrap_or(0);
+        let since = if set.reload { unit.started_ms.max(unit.reloaded_ms) } else { unit.started_ms };
+        unit.running && unit.enabled && since >= newest
+    }
+
+    /// Whether a unit that runs would be disturbed by a restart, being one that serves.
+    pub fn serves_by(&self, host: &HostName, set: FileSet) -> bool {
+        match set {
+            FileSet::ControlPlane => self.api_serves(host),
+            FileSet::Os
+            | FileSet::Trust
+            | FileSet::Etcd
+            | FileSet::EtcdBalancer
+            | FileSet::Runtime
+            | FileSet::Kubelet
+            | FileSet::ControlPlaneConfig
+            | FileSet::LoadBalancer
+            | FileSet::Keepalived
+            | FileSet::Approver => false,
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The laws: what must hold after every single effect of ours, whatever happens around it, and what must hold of every
+//! plan before it is run.
+
+use super::effect::Effect;
+use super::world::World;
+use hactl::model::names::{HostName, PeerUrl};
+use hactl::model::plan::{Action, Guard, HowToRun, Mark, Plan, Step};
+use hactl::model::target::FileSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A law that was broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Broken {
+    /// A quorum that was there before our effect is gone after it.
+    QuorumLost { cluster: String },
+    /// Two learners were in flight.
+    TwoLearners { learners: Vec<PeerUrl> },
+    /// A genesis began although a cluster had acknowledged writes.
+    SecondCluster { first: String, host: HostName },
+    /// Two clusters formed.
+    TwoClusters { clusters: Vec<String> },
+    /// A voter was started on an empty disk under an id that had voted.
+    Amnesia { host: HostName },
+    /// Data that was on a host is neither in place nor aside.
+    DataDeleted { host: HostName },
+    /// An API server was to write before every reachable member was sealed.
+    ManifestBeforeSeal { host: HostName, unsealed: HostName },
+    /// Two API servers were down at the same time by our doing.
+    TwoDisturbed { hosts: Vec<HostName> },
+    /// No API server serves any more, by our doing, although more than one host could.
+    ApiLost,
+    /// A step ran although what it needs did not hold.
+    NeedUnmet { step: String, need: Mark },
+    /// A step succeeded and what it gives does not hold.
+    GivesNothing { step: String, gives: Mark },
+    /// A plan that is wrong in itself.
+    BadPlan(String),
+    /// Something that must end did not.
+    Endless(String),
+}
+
+/// What the laws look at.
+#[derive(Debug, Clone)]
+pub struct Scene {
+    quorum: BTreeMap<String, (bool, usize)>,
+    data: BTreeSet<(HostName, String, u64)>,
+    api: bool,
+}
+
+/// Everything that must not get lost, as it is now.
+pub fn scene(world: &World) -> Scene {
+    let quorum = world.clusters.iter().map(|(id, c)| (id.clone(), (world.has_quorum(id), c.voters())));
+    let disks = world.hosts.iter().flat_map(|(name, host)| {
+        let all = host.disk.iter().chain(&host.aside);
+        all.map(|d| (name.clone(), d.cluster.clone(), d.member)).collect::<Vec<_>>()
+    });
+    Scene { quorum: quorum.collect(), data: disks.collect(), api: world.any_api() }
+}
+
+/// Whether an effect that has just happened broke a law.
+pub fn judge(before: &Scene, world: &World, effect: &Effect) -> Result<(), Broken> {
+    let after = scene(world);
+    let wiping = world.down_wipe || matches!(effect, Effect::Blank(_));
+    for (cluster, (had, voters)) in &before.quorum {
+        let has = after.quorum.get(cluster).is_some_and(|(has, _)| *has);
+        // A lone member has nobody to stand in for it while it restarts.
+        if *had && !has && *voters > 1 && !wiping {
+            return Err(Broken::QuorumLost { cluster: cluster.clone() });
+        }
+    }
+    for cluster in world.clusters.values() {
+        let learners: Vec<PeerUrl> = cluster.members.values().filter(|m| m.learner).map(|m| m.peer.clone()).collect();
+        if learners.len() > 1 {
+            return Err(Broken::TwoLearners { learners });
+        }
+    }
+    let formed: Vec<String> = world.clusters.iter().filter(|(_, c)| c.formed).map(|(id, _)| id.clone()).collect();
+    if formed.len() > 1 {
+        return Err(Broken::TwoClusters { clusters: formed });
+    }
+    if let Some((host, _, _)) = before.data.iter().find(|d| !after.data.contains(*d)) {
+        if !wiping {
+            return Err(Broken::DataDeleted { host: host.clone() });
+        }
+    }
+    if let Effect::File(host, FileSet::ControlPlane, _) = effect {
+        let etcd = world.with(hactl::model::desired::Role::Etcd).into_iter();
+        let unsealed = etcd.filter(|h| world.answered.contains(h)).find(|h| world.host(h).born.is_none());
+        // A host that was lost after the plan was made is not this step's fault: it cannot found anything by itself.
+        if let Some(unsealed) = unsealed.filter(|h| world.host(h).disk.is_some() && world.host(h).answers()) {
+            return Err(Broken::ManifestBeforeSeal { host: host.clone(), unsealed });
+        }
+    }
+    if world.disturbed.len() > 1 {
+        return Err(Broken::TwoDisturbed { hosts: world.disturbed.iter().cloned().collect() });
+    }
+    let control = world.with(hactl::model::desired::Role::ControlPlane).len();
+    let alone = after.quorum.values().any(|(has, voters)| !has && *voters <= 1);
+    if before.api && !after.api && control > 1 && !wiping && !alone {
+        return Err(Broken::ApiLost);
+    }
+    Ok(())
+}
+
+/// Which steps a step waits for, directly or not.
+fn before(plan: &Plan, step: usize) -> BTreeSet<usize> {
+    let mut found = BTreeSet::new();
+    let mut open = vec![step];
+    while let Some(next) = open.pop() {
+        for &other in plan.after.get(next).into_iter().flatten() {
+            if found.insert(other) {
+                open.push(other);
+            }
+        }
+    }
+    found
+}
+
+fn disturbs_member(step: &Step) -> bool {
+    match &step.action {
+        Action::RunUnit { unit, how: HowToRun::Restart, .. } => unit.as_str() == "etcd.service",
+        Action::RemoveMember { .. } | Action::AddLearner { .. } | Action::Promote { .. } => true,
+        _ => false,
+    }
+}
+
+/// Whether a plan is sound in itself.
+pub fn lint(world: &World, plan: &Plan) -> Result<(), Broken> {
+    let bad = |text: String| Err(Broken::BadPlan(text));
+    let count = plan.steps.len();
+    if plan.after.len() != count || plan.forecast.len() != count {
+        return bad(format!("{count} steps, {} waits, {} forecasts", plan.after.len(), plan.forecast.len()));
+    }
+    for (index, waits) in plan.after.iter().enumerate() {
+        if let Some(other) = waits.iter().find(|w| **w >= index) {
+            return bad(format!(
+                "step {index} ({}) stands before step {other}, which it waits for",
+                plan.steps[index].action
+            ));
+        }
+    }
+    for (index, step) in plan.steps.iter().enumerate() {
+        let unmet = step.needs.iter().find(|need| {
+            let given = plan.steps.iter().position(|s| &s.gives == *need);
+            given.is_none_or(|g| g == index || !plan.after[index].contains(&g)) && !world.holds(need)
+        });
+        if let Some(need) = unmet {
+            return bad(format!("step {index} ({}) needs {need:?}, which neither holds nor is given", step.action));
+        }
+        let membership = matches!(
+            step.action,
+            Action::RemoveMember { .. } | Action::AddLearner { .. } | Action::Promote { .. } | Action::MoveAside { .. }
+        );
+        if membership && !matches!(step.guard, Guard::Members { .. }) {
+            return bad(format!("step {index} ({}) changes members without a guard", step.action));
+        }
+    }
+    serial(world, plan)
+}
+
+/// Disturbances come one after the other: of any two, one waits for what heals the other.
+fn serial(world: &World, plan: &Plan) -> Result<(), Broken> {
+    let members: Vec<usize> = (0..plan.steps.len()).filter(|i| disturbs_member(&plan.steps[*i])).collect();
+    let waits = |steps: &[usize]| -> BTreeMap<usize, BTreeSet<usize>> {
+        steps.iter().filter(|_| steps.len() > 1).map(|i| (*i, before(plan, *i))).collect()
+    };
+    let chained = waits(&members);
+    for (at, a) in members.iter().enumerate() {
+        for b in &members[at + 1..] {
+            if !chained[b].contains(a) && !chained[a].contains(b) {
+                let (a, b) = (&plan.steps[*a].action, &plan.steps[*b].action);
+                return Err(Broken::BadPlan(format!("{a} and {b} may happen at the same time")));
+            }
+        }
+    }
+    let serving = |i: &usize| match &plan.steps[*i].action {
+        Action::Configure { host, set: FileSet::ControlPlane, .. } => world.api_serves(host),
+        _ => false,
+    };
+    let written: Vec<usize> = (0..plan.steps.len()).filter(serving).collect();
+    let healed = |i: usize| {
+        let host = plan.steps[i].action.host().cloned();
+        plan.steps.iter().position(|s| host.as_ref().is_some_and(|h| s.gives == Mark::Serving(h.clone())))
+    };
+    let chained = waits(&written);
+    for (at, a) in written.iter().enumerate() {
+        for b in &written[at + 1..] {
+            let fine = |x: usize, y: usize| healed(x).is_some_and(|h| chained[&y].contains(&h));
+            if !fine(*a, *b) && !fine(*b, *a) {
+                return Err(Broken::BadPlan("two API servers may restart at the same time".to_owned()));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,224 @@
+//! Inventories and targets for the simulated world: every kind of part, file set, unit and leaf that the planner knows,
+//! in small numbers. In: how many hosts, which version of what. Out: a `Desired` and the `Target` that belongs to it.
+
+use hactl::model::desired::{
+    Cidr, Cni, ControlPlane, Desired, Endpoint, EndpointKind, EtcdSettings, Extra, Host, KubeProxy, Network, Proxy,
+    Role, Security, SshTarget, Versions,
+};
+use hactl::model::names::{Digest, HostName, UnitName};
+use hactl::model::target::{
+    Addon, CaId, FileSet, FileTarget, HostTarget, Leaf, LeafId, Part, Place, SetTarget, Target,
+};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// What may change between two runs: raising a number is a change of that kind in the inventory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Release {
+    pub etcd: u8,
+    pub manifests: u8,
+    pub runtime: u8,
+    pub balancer: u8,
+    pub approver: u8,
+    pub addons: u8,
+    pub leaves: u8,
+}
+
+pub fn host_name(text: &str) -> HostName {
+    text.parse().expect("a literal of the tests that is a valid host name")
+}
+
+pub fn unit(text: &str) -> UnitName {
+    text.parse().expect("a literal of the tests that is a valid unit name")
+}
+
+/// A digest that depends on the text alone (FNV-1a, spread over the 32 bytes).
+pub fn digest(text: &str) -> Digest {
+    let mut bytes = [0; 32];
+    let mut state = 0xcbf2_9ce4_8422_2325_u64;
+    for (lane, chunk) in bytes.chunks_exact_mut(8).enumerate() {
+        for byte in text.bytes().chain([u8::try_from(lane).unwrap_or(0)]) {
+            state = (state ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        chunk.copy_from_slice(&state.to_be_bytes());
+    }
+    Digest::new(bytes)
+}
+
+fn host(name: &str, last: u8, roles: Vec<Role>) -> Host {
+    Host {
+        name: host_name(name),
+        address: IpAddr::from([10, 88, 0, last]),
+        ssh: SshTarget {
+            host: name.to_owned(),
+            port: 22,
+            user: "ops".to_owned(),
+            identity: None,
+            known_hosts: None,
+            fingerprint: None,
+            jump: None,
+        },
+        roles,
+        zone: None,
+        labels: BTreeMap::new(),
+        taints: vec![],
+    }
+}
+
+/// The `n`-th control-plane host, `cp1` first.
+pub fn control_host(n: u8) -> Host {
+    host(&format!("cp{n}"), 10 + n, vec![Role::ControlPlane, Role::Etcd, Role::LoadBalancer])
+}
+
+/// The `n`-th worker, `w1` first.
+pub fn worker(n: u8) -> Host {
+    host(&format!("w{n}"), 50 + n, vec![Role::Worker])
+}
+
+/// An inventory of so many hosts of each kind.
+pub fn desired(control: u8, workers: u8) -> Desired {
+    let hosts = (1..=control).map(control_host).chain((1..=workers).map(worker)).collect();
+    let network = Network {
+        pods: Cidr { base: IpAddr::from([10, 244, 0, 0]), prefix: 16 },
+        services: Cidr { base: IpAddr::from([10, 96, 0, 0]), prefix: 12 },
+        cni: Cni::Flannel,
+        mtu: None,
+        kube_proxy: KubeProxy::Nftables,
+    };
+    Desired {
+        cluster: "lab".parse().expect("a valid cluster name"),
+        versions: Versions { kubernetes: "1.36.3".to_owned(), etcd: None, containerd: None },
+        endpoint: Endpoint {
+            kind: EndpointKind::Vip { address: IpAddr::from([10, 88, 0, 100]), interface: None, vrid: 51 },
+            port: 6443,
+            sans: vec![],
+        },
+        api_port: 6443,
+        hosts,
+        network,
+        control_plane: ControlPlane { schedulable: false, security: Security::Baseline },
+        etcd: EtcdSettings { data_dir: "/var/lib/etcd".into(), quota_gib: 8 },
+        jwt: vec![],
+        mirrors: BTreeMap::new(),
+        proxy: Proxy::default(),
+        manifests: vec![],
+        extra: Extra::default(),
+    }
+}
+
+fn program(name: &str, release: u8) -> Part {
+    part(name, release, Place::Program { link: None })
+}
+
+fn image(name: &str, release: u8) -> Part {
+    part(name, release, Place::Image { reference: format!("registry.k8s.io/{name}:v{release}") })
+}
+
+fn part(name: &str, release: u8, place: Place) -> Part {
+    let version = format!("1.{release}");
+    Part { name: name.to_owned(), digest: digest(&format!("{name} {version}")), version, size: 9, sent_size: 3, place }
+}
+
+fn set(unit_name: Option<&str>, reload: bool, paths: &[&str], content: &str) -> SetTarget {
+    let file = |path: &&str| FileTarget {
+        path: (*path).to_owned(),
+        mode: 0o644,
+        owner: "root".to_owned(),
+        digest: digest(&format!("{path} {content}")),
+    };
+    SetTarget { files: paths.iter().map(file).collect(), unit: unit_name.map(unit), reload }
+}
+
+fn leaf(id: LeafId, host: &Host, release: u8) -> Leaf {
+    Leaf {
+        id,
+        ca: CaId::Cluster,
+        authority: "ca".to_owned(),
+        common_name: format!("{id}:{}", host.name),
+        organizations: vec![],
+        sans: vec![format!("DNS:v{release}")],
+        server: true,
+        client: true,
+        days: 365,
+        cert_path: format!("/etc/kubernetes/pki/{id}.crt"),
+        key_path: format!("/etc/kubernetes/pki/{id}.key"),
+        owner: "root".to_owned(),
+        self_renewing: id == LeafId::Kubelet,
+    }
+}
+
+/// The manifests of the static pods.
+pub const MANIFESTS: [&str; 3] = [
+    "/etc/kubernetes/manifests/kube-apiserver.yaml",
+    "/etc/kubernetes/manifests/kube-controller-manager.yaml",
+    "/etc/kubernetes/manifests/kube-scheduler.yaml",
+];
+
+fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
+    // Files name every etcd host where the real ones do, so that a new host changes them.
+    let peers: Vec<&str> = desired.with(Role::Etcd).map(|h| h.name.as_str()).collect();
+    let everyone = format!("{} r{}", peers.join(","), release.balancer);
+    let plain = |n: u8| format!("r{n}");
+    let mut target = HostTarget::default();
+    let mut sets = Vec::new();
+    sets.push((FileSet::Os, set(None, false, &["/etc/sysctl.d/90-hactl.conf"], "r0")));
+    sets.push((FileSet::Trust, set(None, false, &["/etc/kubernetes/pki/ca.crt"], "r0")));
+    if host.is_node() {
+        let files = ["/etc/containerd/config.toml", "/etc/systemd/system/containerd.service"];
+        sets.push((FileSet::Runtime, set(Some("containerd.service"), false, &files, &plain(release.runtime))));
+        sets.push((FileSet::Kubelet, set(Some("kubelet.service"), false, &["/etc/kubernetes/kubelet.yaml"], "r0")));
+        target.parts.extend(["containerd", "kubelet"].map(|n| program(n, release.runtime)));
+        target.parts.push(image("pause", 0));
+        target.leaves.push(leaf(LeafId::Kubelet, host, 0));
+    }
+    if host.is(Role::Etcd) {
+        let files = ["/etc/systemd/system/etcd.service", "/etc/etcd/etcd.conf"];
+        sets.push((FileSet::Etcd, set(Some("etcd.service"), false, &files, &plain(release.etcd))));
+        target.parts.push(program("etcd", release.etcd));
+        target.leaves.push(leaf(LeafId::EtcdPeer, host, release.leaves));
+    }
+    if host.is(Role::ControlPlane) {
+        let balancer = ["/etc/hactl/etcd-balancer.cfg"];
+        sets.push((FileSet::EtcdBalancer, set(Some("hactl-etcd-balancer.service"), true, &balancer, &everyone)));
+        sets.push((
+            FileSet::ControlPlaneConfig,
+            set(None, false, &["/etc/kubernetes/audit.yaml"], &plain(release.manifests)),
+        ));
+        sets.push((FileSet::ControlPlane, set(None, false, &MANIFESTS, &plain(release.manifests))));
+        let approver = ["/etc/systemd/system/hactl-approver.service"];
+        sets.push((FileSet::Approver, set(Some("hactl-approver.service"), false, &approver, &plain(release.approver))));
+        let images = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
+        target.parts.extend(images.map(|n| image(n, release.manifests)));
+        target.leaves.push(leaf(LeafId::Apiserver, host, release.leaves));
+    }
+    if host.is(Role::LoadBalancer) {
+        let content = plain(release.balancer);
+        sets.push((FileSet::LoadBalancer, set(Some("haproxy.service"), true, &["/etc/haproxy/haproxy.cfg"], &content)));
+        sets.push((
+            FileSet::Keepalived,
+            set(Some("keepalived.service"), false, &["/etc/keepalived/keepalived.conf"], &content),
+        ));
+        target.packages.insert("/usr/sbin/haproxy".to_owned(), "haproxy".to_owned());
+        target.packages.insert("/usr/sbin/keepalived".to_owned(), "keepalived".to_owned());
+    }
+    target.sets = sets.into_iter().collect();
+    target.sysctls.insert("net.ipv4.ip_forward".to_owned(), "1".to_owned());
+    target.paths = vec!["/etc/kubernetes".to_owned(), "/var/lib/hactl".to_owned()];
+    target
+}
+
+fn addon(name: &str, release: u8, needed_for_ready: bool) -> Addon {
+    let object = |kind: &str| {
+        serde_json::json!({
+            "apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "kube-system"}, "data": release
+        })
+    };
+    Addon { name: name.to_owned(), objects: vec![object("ConfigMap"), object("Service")], needed_for_ready }
+}
+
+/// What every host of an inventory should hold.
+pub fn target(desired: &Desired, release: Release) -> Target {
+    let hosts = desired.hosts.iter().map(|h| (h.name.clone(), host_target(desired, h, release))).collect();
+    let addons = vec![addon("rbac", 0, false), addon("flannel", 0, true), addon("coredns", release.addons, false)];
+    Target { hosts, addons }
+}

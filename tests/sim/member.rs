@@ -1,0 +1,294 @@
+//! etcd as raft would have it: who forms a cluster with whom, what needs a quorum, and what a disk remembers.
+
+use super::law::Broken;
+use super::make;
+use super::world::{Disk, FirstBoot, World};
+use hactl::model::names::{HostName, PeerUrl};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A member as the list has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    pub peer: PeerUrl,
+    /// Empty until it first starts.
+    pub name: String,
+    pub learner: bool,
+    /// Whether it ever took part: from then on an empty disk under the same id is amnesia.
+    pub started: bool,
+}
+
+/// A cluster: what its log has agreed on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cluster {
+    pub members: BTreeMap<u64, Listed>,
+    pub removed: BTreeSet<u64>,
+    /// Whether a quorum of it ever stood together.
+    pub formed: bool,
+    /// Whether it ever acknowledged a write of an API server.
+    pub acknowledged: bool,
+}
+
+impl Cluster {
+    pub fn voters(&self) -> usize {
+        self.members.values().filter(|m| !m.learner).count()
+    }
+    pub fn quorum(&self) -> usize {
+        self.voters() / 2 + 1
+    }
+    pub fn learners(&self) -> usize {
+        self.members.values().filter(|m| m.learner).count()
+    }
+    pub fn by_peer(&self, peer: &PeerUrl) -> Option<(u64, &Listed)> {
+        self.members.iter().find(|(_, m)| &m.peer == peer).map(|(id, m)| (*id, m))
+    }
+}
+
+/// Why something did not happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stop {
+    /// It failed, as it would in reality.
+    Failed(String),
+    /// It must never have been tried.
+    Broken(Broken),
+}
+
+pub fn failed<T>(why: impl Into<String>) -> Result<T, Stop> {
+    Err(Stop::Failed(why.into()))
+}
+
+/// A genesis member's id: from its peer URL and the token, without time, as in etcd.
+fn genesis_id(peer: &PeerUrl, token: &str) -> u64 {
+    number(&format!("{peer} {token}"))
+}
+
+fn number(text: &str) -> u64 {
+    let hex = make::digest(text).hex();
+    u64::from_str_radix(&hex[..15], 16).expect("a digest is hexadecimal")
+}
+
+impl World {
+    pub fn peer(&self, host: &HostName) -> PeerUrl {
+        make_peer(self, host)
+    }
+
+    /// Whether this member's process runs on the disk that is its own.
+    pub fn member_alive(&self, cluster: &str, id: u64) -> bool {
+        self.hosts
+            .values()
+            .any(|h| h.runs("etcd.service") && h.disk.as_ref().is_some_and(|d| d.cluster == cluster && d.member == id))
+    }
+
+    pub fn alive_voters(&self, id: &str) -> usize {
+        let Some(cluster) = self.clusters.get(id) else { return 0 };
+        cluster.members.iter().filter(|(m, l)| !l.learner && self.member_alive(id, **m)).count()
+    }
+
+    pub fn has_quorum(&self, id: &str) -> bool {
+        self.clusters.get(id).is_some_and(|c| c.voters() > 0 && self.alive_voters(id) >= c.quorum())
+    }
+
+    /// Whether a cluster was born that no start of what is left can bring back: too many disks are gone.
+    pub fn lost_for_good(&self) -> bool {
+        let disks: BTreeSet<(&String, u64)> =
+            self.hosts.values().filter_map(|h| h.disk.as_ref()).map(|d| (&d.cluster, d.member)).collect();
+        let gone = |(id, c): (&String, &Cluster)| {
+            let left = c.members.iter().filter(|(m, l)| !l.learner && disks.contains(&(id, **m))).count();
+            c.formed && left < c.quorum()
+        };
+        self.clusters.iter().any(gone)
+    }
+
+    /// Members of the living cluster, or of one that was born, that the inventory does not name.
+    pub fn orphans(&self) -> Vec<HostName> {
+        let wanted: BTreeSet<PeerUrl> = self.desired.hosts.iter().map(|h| h.peer_url()).collect();
+        let born = self.clusters.values().filter(|c| c.formed).flat_map(|c| c.members.values());
+        born.filter(|m| !wanted.contains(&m.peer)).filter_map(|m| m.name.parse().ok()).collect()
+    }
+
+    pub fn acknowledged(&self) -> bool {
+        self.clusters.values().any(|c| c.acknowledged)
+    }
+
+    /// The cluster that has a quorum.
+    pub fn living(&self) -> Option<String> {
+        self.clusters.keys().find(|id| self.has_quorum(id)).cloned()
+    }
+
+    /// What happens by itself and at once: members that stand together become ready, publish their names, and API
+    /// servers write their leases.
+    pub fn settle(&mut self) {
+        let ids: Vec<String> = self.clusters.keys().cloned().collect();
+        for id in ids {
+            let removed = self.clusters[&id].removed.clone();
+            let out: Vec<HostName> = self
+                .hosts
+                .iter()
+                .filter(|(_, h)| h.runs("etcd.service"))
+                .filter(|(_, h)| h.disk.as_ref().is_some_and(|d| d.cluster == id && removed.contains(&d.member)))
+                .map(|(n, _)| n.clone())
+                .collect();
+            for host in out {
+                self.unit_stopped(&host, &make::unit("etcd.service"), true);
+            }
+            if !self.has_quorum(&id) {
+                continue;
+            }
+            let mut names = BTreeMap::new();
+            for (name, host) in &mut self.hosts {
+                let Some(disk) = host.disk.clone().filter(|d| d.cluster == id) else { continue };
+                if !host.on {
+                    continue;
+                }
+                if let Some(unit) = host.units.get_mut(&make::unit("etcd.service")).filter(|u| u.running) {
+                    unit.ready = true;
+                    names.insert(disk.member, name.to_string());
+                }
+            }
+            let serving = self.desired.hosts.iter().any(|h| self.api_serves(&h.name));
+            let cluster = self.clusters.get_mut(&id).expect("an id of the map itself");
+            cluster.formed = true;
+            cluster.acknowledged |= serving;
+            for (member, name) in names {
+                if let Some(listed) = cluster.members.get_mut(&member) {
+                    listed.name = name;
+                    listed.started = true;
+                }
+            }
+        }
+    }
+
+    /// etcd's process is started by its unit, by what is on disk and in the first-boot file.
+    pub fn etcd_process_starts(&mut self, name: &HostName) -> Result<(), Stop> {
+        let unit = make::unit("etcd.service");
+        let host = self.host(name);
+        let files = ["/etc/systemd/system/etcd.service", "/etc/etcd/etcd.conf", "/etc/kubernetes/pki/ca.crt"];
+        if let Some(missing) = files.iter().find(|f| !host.files.contains_key(**f)) {
+            return failed(format!("etcd on {name}: {missing} does not exist"));
+        }
+        if let Some(disk) = &host.disk {
+            let cluster = &self.clusters[&disk.cluster];
+            if cluster.removed.contains(&disk.member) {
+                self.unit_stopped(name, &unit, true);
+                return failed(format!("etcd on {name}: the member was removed from its cluster"));
+            }
+            self.unit_started(name, &unit);
+            self.settle();
+            return Ok(());
+        }
+        self.unit_stopped(name, &unit, true);
+        failed(format!("etcd on {name}: its disk is empty"))
+    }
+
+    /// A first start on an empty disk, by the first-boot file.
+    pub fn etcd_first_start(&mut self, name: &HostName) -> Result<(), Stop> {
+        let peer = self.peer(name);
+        match self.host(name).first_boot.clone() {
+            None => return failed(format!("etcd on {name}: nothing says how it is born")),
+            Some(FirstBoot::Genesis { token, founders }) => self.genesis(name, &peer, &token, &founders)?,
+            Some(FirstBoot::Join { members }) => self.join(name, &peer, &members)?,
+        }
+        self.etcd_process_starts(name)
+    }
+
+    fn genesis(
+        &mut self,
+        name: &HostName,
+        peer: &PeerUrl,
+        token: &str,
+        founders: &[(HostName, PeerUrl)],
+    ) -> Result<(), Stop> {
+        if self.host(name).born.is_some() {
+            return failed(format!("etcd on {name}: a sealed disk founds nothing"));
+        }
+        if let Some((id, _)) = self.clusters.iter().find(|(_, c)| c.acknowledged) {
+            return Err(Stop::Broken(Broken::SecondCluster { first: id.clone(), host: name.clone() }));
+        }
+        let list: Vec<String> = founders.iter().map(|(n, p)| format!("{n}={p}")).collect();
+        let id = make::digest(&format!("{token} {}", list.join(","))).short();
+        let member = genesis_id(peer, token);
+        let cluster = self.clusters.entry(id.clone()).or_insert_with(|| {
+            let listed = |(name, peer): &(HostName, PeerUrl)| {
+                let listed = Listed { peer: peer.clone(), name: name.to_string(), learner: false, started: false };
+                (genesis_id(peer, token), listed)
+            };
+            Cluster { members: founders.iter().map(listed).collect(), ..Cluster::default() }
+        });
+        if cluster.removed.contains(&member) {
+            return failed(format!("etcd on {name}: the member was removed from its cluster"));
+        }
+        self.host_mut(name).disk = Some(Disk { cluster: id, member });
+        Ok(())
+    }
+
+    fn join(&mut self, name: &HostName, peer: &PeerUrl, members: &[(String, PeerUrl)]) -> Result<(), Stop> {
+        let Some(id) = self.living() else { return failed(format!("etcd on {name}: no member to join answers")) };
+        let cluster = &self.clusters[&id];
+        let Some((member, listed)) = cluster.by_peer(peer) else {
+            return failed(format!("etcd on {name}: {peer} is not in the member list"));
+        };
+        let told: BTreeSet<&PeerUrl> = members.iter().map(|(_, p)| p).collect();
+        let real: BTreeSet<&PeerUrl> = cluster.members.values().map(|m| &m.peer).collect();
+        if told != real {
+            return failed(format!("etcd on {name}: the list it was given is not the cluster's"));
+        }
+        let names: BTreeSet<&String> = members.iter().map(|(n, _)| n).collect();
+        if names.len() != members.len() || names.iter().any(|n| n.is_empty()) {
+            return failed(format!("etcd on {name}: a name in the list is empty or there twice"));
+        }
+        if listed.started && !listed.learner {
+            return Err(Stop::Broken(Broken::Amnesia { host: name.clone() }));
+        }
+        if listed.started {
+            return failed(format!("etcd on {name}: a learner of this id has been here already and its log is gone"));
+        }
+        self.host_mut(name).disk = Some(Disk { cluster: id, member });
+        Ok(())
+    }
+
+    /// A change of the list through any member: needs a quorum, and done already is done.
+    pub fn change_members(&mut self, change: &Change) -> Result<(), Stop> {
+        let Some(id) = self.living() else { return failed("etcd: no quorum") };
+        self.joins += 1;
+        let fresh = number(&format!("join {}", self.joins));
+        let alive: BTreeMap<u64, bool> =
+            self.clusters[&id].members.keys().map(|m| (*m, self.member_alive(&id, *m))).collect();
+        let cluster = self.clusters.get_mut(&id).expect("the living cluster");
+        match change {
+            Change::Remove(peer) => {
+                if let Some((member, _)) = cluster.by_peer(peer) {
+                    cluster.members.remove(&member);
+                    cluster.removed.insert(member);
+                }
+            }
+            Change::AddLearner(peer) => {
+                if cluster.by_peer(peer).is_none() {
+                    let listed = Listed { peer: peer.clone(), name: String::new(), learner: true, started: false };
+                    cluster.members.insert(fresh, listed);
+                }
+            }
+            Change::Promote(peer) => {
+                let Some((member, _)) = cluster.by_peer(peer) else {
+                    return failed(format!("etcd: {peer} is no member"));
+                };
+                if !alive.get(&member).copied().unwrap_or(false) {
+                    return failed(format!("etcd: {peer} has not caught up with the leader"));
+                }
+                cluster.members.get_mut(&member).expect("found above").learner = false;
+            }
+        }
+        self.settle();
+        Ok(())
+    }
+}
+
+/// A change of the member list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    Remove(PeerUrl),
+    AddLearner(PeerUrl),
+    Promote(PeerUrl),
+}
+
+fn make_peer(world: &World, host: &HostName) -> PeerUrl {
+    world.desired.host(host).expect("a host of the inventory").peer_url()
+}

@@ -1,0 +1,173 @@
+//! Facts as `observe/` tells them: what each host says, and what the answers say together about etcd.
+
+use super::make;
+use super::world::{FirstBoot, SimHost, World};
+use hactl::model::desired::Role;
+use hactl::model::facts::{
+    ApiFact, Etcd, EtcdFact, EtcdView, Evidence, Facts, HostFacts, Member, Members, NodeFact, Silence, UnitFact,
+};
+use hactl::model::names::HostName;
+use hactl::model::target::object_key;
+use std::collections::{BTreeMap, BTreeSet};
+
+impl World {
+    /// One round of observation. Time passes: kubelets have acted on their manifests by now.
+    pub fn observe(&mut self) -> Facts {
+        let names: Vec<HostName> = self.desired.hosts.iter().map(|h| h.name.clone()).collect();
+        for name in &names {
+            self.kubelet_acts(name);
+        }
+        self.disturbed.clear();
+        let hosts: BTreeMap<HostName, Result<HostFacts, Silence>> =
+            names.iter().map(|n| (n.clone(), self.say(n))).collect();
+        self.answered = hosts.iter().filter(|(_, f)| f.is_ok()).map(|(n, _)| n.clone()).collect();
+        let etcd = self.classify(&hosts);
+        let asked = names.iter().any(|n| self.host(n).answers() && self.api_serves(n));
+        let mut drift = BTreeMap::new();
+        for addon in self.target.addons.iter().filter(|_| asked) {
+            let differs = addon.objects.iter().filter_map(|o| match self.objects.get(&object_key(o)) {
+                None => Some((object_key(o), "it does not exist".to_owned())),
+                Some(found) if found != o => Some((object_key(o), "/data differs".to_owned())),
+                Some(_) => None,
+            });
+            drift.insert(addon.name.clone(), differs.collect());
+        }
+        Facts { hosts, etcd, drift }
+    }
+
+    pub fn say(&self, name: &HostName) -> Result<HostFacts, Silence> {
+        let host = self.host(name);
+        if !host.answers() {
+            return Err(Silence { why: "connection timed out".to_owned(), hint: None });
+        }
+        let desired = self.desired.host(name).expect("a host of the inventory");
+        let units = host.units.iter().map(|(unit, u)| {
+            let active = match (u.running, u.ready, u.failed) {
+                (true, true, _) => "active",
+                (true, false, _) => "activating",
+                (false, _, true) => "failed",
+                (false, _, false) => "inactive",
+            };
+            let fact = UnitFact {
+                active: active.to_owned(),
+                enabled: u.enabled,
+                started_ms: u.started_ms,
+                reloaded_ms: u.reloaded_ms,
+            };
+            (unit.clone(), fact)
+        });
+        Ok(HostFacts {
+            hostname: name.to_string(),
+            swap: host.swap,
+            now_ms: self.now,
+            stamp: host.stamp.clone(),
+            files: host.files.clone(),
+            blobs: host.blobs.clone(),
+            units: units.collect(),
+            leaves: host.leaves.clone(),
+            images: host.images.clone(),
+            processes: host.processes.clone(),
+            programs: host.programs.clone(),
+            sysctls: host.sysctls.clone(),
+            etcd: desired.is(Role::Etcd).then(|| self.etcd_fact(host)),
+            api: desired.is(Role::ControlPlane).then(|| self.api_fact(name)),
+            ..HostFacts::default()
+        })
+    }
+
+    fn etcd_fact(&self, host: &SimHost) -> EtcdFact {
+        let view = host.disk.as_ref().filter(|_| host.runs("etcd.service")).and_then(|disk| {
+            let ready = host.units.get(&make::unit("etcd.service")).is_some_and(|u| u.ready);
+            let cluster = &self.clusters[&disk.cluster];
+            let learner = cluster.members.get(&disk.member).is_some_and(|m| m.learner);
+            let members = cluster.members.iter().map(|(id, m)| (*id, m.name.clone(), m.peer.clone(), m.learner));
+            // A member that never saw a quorum since its start does not answer at all.
+            ready.then(|| EtcdView {
+                cluster: disk.cluster.clone(),
+                member: disk.member,
+                leader: self.leader(&disk.cluster).unwrap_or(0),
+                term: 2,
+                applied: 9,
+                revision: 5,
+                db_bytes: 20_480,
+                version: "3.6.16".to_owned(),
+                learner,
+                linearizable: self.has_quorum(&disk.cluster) && !learner,
+                members: members.collect(),
+                alarms: vec![],
+            })
+        });
+        let token = match &host.first_boot {
+            Some(FirstBoot::Genesis { token, .. }) => Some(token.clone()),
+            _ => None,
+        };
+        let trouble = view.is_none().then(|| "connection refused".to_owned());
+        EtcdFact { data: host.disk.is_some(), token, born: host.born.clone(), view, trouble }
+    }
+
+    /// The first living voter leads.
+    fn leader(&self, cluster: &str) -> Option<u64> {
+        if !self.has_quorum(cluster) {
+            return None;
+        }
+        let members = &self.clusters[cluster].members;
+        members.iter().find(|(id, m)| !m.learner && self.member_alive(cluster, **id)).map(|(id, _)| *id)
+    }
+
+    fn api_fact(&self, name: &HostName) -> ApiFact {
+        let serves = self.api_serves(name);
+        let nodes = self.desired.hosts.iter().filter(|h| h.is_node() && serves).map(|h| NodeFact {
+            name: h.name.to_string(),
+            ready: self.node_ready(&h.name),
+            message: String::new(),
+            version: "v1.36.3".to_owned(),
+            unschedulable: false,
+        });
+        ApiFact {
+            own_trouble: (!serves).then(|| "connection refused".to_owned()),
+            endpoint_trouble: (!self.endpoint_serves()).then(|| "connection refused".to_owned()),
+            nodes: nodes.collect(),
+            ..ApiFact::default()
+        }
+    }
+
+    /// The rules of `observe::classify`, written a second time.
+    pub fn classify(&self, hosts: &BTreeMap<HostName, Result<HostFacts, Silence>>) -> Etcd {
+        let wanted = self.with(Role::Etcd);
+        let facts: Vec<&EtcdFact> = wanted.iter().filter_map(|h| hosts.get(h)?.as_ref().ok()?.etcd.as_ref()).collect();
+        let all = facts.len() == wanted.len();
+        if let Some(view) = facts.iter().filter_map(|f| f.view.as_ref()).find(|v| v.linearizable) {
+            let views = || facts.iter().filter_map(|f| f.view.as_ref());
+            let listed = view.members.iter().map(|(id, name, peer, learner)| {
+                let known = self.desired.with(Role::Etcd).any(|h| &h.peer_url() == peer);
+                let healthy = known && views().any(|v| v.member == *id && (v.linearizable || *learner));
+                (peer.clone(), Member { id: *id, name: name.clone(), learner: *learner, healthy })
+            });
+            return Etcd::Speaks(Members(listed.collect()));
+        }
+        let touched = facts.iter().any(|f| f.data || f.token.is_some() || f.born.is_some());
+        let stamped = hosts.values().filter_map(|f| f.as_ref().ok()).any(|f| f.stamp.is_some());
+        if !touched && (all || !stamped) {
+            return Etcd::NeverBorn;
+        }
+        let tokens: BTreeSet<&String> = facts.iter().filter_map(|f| f.token.as_ref()).collect();
+        let unborn = facts.iter().all(|f| f.born.is_none() && (!f.data || f.token.is_some()));
+        if let (true, true, 1, Some(token)) = (all, unborn, tokens.len(), tokens.first()) {
+            return Etcd::Founding { token: (*token).clone() };
+        }
+        let evidence = wanted.iter().map(|host| {
+            let fact = hosts.get(host).and_then(|f| f.as_ref().ok()).and_then(|f| f.etcd.as_ref());
+            Evidence {
+                host: host.clone(),
+                what: match fact {
+                    None => "did not answer".to_owned(),
+                    Some(f) if f.data => "holds data; no quorum".to_owned(),
+                    Some(_) => "holds no data".to_owned(),
+                },
+                has_data: fact.is_some_and(|f| f.data),
+                reachable: fact.is_some(),
+            }
+        });
+        Etcd::Silent(evidence.collect())
+    }
+}

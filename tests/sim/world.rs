@@ -1,0 +1,324 @@
+//! Hosts of the simulated world: what lies on their disks, what runs on them, and what power and cables do to them.
+
+use super::make::{self, MANIFESTS, Release};
+use super::member::Cluster;
+use hactl::model::desired::{Desired, Role};
+use hactl::model::facts::{FileFact, LeafFact, Stamp};
+use hactl::model::names::{Digest, HostName, PeerUrl, UnitName};
+use hactl::model::target::{FileSet, HostTarget, LeafId, Target};
+use hactl::plan::Intent;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A member's data directory.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Disk {
+    pub cluster: String,
+    pub member: u64,
+}
+
+/// The first-boot file of a member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FirstBoot {
+    Genesis { token: String, founders: Vec<(HostName, PeerUrl)> },
+    Join { members: Vec<(String, PeerUrl)> },
+}
+
+/// A unit as systemd keeps it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SimUnit {
+    pub running: bool,
+    /// Whether it has told systemd that it is ready; etcd does so only once a quorum stood behind it.
+    pub ready: bool,
+    pub failed: bool,
+    pub enabled: bool,
+    pub started_ms: i64,
+    pub reloaded_ms: i64,
+}
+
+/// One host.
+#[derive(Debug, Clone, Default)]
+pub struct SimHost {
+    pub on: bool,
+    /// Runs, but cannot be reached by SSH.
+    pub cut: bool,
+    pub stamp: Option<Stamp>,
+    pub programs: BTreeSet<String>,
+    pub swap: bool,
+    pub sysctls: BTreeMap<String, String>,
+    pub blobs: BTreeSet<Digest>,
+    pub images: BTreeMap<String, String>,
+    pub files: BTreeMap<String, FileFact>,
+    pub leaves: BTreeMap<LeafId, LeafFact>,
+    pub units: BTreeMap<UnitName, SimUnit>,
+    pub disk: Option<Disk>,
+    pub aside: Vec<Disk>,
+    pub first_boot: Option<FirstBoot>,
+    pub born: Option<String>,
+    /// Main processes of static pods: program to start time.
+    pub processes: BTreeMap<String, i64>,
+}
+
+impl SimHost {
+    fn bare() -> Self {
+        let sysctls = [("net.ipv4.ip_forward".to_owned(), "0".to_owned())].into();
+        Self { on: true, swap: true, sysctls, ..Self::default() }
+    }
+    pub fn runs(&self, unit: &str) -> bool {
+        self.on && self.units.get(&make::unit(unit)).is_some_and(|u| u.running)
+    }
+    pub fn answers(&self) -> bool {
+        self.on && !self.cut
+    }
+}
+
+/// Everything there is.
+#[derive(Debug, Clone)]
+pub struct World {
+    pub now: i64,
+    pub release: Release,
+    pub desired: Desired,
+    pub target: Target,
+    pub intent: Intent,
+    pub hosts: BTreeMap<HostName, SimHost>,
+    /// Every cluster of which a member ever started, by cluster id.
+    pub clusters: BTreeMap<String, Cluster>,
+    /// Objects applied: the object's key to its content. Kept in the one etcd that is alive.
+    pub objects: BTreeMap<String, serde_json::Value>,
+    /// Hosts whose serving API server a step of ours took down and no step has waited for yet.
+    pub disturbed: BTreeSet<HostName>,
+    /// Etcd hosts that answered when the plan was made.
+    pub answered: BTreeSet<HostName>,
+    /// Whether the person asked for everything to be taken down and deleted.
+    pub down_wipe: bool,
+    /// Whether the inventory ever came to name other hosts.
+    pub rehosted: bool,
+    /// Distinguishes members that join with the same peer URL one after the other.
+    pub joins: u64,
+}
+
+impl World {
+    /// Bare hosts, all powered on.
+    pub fn bare(control: u8, workers: u8) -> Self {
+        let desired = make::desired(control, workers);
+        let release = Release::default();
+        let target = make::target(&desired, release);
+        let hosts = desired.hosts.iter().map(|h| (h.name.clone(), SimHost::bare())).collect();
+        let intent = Intent {
+            stamp: Stamp { cluster: desired.cluster.clone(), ca: make::digest("ca") },
+            genesis_token: "token-1".to_owned(),
+            born: false,
+            prune: vec![],
+        };
+        Self {
+            now: 1_000_000,
+            release,
+            desired,
+            target,
+            intent,
+            hosts,
+            clusters: BTreeMap::new(),
+            objects: BTreeMap::new(),
+            disturbed: BTreeSet::new(),
+            answered: BTreeSet::new(),
+            down_wipe: false,
+            rehosted: false,
+            joins: 0,
+        }
+    }
+
+    /// The inventory asks for something else from now on.
+    pub fn release(&mut self, change: impl FnOnce(&mut Release)) {
+        change(&mut self.release);
+        self.retarget();
+    }
+
+    /// The inventory names other hosts from now on; hosts that are new are bare.
+    pub fn rehost(&mut self, change: impl FnOnce(&mut Desired)) {
+        change(&mut self.desired);
+        self.rehosted = true;
+        for host in &self.desired.hosts {
+            self.hosts.entry(host.name.clone()).or_insert_with(SimHost::bare);
+        }
+        self.retarget();
+    }
+
+    /// One more control-plane host in the inventory, never under a name that was there before.
+    pub fn grow(&mut self) {
+        let used = self.hosts.keys().filter(|h| h.as_str().starts_with("cp")).count();
+        let next = u8::try_from(used + 1).expect("few hosts");
+        self.rehost(|d| d.hosts.push(make::control_host(next)));
+    }
+
+    /// One control-plane host fewer in the inventory; it runs on. Only of a cluster that was used: hosts that are taken
+    /// out of the inventory in the middle of a founding are out of everybody's sight.
+    pub fn shrink(&mut self, which: u8) {
+        let control = self.with(Role::ControlPlane);
+        if control.len() > 1 && self.acknowledged() {
+            let gone = control[usize::from(which) % control.len()].clone();
+            self.rehost(|d| d.hosts.retain(|h| h.name != gone));
+        }
+    }
+
+    fn retarget(&mut self) {
+        self.target = make::target(&self.desired, self.release);
+    }
+
+    pub fn host(&self, name: &HostName) -> &SimHost {
+        self.hosts.get(name).expect("a host of this world")
+    }
+    pub fn host_mut(&mut self, name: &HostName) -> &mut SimHost {
+        self.hosts.get_mut(name).expect("a host of this world")
+    }
+    pub fn host_target(&self, name: &HostName) -> HostTarget {
+        self.target.hosts.get(name).cloned().unwrap_or_default()
+    }
+    pub fn tick(&mut self) -> i64 {
+        self.now += 1000;
+        self.now
+    }
+    /// Names of the hosts of the inventory that have a role.
+    pub fn with(&self, role: Role) -> Vec<HostName> {
+        self.desired.with(role).map(|h| h.name.clone()).collect()
+    }
+
+    /// Starts a unit; what starts it must have checked that it can.
+    pub fn unit_started(&mut self, name: &HostName, unit: &UnitName) {
+        let now = self.tick();
+        let etcd = unit.as_str() == "etcd.service";
+        let found = self.host_mut(name).units.entry(unit.clone()).or_default();
+        *found = SimUnit { running: true, ready: !etcd, failed: false, started_ms: now, ..found.clone() };
+    }
+
+    pub fn unit_stopped(&mut self, name: &HostName, unit: &UnitName, failed: bool) {
+        if let Some(found) = self.host_mut(name).units.get_mut(unit) {
+            *found = SimUnit { running: false, ready: false, failed, started_ms: 0, ..found.clone() };
+        }
+    }
+
+    /// The kubelet acts on its manifests. It is never waited for between two steps, only where a step waits for it.
+    pub fn kubelet_acts(&mut self, name: &HostName) {
+        let host = self.host(name);
+        if !host.on || !host.runs("kubelet.service") || !host.runs("containerd.service") {
+            return;
+        }
+        let target = self.host_target(name);
+        let image = |program: &str| target.parts.iter().any(|p| p.name == program && host.blobs.contains(&p.digest));
+        let mut due = Vec::new();
+        for path in MANIFESTS {
+            let program = program_of(path);
+            let Some(file) = host.files.get(path) else { continue };
+            let since = host.processes.get(program).copied().unwrap_or(0);
+            if since < file.changed_ms && image(program) && host.leaves.contains_key(&LeafId::Apiserver) {
+                due.push(program.to_owned());
+            }
+        }
+        let gone: Vec<String> =
+            MANIFESTS.iter().filter(|p| !host.files.contains_key(**p)).map(|p| program_of(p).to_owned()).collect();
+        let now = self.tick();
+        let host = self.host_mut(name);
+        host.processes.extend(due.into_iter().map(|program| (program, now)));
+        host.processes.retain(|program, _| !gone.contains(program));
+        self.settle();
+    }
+
+    /// Whether the API server of a host answers `/readyz`.
+    pub fn api_serves(&self, name: &HostName) -> bool {
+        let host = self.host(name);
+        let path = MANIFESTS[0];
+        let current = match (host.files.get(path), host.processes.get(program_of(path))) {
+            (Some(file), Some(since)) => *since >= file.changed_ms,
+            _ => false,
+        };
+        host.on && current && host.runs("hactl-etcd-balancer.service") && self.living().is_some()
+    }
+
+    /// Whether the endpoint answers: an address on some balancer, and a serving API server behind it.
+    pub fn endpoint_serves(&self) -> bool {
+        let balanced = self.with(Role::LoadBalancer).iter().any(|h| {
+            let host = self.host(h);
+            host.runs("haproxy.service") && host.runs("keepalived.service")
+        });
+        balanced && self.with(Role::ControlPlane).iter().any(|h| self.api_serves(h))
+    }
+
+    /// Whether a host's Node is Ready.
+    pub fn node_ready(&self, name: &HostName) -> bool {
+        let host = self.host(name);
+        let network = self.target.addons.iter().filter(|a| a.needed_for_ready).all(|a| self.applied(&a.name));
+        host.runs("kubelet.service") && host.runs("containerd.service") && network && self.any_api()
+    }
+
+    pub fn any_api(&self) -> bool {
+        self.with(Role::ControlPlane).iter().any(|h| self.api_serves(h))
+    }
+
+    /// Whether an add-on's objects are as they should be.
+    pub fn applied(&self, name: &str) -> bool {
+        let addon = self.target.addons.iter().find(|a| a.name == name);
+        addon.is_some_and(|a| {
+            a.objects.iter().all(|o| self.objects.get(&hactl::model::target::object_key(o)) == Some(o))
+        })
+    }
+
+    /// The files of a set that are not as they should be.
+    pub fn stale_files(&self, name: &HostName, which: FileSet) -> usize {
+        let target = self.host_target(name);
+        let files = target.sets.get(&which).map(|s| s.files.clone()).unwrap_or_default();
+        let host = self.host(name);
+        files.iter().filter(|f| host.files.get(&f.path).is_none_or(|found| found.digest != f.digest)).count()
+    }
+
+    /// The power goes.
+    pub fn power_off(&mut self, name: &HostName) {
+        let host = self.host_mut(name);
+        host.on = false;
+        host.processes.clear();
+        for unit in host.units.values_mut() {
+            *unit = SimUnit { running: false, ready: false, failed: false, started_ms: 0, ..unit.clone() };
+        }
+        self.disturbed.remove(name);
+        self.settle();
+    }
+
+    /// The power is back: systemd starts what is enabled. etcd's unit has a condition on its disk: nothing is ever
+    /// founded or joined by a mere boot.
+    pub fn power_on(&mut self, name: &HostName) {
+        if self.host(name).on {
+            return;
+        }
+        self.host_mut(name).on = true;
+        let enabled: Vec<UnitName> =
+            self.host(name).units.iter().filter(|(_, u)| u.enabled).map(|(n, _)| n.clone()).collect();
+        for unit in enabled {
+            if unit.as_str() == "etcd.service" {
+                let _ = self.etcd_process_starts(name);
+            } else {
+                self.unit_started(name, &unit);
+            }
+        }
+        self.settle();
+    }
+
+    /// The host comes back as a new machine: every disk is lost.
+    pub fn wipe(&mut self, name: &HostName) {
+        let on = self.host(name).on;
+        let cut = self.host(name).cut;
+        *self.host_mut(name) = SimHost { on, cut, ..SimHost::bare() };
+        self.disturbed.remove(name);
+        self.settle();
+    }
+
+    /// etcd's volume is lost (or is not mounted); the rest of the host stays.
+    pub fn lose_data(&mut self, name: &HostName) {
+        let host = self.host_mut(name);
+        host.disk = None;
+        host.born = None;
+        self.unit_stopped(name, &make::unit("etcd.service"), true);
+        self.settle();
+    }
+}
+
+/// The program of a static pod, from its manifest's path.
+pub fn program_of(path: &str) -> &str {
+    path.rsplit('/').next().and_then(|f| f.strip_suffix(".yaml")).unwrap_or(path)
+}
