@@ -84,7 +84,8 @@ fn build(store: &Path, from: &Path, json: bool) -> Result<u8, BundleError> {
 }
 
 fn style() -> ProgressStyle {
-    ProgressStyle::with_template("{bar:30} {bytes} of {total_bytes} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar())
+    ProgressStyle::with_template("{bar:30} {bytes} of {total_bytes} {msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 fn list(store: &Path, json: bool) -> Result<u8, BundleError> {
@@ -127,10 +128,8 @@ fn verify(store: &Path, name: Option<&str>, json: bool) -> Result<u8, BundleErro
     }
     let Verified { files, bytes, problems } = component::verify(store, &asked)?;
     if json {
-        let problems: Vec<_> = problems
-            .iter()
-            .map(|p| json!({"component": p.component, "path": p.path, "why": p.why}))
-            .collect();
+        let problems: Vec<_> =
+            problems.iter().map(|p| json!({"component": p.component, "path": p.path, "why": p.why})).collect();
         println!("{}", json!({"files": files, "bytes": bytes, "problems": problems}));
     } else {
         for problem in &problems {

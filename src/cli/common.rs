@@ -71,8 +71,8 @@ impl Common {
     /// Reads the inventory and tells its warnings.
     pub fn load(&self, sink: &dyn Sink) -> Result<Loaded, Verdict> {
         let source = Source::from(self.inventory.as_os_str());
-        let loaded = crate::inventory::load(&source)
-            .map_err(|error| Verdict::of(&FailureKind::Inventory, Some(&error)))?;
+        let loaded =
+            crate::inventory::load(&source).map_err(|error| Verdict::of(&FailureKind::Inventory, Some(&error)))?;
         for warning in &loaded.warnings {
             sink.emit(Event::Warning { text: warning.to_string() });
         }
@@ -178,8 +178,7 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
             }
         },
         Failure::Steps { failed, done, host, what, why } => {
-            let kind =
-                FailureKind::Step { host: host.clone(), what: what.clone(), failed: *failed, done: *done };
+            let kind = FailureKind::Step { host: host.clone(), what: what.clone(), failed: *failed, done: *done };
             let mut verdict = Verdict::of(&kind, None);
             verdict.causes.push(why.clone());
             verdict

@@ -38,9 +38,7 @@ pub struct ApproveArgs {
 
 /// Speaks the vocabulary on standard input and output.
 pub fn serve() -> u8 {
-    let served = block_on(async {
-        Ok(crate::host::serve::serve(tokio::io::stdin(), tokio::io::stdout()).await)
-    });
+    let served = block_on(async { Ok(crate::host::serve::serve(tokio::io::stdin(), tokio::io::stdout()).await) });
     match served {
         Ok(Ok(())) => 0,
         Ok(Err(error)) => {

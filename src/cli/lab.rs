@@ -6,8 +6,8 @@
     reason = "a verb's own reader: results on stdout, progress on stderr"
 )]
 
-use crate::lab::{HostState, Lab, LabError, Note, Spec, default_cache, default_root};
 use super::common::{Common, Output};
+use crate::lab::{HostState, Lab, LabError, Note, Spec, default_cache, default_root};
 use crate::report::{FailureKind, Verdict};
 use clap::{Args, Subcommand};
 use serde_json::json;

@@ -15,7 +15,12 @@ use std::process::ExitCode;
 
 /// From bare hosts over SSH to a highly available Kubernetes control plane, and back from catastrophe.
 #[derive(Debug, Parser)]
-#[command(name = "hactl", version, about, max_term_width = 110, after_help = "\
+#[command(
+    name = "hactl",
+    version,
+    about,
+    max_term_width = 110,
+    after_help = "\
 Examples:
   hactl inventory init                     write a starter inventory, hactl.yaml
   hactl plan                               show what would be done, and change nothing
@@ -25,7 +30,8 @@ Examples:
   hactl lab up                             three bare hosts on this machine, to try it on
 
 Exit codes: 0 done, 1 failed, 2 usage or bad inventory, 3 refused for safety, 4 degraded but serving,
-5 changes pending (plan --exit-code), 6 another run holds the lock, 7 API or quorum down.")]
+5 changes pending (plan --exit-code), 6 another run holds the lock, 7 API or quorum down."
+)]
 struct Cli {
     #[command(flatten)]
     common: Common,
@@ -36,22 +42,34 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Bring the hosts to what the inventory asks for: found, heal, change, renew
-    #[command(after_help = "Examples:\n  hactl up -i lab.yaml\n  hactl up --yes              do not ask, for scripts\n  hactl up --prune cp4        let a host that left the inventory leave the cluster")]
+    #[command(
+        after_help = "Examples:\n  hactl up -i lab.yaml\n  hactl up --yes              do not ask, for scripts\n  hactl up --prune cp4        let a host that left the inventory leave the cluster"
+    )]
     Up(verbs::UpArgs),
     /// Show what `up` would do, and change nothing
-    #[command(after_help = "Examples:\n  hactl plan\n  hactl plan --exit-code      5 when something is to be done\n  hactl plan -v               every single step")]
+    #[command(
+        after_help = "Examples:\n  hactl plan\n  hactl plan --exit-code      5 when something is to be done\n  hactl plan -v               every single step"
+    )]
     Plan(verbs::PlanArgs),
     /// Ask every host how the cluster is; needs neither quorum nor the API
-    #[command(after_help = "Examples:\n  hactl status\n  hactl status --watch        until interrupted\n  hactl status -o json        4: degraded, 7: API or quorum down")]
+    #[command(
+        after_help = "Examples:\n  hactl status\n  hactl status --watch        until interrupted\n  hactl status -o json        4: degraded, 7: API or quorum down"
+    )]
     Status(verbs::StatusArgs),
     /// Print a kubeconfig
-    #[command(after_help = "Examples:\n  hactl kubeconfig > ~/.kube/config\n  hactl kubeconfig --break-glass    beyond RBAC, for 8 hours")]
+    #[command(
+        after_help = "Examples:\n  hactl kubeconfig > ~/.kube/config\n  hactl kubeconfig --break-glass    beyond RBAC, for 8 hours"
+    )]
     Kubeconfig(verbs::KubeconfigArgs),
     /// Run kubectl through SSH; no route to the API is needed
-    #[command(after_help = "Examples:\n  hactl kubectl -- get nodes -o wide\n  hactl kubectl -i lab.yaml -- logs -n kube-system -l k8s-app=kube-dns")]
+    #[command(
+        after_help = "Examples:\n  hactl kubectl -- get nodes -o wide\n  hactl kubectl -i lab.yaml -- logs -n kube-system -l k8s-app=kube-dns"
+    )]
     Kubectl(verbs::KubectlArgs),
     /// Stop the cluster on all hosts; asks for its name
-    #[command(after_help = "Examples:\n  hactl down                  data is moved aside\n  hactl down --wipe           data is deleted")]
+    #[command(
+        after_help = "Examples:\n  hactl down                  data is moved aside\n  hactl down --wipe           data is deleted"
+    )]
     Down(verbs::DownArgs),
     /// Write and check inventories
     Inventory(inventory::InventoryArgs),

@@ -168,7 +168,8 @@ pub fn kubeconfig(common: &Common, args: &KubeconfigArgs) -> u8 {
     });
     let result = result.map(|credential| {
         if kind == KubeconfigKind::BreakGlass {
-            let text = "break glass: system:masters, beyond RBAC and audit by name, valid for 8 hours; delete it when done";
+            let text =
+                "break glass: system:masters, beyond RBAC and audit by name, valid for 8 hours; delete it when done";
             // Not on standard output: that is the kubeconfig's.
             let _ = writeln!(std::io::stderr(), "{text}");
         }

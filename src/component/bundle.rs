@@ -204,7 +204,8 @@ impl Bundle {
     pub fn unpack_program(&self, name: &str, into: &Path) -> Result<PathBuf, BundleError> {
         use std::os::unix::fs::OpenOptionsExt as _;
         let part = self.parts().into_iter().find(|p| p.name == name && matches!(p.place, Place::Program { .. }));
-        let missing = || BundleError::NoSuchVersion { wanted: name.to_owned(), store: self.store.clone(), there: vec![] };
+        let missing =
+            || BundleError::NoSuchVersion { wanted: name.to_owned(), store: self.store.clone(), there: vec![] };
         let part = part.ok_or_else(missing)?;
         let path = into.join(format!("{name}-{}", part.digest.short()));
         if path.exists() {
@@ -214,7 +215,13 @@ impl Bundle {
         let packed = File::open(self.blob(&part.digest)?).map_err(io_error("open", &path))?;
         let mut plain = zstd::Decoder::new(packed).map_err(io_error("unpack", &path))?;
         let mut options = std::fs::OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o755).open(&fresh).map_err(io_error("create", &fresh))?;
+        let mut file = options
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o755)
+            .open(&fresh)
+            .map_err(io_error("create", &fresh))?;
         io::copy(&mut plain, &mut file).map_err(io_error("unpack", &fresh))?;
         std::fs::rename(&fresh, &path).map_err(io_error("create", &path))?;
         Ok(path)

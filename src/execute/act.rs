@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 use tokio::sync::{OnceCell, Semaphore};
+use tokio::time::Instant;
 
 /// Signs a request made on a host; the authority's key never leaves the administrator's side.
 pub type Signing = Box<dyn Fn(&Leaf, &str) -> Result<String, String> + Send + Sync>;
@@ -68,7 +68,14 @@ impl Hands {
         self.feed(index, host, op, Feed::None, patience).await
     }
 
-    async fn feed(&self, index: usize, host: &HostName, op: Op, feed: Feed, patience: Duration) -> Result<Reply, StepError> {
+    async fn feed(
+        &self,
+        index: usize,
+        host: &HostName,
+        op: Op,
+        feed: Feed,
+        patience: Duration,
+    ) -> Result<Reply, StepError> {
         let machine = self.machine(host)?;
         let watch = |progress: Progress| {
             self.sink.emit(match progress {
@@ -90,7 +97,13 @@ impl Hands {
         all.iter().filter(|l| ids.contains(&l.id)).cloned().collect()
     }
 
-    async fn certify(&self, index: usize, host: &HostName, ids: &[LeafId], patience: Duration) -> Result<(), StepError> {
+    async fn certify(
+        &self,
+        index: usize,
+        host: &HostName,
+        ids: &[LeafId],
+        patience: Duration,
+    ) -> Result<(), StepError> {
         let leaves = self.leaves(host, ids);
         let reply = self.call(index, host, Op::MakeKeys { leaves: leaves.clone() }, patience).await?;
         let Reply::Requests(requests) = reply else { return Err(unexpected(&reply)) };
@@ -247,7 +260,9 @@ impl Perform for Hands {
         let data_dir = self.desired.etcd.data_dir.display().to_string();
         let ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).saturating_sub(1000);
         match &step.action {
-            Action::Stamp { host } => self.call(index, host, Op::Stamp(self.asks.stamp.clone()), patience).await.map(drop),
+            Action::Stamp { host } => {
+                self.call(index, host, Op::Stamp(self.asks.stamp.clone()), patience).await.map(drop)
+            }
             Action::Prepare { host, .. } => {
                 let preparation = crate::render::preparation(&self.desired, self.asks.host(host).map_err(failed)?);
                 self.call(index, host, Op::Prepare(preparation), patience).await.map(drop)
@@ -293,8 +308,12 @@ impl Perform for Hands {
                 let op = Op::Seal { data_dir, cluster: self.cluster_id(index, host, patience).await? };
                 self.call(index, host, op, patience).await.map(drop)
             }
-            Action::RemoveMember { peer } => self.change_members(index, MemberChange::Remove(peer.clone()), patience).await,
-            Action::AddLearner { peer } => self.change_members(index, MemberChange::AddLearner(peer.clone()), patience).await,
+            Action::RemoveMember { peer } => {
+                self.change_members(index, MemberChange::Remove(peer.clone()), patience).await
+            }
+            Action::AddLearner { peer } => {
+                self.change_members(index, MemberChange::AddLearner(peer.clone()), patience).await
+            }
             Action::Promote { peer } => self.change_members(index, MemberChange::Promote(peer.clone()), patience).await,
             Action::AwaitServing { host } => {
                 let op = Op::Await { condition: self.asks.serving(host, &self.target).map_err(failed)?, within_ms: ms };

@@ -67,7 +67,11 @@ pub async fn walk<P: Perform>(plan: &Plan, hands: &Arc<P>, sink: &Arc<dyn Sink>,
                 }
                 started[index] = true;
                 let step = plan.steps[index].clone();
-                sink.emit(Event::Started { step: index, what: step.action.to_string(), host: step.action.host().cloned() });
+                sink.emit(Event::Started {
+                    step: index,
+                    what: step.action.to_string(),
+                    host: step.action.host().cloned(),
+                });
                 let hands = Arc::clone(hands);
                 running.spawn(async move {
                     let start = begun.elapsed();

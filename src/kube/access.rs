@@ -49,10 +49,13 @@ impl Access {
     /// # Errors
     /// The way or the API server is closed.
     pub async fn through(&self, machine: &Machine, address: IpAddr, port: u16) -> Result<Through, KubeError> {
-        let unreachable = |why: String| KubeError::Unreachable { what: format!("reach the API of {}", machine.name()), why };
+        let unreachable =
+            |why: String| KubeError::Unreachable { what: format!("reach the API of {}", machine.name()), why };
         let forward = machine.forward(&address.to_string(), port).await.map_err(|e| unreachable(e.to_string()))?;
         let client = Client::new(forward.address(), SERVER_NAME, &self.ca_pem, &self.cert_pem, &self.key_pem)?;
-        client.get(&super::ObjectRef::new("v1", "Namespace", None, "kube-system"), Instant::now() + FIRST_ANSWER).await?;
+        client
+            .get(&super::ObjectRef::new("v1", "Namespace", None, "kube-system"), Instant::now() + FIRST_ANSWER)
+            .await?;
         Ok(Through { client, _forward: forward })
     }
 }

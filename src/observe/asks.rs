@@ -52,7 +52,8 @@ impl Asks {
     pub fn serving(&self, host: &HostName, target: &Target) -> Result<Condition, String> {
         let address = self.host(host)?.address;
         let sets = target.hosts.get(host).map(|t| &t.sets);
-        let manifests = sets.and_then(|s| s.get(&FileSet::ControlPlane)).map(|s| s.files.as_slice()).unwrap_or_default();
+        let manifests =
+            sets.and_then(|s| s.get(&FileSet::ControlPlane)).map(|s| s.files.as_slice()).unwrap_or_default();
         let newer = manifests.iter().filter_map(|f| {
             let program = f.path.rsplit('/').next()?.strip_suffix(".yaml")?;
             Some((program.to_owned(), f.path.clone()))

@@ -64,7 +64,13 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
         }
         Etcd::Silent(evidence) => {
             let said: Vec<String> = evidence.iter().map(|e| format!("{} {}", e.host, e.what)).collect();
-            list.push(check(name, None, Outcome::Down, format!("no quorum: {}", said.join("; ")), Some("hactl recover")));
+            list.push(check(
+                name,
+                None,
+                Outcome::Down,
+                format!("no quorum: {}", said.join("; ")),
+                Some("hactl recover"),
+            ));
             return;
         }
     };
@@ -136,13 +142,21 @@ fn api(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
         _ => Outcome::Fail,
     };
     let of = control_plane.len();
-    list.push(check("API servers ready", None, count(ready), format!("{ready} of {of}, each by its own address"), None));
+    list.push(check(
+        "API servers ready",
+        None,
+        count(ready),
+        format!("{ready} of {of}, each by its own address"),
+        None,
+    ));
     let detail = format!("{} from {through} of {of} hosts", desired.endpoint.url());
     list.push(check("endpoint ready", None, count(through), detail, None));
 }
 
 fn cluster(desired: &Desired, api: &ApiFact, facts: &Facts, list: &mut Vec<Check>) {
-    for (check_name, name) in [("one leading scheduler", "kube-scheduler"), ("one leading controller manager", "kube-controller-manager")] {
+    for (check_name, name) in
+        [("one leading scheduler", "kube-scheduler"), ("one leading controller manager", "kube-controller-manager")]
+    {
         let lease = api.leases.iter().find(|l| l.name == name);
         let (outcome, detail) = match lease {
             Some(l) if l.age_ms <= l.duration_s * 1000 * STALE_LEASES && !l.holder.is_empty() => {
@@ -157,7 +171,8 @@ fn cluster(desired: &Desired, api: &ApiFact, facts: &Facts, list: &mut Vec<Check
     nodes(desired, api, list);
     pods(desired, api, list);
     dns(desired, facts, list);
-    let secret = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.api.as_ref()?.secret_is_ciphertext).reduce(|a, b| a && b);
+    let secret =
+        facts.hosts.values().filter_map(|f| f.as_ref().ok()?.api.as_ref()?.secret_is_ciphertext).reduce(|a, b| a && b);
     let (outcome, detail) = match secret {
         Some(true) => (Outcome::Pass, "the canary Secret, read from etcd"),
         Some(false) => (Outcome::Fail, "the canary Secret is readable in etcd"),
@@ -179,7 +194,13 @@ fn nodes(desired: &Desired, api: &ApiFact, list: &mut Vec<Check>) {
             }
             None => {
                 let host = name.parse().ok();
-                list.push(check("Node Ready", host.as_ref(), Outcome::Fail, "is not registered".to_owned(), Some("hactl up")));
+                list.push(check(
+                    "Node Ready",
+                    host.as_ref(),
+                    Outcome::Fail,
+                    "is not registered".to_owned(),
+                    Some("hactl up"),
+                ));
             }
         }
     }

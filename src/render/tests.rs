@@ -379,9 +379,12 @@ fn zz_dump() {
     let Ok(out) = std::env::var("HACTL_DUMP") else { return };
     let spec: Value = serde_json::from_str(&std::fs::read_to_string(format!("{out}/spec.json")).unwrap()).unwrap();
     let pki = |n: &str| std::fs::read_to_string(format!("{out}/pki/{n}")).unwrap();
-    let (cluster_ca, etcd_ca, fp, sc, sp) = (pki("ca.crt"), pki("etcd-ca.crt"), pki("front-proxy-ca.crt"), pki("signing.crt"), pki("sa.pub"));
-    let trust = Trust { cluster_ca: &cluster_ca, etcd_ca: &etcd_ca, front_proxy_ca: &fp, signing_cert: &sc, sa_public: &sp };
-    let (signing_key, sa_key, encryption_key) = (Secret::new(pki("signing.key")), Secret::new(pki("sa.key")), Secret::new(pki("encryption").trim().to_owned()));
+    let (cluster_ca, etcd_ca, fp, sc, sp) =
+        (pki("ca.crt"), pki("etcd-ca.crt"), pki("front-proxy-ca.crt"), pki("signing.crt"), pki("sa.pub"));
+    let trust =
+        Trust { cluster_ca: &cluster_ca, etcd_ca: &etcd_ca, front_proxy_ca: &fp, signing_cert: &sc, sa_public: &sp };
+    let (signing_key, sa_key, encryption_key) =
+        (Secret::new(pki("signing.key")), Secret::new(pki("sa.key")), Secret::new(pki("encryption").trim().to_owned()));
     let keys = Keys { signing_key: &signing_key, sa_key: &sa_key, encryption_key: &encryption_key };
     let parts: Vec<Part> = serde_json::from_value(spec["parts"].clone()).unwrap();
     let mut d = desired();
@@ -389,17 +392,30 @@ fn zz_dump() {
     let ip = |p: &str| -> std::net::IpAddr { spec.pointer(p).unwrap().as_str().unwrap().parse().unwrap() };
     d.api_port = u16::try_from(n("/api_port")).unwrap();
     d.endpoint.kind = EndpointKind::Vip { address: ip("/vip"), interface: None, vrid: 51 };
-    d.hosts = spec["hosts"].as_array().unwrap().iter().map(|h| {
-        let mut x = host(h["name"].as_str().unwrap(), 1, &[Role::ControlPlane, Role::Etcd, Role::LoadBalancer]);
-        x.address = h["address"].as_str().unwrap().parse().unwrap();
-        x
-    }).collect();
+    d.hosts = spec["hosts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|h| {
+            let mut x = host(h["name"].as_str().unwrap(), 1, &[Role::ControlPlane, Role::Etcd, Role::LoadBalancer]);
+            x.address = h["address"].as_str().unwrap().parse().unwrap();
+            x
+        })
+        .collect();
     d.extra.kubelet_config = json!({"cgroupDriver": "cgroupfs", "failCgroupV1": false}).as_object().unwrap().clone();
     d.extra.kube_proxy_config = json!({"conntrack": {"maxPerCore": 0, "min": 0}}).as_object().unwrap().clone();
     d.extra.restrict_oom_score_adj = true;
     for h in &d.hosts {
         let f = facts(h);
-        let input = Input { desired: &d, host: h, facts: &f, parts: &parts, trust: &trust, keys: Some(&keys), hactl_path: "/var/lib/hactl/bin/abc/hactl" };
+        let input = Input {
+            desired: &d,
+            host: h,
+            facts: &f,
+            parts: &parts,
+            trust: &trust,
+            keys: Some(&keys),
+            hactl_path: "/var/lib/hactl/bin/abc/hactl",
+        };
         let root = format!("{out}/hosts/{}", h.name);
         for file in host_sets(&input).unwrap().iter().flat_map(|s| &s.files) {
             use std::os::unix::fs::PermissionsExt as _;
@@ -408,7 +424,11 @@ fn zz_dump() {
             std::fs::write(&path, &file.content).unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(file.mode)).unwrap();
         }
-        std::fs::write(format!("{out}/hosts/{}.prep.json", h.name), serde_json::to_string_pretty(&preparation(&d, h)).unwrap()).unwrap();
+        std::fs::write(
+            format!("{out}/hosts/{}.prep.json", h.name),
+            serde_json::to_string_pretty(&preparation(&d, h)).unwrap(),
+        )
+        .unwrap();
     }
     for a in addons(&d, &parts).unwrap() {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": a.objects});

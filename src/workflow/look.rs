@@ -220,9 +220,10 @@ pub fn preflight(session: &Session, look: &Look) -> Result<(), Refusal> {
         let balancers: Vec<&Host> = desired.with(Role::LoadBalancer).collect();
         for host in &balancers {
             let Some(facts) = look.facts.host(&host.name) else { continue };
-            let fits = facts.addresses.iter().any(|a| {
-                crate::model::desired::Cidr { base: a.address, prefix: a.prefix }.contains(*address)
-            });
+            let fits = facts
+                .addresses
+                .iter()
+                .any(|a| crate::model::desired::Cidr { base: a.address, prefix: a.prefix }.contains(*address));
             if !fits && !facts.addresses.is_empty() {
                 problems.push(format!(
                     "{}: endpoint.vip {address} lies in none of its networks; choose an address of the hosts' own network",

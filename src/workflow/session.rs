@@ -72,7 +72,9 @@ impl Session {
             let Some((host, result)) = result else { return Err(Failure::Interrupted { done: 0, left: 0 }) };
             match result {
                 Ok(machine) => drop(machines.insert(host, Arc::new(machine))),
-                Err(error) if matches!(error, HostError::KeyChanged { .. }) => return Err(Failure::Host { host, error: Box::new(error) }),
+                Err(error) if matches!(error, HostError::KeyChanged { .. }) => {
+                    return Err(Failure::Host { host, error: Box::new(error) });
+                }
                 Err(error) => failed.push((host, Box::new(error))),
             }
         }
@@ -92,7 +94,8 @@ impl Session {
     /// # Errors
     /// Who holds it.
     pub async fn lock(&self, verb: &str) -> Result<(), Failure> {
-        let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "somebody".to_owned());
+        let user =
+            std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "somebody".to_owned());
         let here = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let holder = format!("{user}@{here}, process {}, hactl {verb}", std::process::id());
         let keeps = |host: &&crate::model::desired::Host| host.is(Role::ControlPlane) || host.is(Role::Etcd);

@@ -223,9 +223,7 @@ async fn dns(server: Option<IpAddr>) -> Option<DnsFact> {
     let ran = run(&["nsenter", &network, me.to_str()?, "host-dns", &server, NAME], Duration::from_millis(1500)).await;
     Some(match ran {
         Ok(ran) if ran.ok() => DnsFact::Answered,
-        Ok(ran) => {
-            DnsFact::Failed(ran.tail().pop().unwrap_or_else(|| "the question was not answered".to_owned()))
-        }
+        Ok(ran) => DnsFact::Failed(ran.tail().pop().unwrap_or_else(|| "the question was not answered".to_owned())),
         Err(fault) => DnsFact::Failed(fault.what),
     })
 }
