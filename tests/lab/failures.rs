@@ -60,7 +60,7 @@ fn one_host(w: &World) {
 
 fn wiped(w: &World) {
     let writer = Writer::start(&w.api(), "w-wiped");
-    w.lab.wipe("cp2", Some(BOOT)).expect("the disks can be lost");
+    w.wipe("cp2");
     w.hactl.run(&["plan", "--exit-code"]).exits(5).says("remove member").says("add learner").says("promote");
     w.hactl.run(&["up"]).exits(3).says("--yes");
     w.hactl.up().ok();

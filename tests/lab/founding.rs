@@ -19,7 +19,7 @@ pub const SCENARIOS: &[Scenario] = &[
 
 fn bare_again(w: &World) {
     for host in ["cp1", "cp2", "cp3"] {
-        w.lab.wipe(host, Some(Duration::from_secs(60))).expect("the disks can be lost");
+        w.wipe(host);
     }
     let state = w.hactl.state(w.lab.name());
     if state.exists() {

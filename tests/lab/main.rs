@@ -38,6 +38,11 @@ impl World {
         let output = self.lab.ssh(host).expect("the host exists").arg(command).output().expect("ssh can be started");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
+    /// A host loses its power and its disks, and comes back bare.
+    pub fn wipe(&self, host: &str) {
+        self.lab.wipe(host).expect("the disks can be lost");
+        self.lab.start(host, Duration::from_secs(60)).expect("the host boots");
+    }
     /// The cluster says that all is well, within the time an operator would give it.
     pub fn healthy(&self, within: Duration) -> Duration {
         support::wait_for("status passes every check", within, || self.hactl.run(&["status"]).code == 0)
@@ -45,6 +50,7 @@ impl World {
 }
 
 /// One scenario.
+#[derive(Clone, Copy)]
 pub struct Scenario {
     pub name: &'static str,
     /// Whether it belongs to the cut that `make test` runs.
@@ -72,7 +78,8 @@ impl Tally {
             return;
         }
         let mut world = None;
-        for scenario in scenarios.iter().filter(|s| self.wants(s)) {
+        let chosen: Vec<Scenario> = scenarios.iter().filter(|s| self.wants(s)).copied().collect();
+        for scenario in chosen {
             let begun = Instant::now();
             let result = catch_unwind(AssertUnwindSafe(|| {
                 let world = world.get_or_insert_with(|| World::bare(lab, hosts));
