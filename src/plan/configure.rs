@@ -94,9 +94,11 @@ pub(super) fn balancers(d: &mut Draft, host: &Host) {
             continue;
         }
         let mut needs = vec![Mark::Packaged(name.clone())];
-        if set != FileSet::Keepalived {
-            needs.push(Mark::Configured(name.clone(), FileSet::Trust));
-        }
+        // haproxy's check reads the authorities, keepalived's looks for its script.
+        needs.push(Mark::Configured(
+            name.clone(),
+            if set == FileSet::Keepalived { FileSet::Os } else { FileSet::Trust },
+        ));
         write(d, name, set, needs);
         // The address must not come to a host whose haproxy does not listen yet.
         let first = match set {

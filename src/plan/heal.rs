@@ -219,7 +219,8 @@ fn join(d: &mut Draft, chain: &mut Chain, host: &Host) -> Result<(), Refusal> {
     if chain.list.0.contains_key(&peer) {
         remove(d, chain, &peer, format!("the disk on {} is not this member's", host.name))?;
     }
-    let mut needs = Vec::new();
+    // Listed only once it can start at once: a learner that is not there is in everybody's way.
+    let mut needs = ready_to_start(d, &host.name);
     if fact(d, &host.name).is_some_and(|e| e.data) {
         let cleared = Mark::Cleared(host.name.clone());
         needs.push(cleared.clone());
