@@ -81,10 +81,9 @@ pub fn judge(before: &Scene, world: &World, effect: &Effect) -> Result<(), Broke
     if formed.len() > 1 {
         return Err(Broken::TwoClusters { clusters: formed });
     }
-    if let Some((host, _, _)) = before.data.iter().find(|d| !after.data.contains(*d)) {
-        if !wiping {
-            return Err(Broken::DataDeleted { host: host.clone() });
-        }
+    let gone = before.data.iter().find(|d| !after.data.contains(*d));
+    if let Some((host, _, _)) = gone.filter(|_| !wiping) {
+        return Err(Broken::DataDeleted { host: host.clone() });
     }
     if let Effect::File(host, FileSet::ControlPlane, _) = effect {
         let etcd = world.with(hactl::model::desired::Role::Etcd).into_iter();
