@@ -34,7 +34,7 @@ fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
         cases,
         rng_algorithm: RngAlgorithm::ChaCha,
-        rng_seed: RngSeed::Fixed(0x6861_6374_6c),
+        rng_seed: RngSeed::Fixed(0x0068_6163_746c),
         failure_persistence: None,
         max_shrink_iters: 4000,
         ..ProptestConfig::default()

@@ -24,5 +24,5 @@ pub fn down(
         let action = Action::Wipe { host: host.name.clone(), delete };
         draft.must(action, "you asked for it", vec![], Mark::Wiped(host.name), Guard::None);
     }
-    draft.finish()
+    Ok(draft.finish())
 }

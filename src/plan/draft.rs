@@ -150,7 +150,7 @@ impl<'a> Draft<'a> {
 
     /// Joins needs to gives. A need that neither holds nor is given is a mistake of the planner, reported as a warning
     /// and kept out of the plan together with everything that waits for it.
-    pub fn finish(self) -> Result<Plan, Refusal> {
+    pub fn finish(self) -> Plan {
         let look = self.look();
         let mut giver: BTreeMap<&Mark, usize> = BTreeMap::new();
         for (index, step) in self.steps.iter().enumerate() {
@@ -208,7 +208,7 @@ impl<'a> Draft<'a> {
             waits.sort_unstable();
             plan.after.push(waits);
         }
-        Ok(plan)
+        plan
     }
 }
 

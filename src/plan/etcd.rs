@@ -32,13 +32,13 @@ pub(super) fn converge(d: &mut Draft) -> Result<(), Refusal> {
         super::configure::write(d, &host.name, FileSet::Etcd, vec![]);
     }
     match &d.facts.etcd {
-        Etcd::NeverBorn => match born_before(d) {
-            Some(trace) => Err(Refusal::NoQuorum { evidence: evidence(d, &trace) }),
-            None => {
-                let token = format!("{}-{}", d.intent.genesis_token, fingerprint(d));
-                found(d, &hosts, &token)
+        Etcd::NeverBorn => {
+            if let Some(trace) = born_before(d) {
+                return Err(Refusal::NoQuorum { evidence: evidence(d, &trace) });
             }
-        },
+            let token = format!("{}-{}", d.intent.genesis_token, fingerprint(d));
+            found(d, &hosts, &token)
+        }
         // Once it was born, blank disks beside a founder's are a loss: only what holds data may start.
         Etcd::Founding { token } => match born_before(d) {
             Some(trace) => wake(d, &hosts, &evidence(d, &trace)),

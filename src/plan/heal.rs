@@ -304,6 +304,7 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
     }
 }
 
+#[derive(Clone, Copy)]
 enum Change {
     Remove,
     Learn,

@@ -8,6 +8,9 @@ use crate::model::plan::Mark;
 use crate::model::target::{FileSet, HostTarget, LeafId, Place, SetTarget, Target};
 
 /// The unit that runs etcd.
+///
+/// # Panics
+/// Never: the name is a valid one.
 pub fn etcd_unit() -> UnitName {
     "etcd.service".parse().expect("a constant that is a valid unit name")
 }

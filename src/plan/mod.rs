@@ -52,7 +52,7 @@ pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) ->
     }
     etcd::converge(&mut draft)?;
     if draft.ends_here() {
-        return draft.finish();
+        return Ok(draft.finish());
     }
     let hosts = draft.reachable();
     for host in &hosts {
@@ -66,5 +66,5 @@ pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) ->
     cluster::endpoint(&mut draft);
     cluster::objects(&mut draft);
     cluster::nodes(&mut draft);
-    draft.finish()
+    Ok(draft.finish())
 }

@@ -17,7 +17,7 @@ pub enum Broken {
     TwoLearners { learners: Vec<PeerUrl> },
     /// A genesis began although a cluster had acknowledged writes.
     SecondCluster { first: String, host: HostName },
-    /// Two clusters formed.
+    /// Two clusters formed, and there is something left of both.
     TwoClusters { clusters: Vec<String> },
     /// A voter was started on an empty disk under an id that had voted.
     Amnesia { host: HostName },
@@ -74,14 +74,16 @@ pub fn judge(before: &Scene, world: &World, effect: &Effect) -> Result<(), Broke
             return Err(Broken::TwoLearners { learners });
         }
     }
-    let formed: Vec<String> = world.clusters.iter().filter(|(_, c)| c.formed).map(|(id, _)| id.clone()).collect();
+    // A cluster that nobody used and of which no disk is left has never been, as far as anybody can tell.
+    let left = |id: &String| world.hosts.values().any(|h| h.disk.as_ref().is_some_and(|d| &d.cluster == id));
+    let formed = world.clusters.iter().filter(|(id, c)| c.acknowledged || (c.formed && left(id)));
+    let formed: Vec<String> = formed.map(|(id, _)| id.clone()).collect();
     if formed.len() > 1 {
         return Err(Broken::TwoClusters { clusters: formed });
     }
-    if let Some((host, _, _)) = before.data.iter().find(|d| !after.data.contains(*d)) {
-        if !wiping {
-            return Err(Broken::DataDeleted { host: host.clone() });
-        }
+    let gone = before.data.iter().find(|d| !after.data.contains(*d));
+    if let Some((host, _, _)) = gone.filter(|_| !wiping) {
+        return Err(Broken::DataDeleted { host: host.clone() });
     }
     if let Effect::File(host, FileSet::ControlPlane, _) = effect {
         let etcd = world.with(hactl::model::desired::Role::Etcd).into_iter();

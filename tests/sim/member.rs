@@ -100,7 +100,7 @@ impl World {
 
     /// Members of the living cluster, or of one that was born, that the inventory does not name.
     pub fn orphans(&self) -> Vec<HostName> {
-        let wanted: BTreeSet<PeerUrl> = self.desired.hosts.iter().map(|h| h.peer_url()).collect();
+        let wanted: BTreeSet<PeerUrl> = self.desired.hosts.iter().map(hactl::model::desired::Host::peer_url).collect();
         let born = self.clusters.values().filter(|c| c.formed).flat_map(|c| c.members.values());
         born.filter(|m| !wanted.contains(&m.peer)).filter_map(|m| m.name.parse().ok()).collect()
     }

@@ -3,7 +3,7 @@
 //!
 //! It lives beside the tests, not under `src/`: integration tests need it and the product must not carry it.
 
-#![allow(dead_code, reason = "each test binary that includes this world uses its own part of it")]
+#![allow(dead_code, unused_imports, reason = "each test binary that includes this world uses its own part of it")]
 
 pub mod effect;
 pub mod holds;

@@ -24,6 +24,7 @@ pub enum FirstBoot {
 }
 
 /// A unit as systemd keeps it.
+#[allow(clippy::struct_excessive_bools, reason = "systemd's states are independent of one another here")]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SimUnit {
     pub running: bool,
