@@ -24,6 +24,15 @@ pub enum Output {
     Json,
 }
 
+/// What a verb cannot do without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// The hosts.
+    Hosts,
+    /// The bundle of the wanted version, too.
+    Bundle,
+}
+
 /// Flags of every verb.
 #[derive(Debug, Args)]
 pub struct Common {
@@ -99,12 +108,17 @@ impl Common {
     }
 
     /// Connects, runs a workflow, closes. The first interrupt starts nothing new, the second drops everything.
-    pub fn run<T, W>(&self, sink: Arc<dyn Sink>, work: W) -> Result<T, Verdict>
+    pub fn run<T, W>(&self, sink: Arc<dyn Sink>, needs: Needs, work: W) -> Result<T, Verdict>
     where
         W: AsyncFnOnce(&Session) -> Result<T, Failure>,
     {
         let loaded = self.load(&*sink)?;
         let places = self.places(&loaded);
+        if needs == Needs::Bundle {
+            // Before any host is touched.
+            let opened = crate::component::Bundle::open(&places.bundles, &loaded.desired.versions.kubernetes);
+            opened.map_err(|error| failure_verdict(&Failure::Bundle(error)))?;
+        }
         let desired = Arc::new(loaded.desired);
         let access = Access::this_binary().map(|mut access| {
             access.trust_first_use = self.trust_first_use;
@@ -164,6 +178,7 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
     match failure {
         Failure::Refused(refusal) => Verdict::of(&FailureKind::Refused(refusal.clone()), None),
         Failure::Vault(_) | Failure::NoState { .. } | Failure::Pki(_) => of(&FailureKind::State),
+        Failure::Bundle(crate::component::BundleError::NoSuchVersion { .. }) => of(&FailureKind::Inventory),
         Failure::Bundle(_) => of(&FailureKind::Bundle),
         Failure::Render(_) => of(&FailureKind::Inventory),
         Failure::Host { host, error } => host_verdict(host, error),

@@ -1,6 +1,6 @@
 //! The verbs that work on a cluster.
 
-use super::common::{Common, Output};
+use super::common::{Common, Needs, Output};
 use crate::model::check::Outcome;
 use crate::model::event::{Event, Sink};
 use crate::model::names::{ClusterName, HostName};
@@ -88,7 +88,7 @@ pub fn up(common: &Common, args: UpArgs) -> u8 {
     let choices = Choices { yes: common.yes, prune: args.prune };
     let terminal = Terminal(Arc::clone(&reader));
     let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
-    let result = common.run(sink, async |session| {
+    let result = common.run(sink, Needs::Bundle, async |session| {
         let summary = workflow::up(session, &choices, &terminal).await?;
         reader.pause();
         if common.output == Output::Text {
@@ -113,7 +113,7 @@ pub fn plan(common: &Common, args: &PlanArgs) -> u8 {
     let reader = common.reader();
     let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
     let sink = if common.output == Output::Json { Arc::new(Quiet) } else { sink };
-    let result = common.run(sink, async |session| workflow::pending(session).await).map(|plan| {
+    let result = common.run(sink, Needs::Bundle, async |session| workflow::pending(session).await).map(|plan| {
         reader.pause();
         match common.output {
             Output::Json => print(&format!("{}\n", report::plan_json(&plan))),
@@ -130,7 +130,7 @@ pub fn status(common: &Common, args: &StatusArgs) -> u8 {
     let json = common.output == Output::Json;
     // One object is all that a program wants to read.
     let sink = if json { Arc::new(Quiet) } else { sink };
-    let result = common.run(sink, async |session| {
+    let result = common.run(sink, Needs::Bundle, async |session| {
         loop {
             let status = workflow::status(session).await?;
             reader.pause();
@@ -187,7 +187,7 @@ impl Sink for Quiet {
 }
 
 pub fn kubectl(common: &Common, args: &KubectlArgs) -> u8 {
-    let result = common.run(Arc::new(Quiet), async |session| workflow::kubectl(session, &args.arguments).await);
+    let result = common.run(Arc::new(Quiet), Needs::Hosts, async |session| workflow::kubectl(session, &args.arguments).await);
     result.unwrap_or_else(|verdict| common.end(&verdict))
 }
 
@@ -196,7 +196,7 @@ pub fn down(common: &Common, args: &DownArgs) -> u8 {
     let choices = Choices { yes: common.yes, prune: vec![] };
     let terminal = Terminal(Arc::clone(&reader));
     let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
-    let result = common.run(sink, async |session| workflow::down(session, &choices, &terminal, args.wipe).await);
+    let result = common.run(sink, Needs::Bundle, async |session| workflow::down(session, &choices, &terminal, args.wipe).await);
     let result = result.map(|plan| {
         let headline = if plan.is_empty() { "nothing to do: no host carries a cluster" } else { "the cluster is down" };
         reader.end(&Verdict::ok(headline));

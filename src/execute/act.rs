@@ -26,6 +26,9 @@ pub type Blobs = Box<dyn Fn(&Digest) -> Result<PathBuf, String> + Send + Sync>;
 /// Deliveries under way at once to one host: one decompresses while the other arrives.
 const DELIVERIES_PER_HOST: usize = 2;
 
+/// Between two looks at a member that is starting.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
 /// Everything the actions need.
 pub struct Hands {
     /// What is wanted.
@@ -117,12 +120,6 @@ impl Hands {
         self.call(index, host, Op::InstallCerts { certs }, patience).await.map(drop)
     }
 
-    /// A host whose member can carry out a change of the list.
-    fn speaker(&self) -> Result<HostName, StepError> {
-        let mut etcd = self.desired.with(Role::Etcd).map(|h| h.name.clone());
-        etcd.find(|h| self.machines.contains_key(h)).ok_or_else(|| failed("no etcd host is connected".to_owned()))
-    }
-
     async fn change_members(&self, index: usize, change: MemberChange, patience: Duration) -> Result<(), StepError> {
         let mut last = None;
         for host in self.desired.with(Role::Etcd).map(|h| &h.name) {
@@ -138,23 +135,40 @@ impl Hands {
         Err(last.unwrap_or_else(|| failed("no member with a quorum behind it could be asked".to_owned())))
     }
 
-    /// The id of the cluster that the member on this host is of.
+    /// The id of the cluster that the member on this host is of. A member that was only just started is waited for.
     async fn cluster_id(&self, index: usize, host: &HostName, patience: Duration) -> Result<String, StepError> {
-        let etcd = self.asks.etcd(host).ok_or_else(|| failed(format!("{host} is no etcd host")))?;
-        let ask = ObserveAsk { etcd: Some(etcd), ..ObserveAsk::default() };
-        let reply = self.call(index, host, Op::Observe(Box::new(ask)), patience).await?;
-        let Reply::Facts(facts) = reply else { return Err(unexpected(&reply)) };
-        let view = facts.etcd.and_then(|e| e.view);
-        let view = view.ok_or_else(|| failed(format!("the member on {host} does not say which cluster it is of")))?;
-        Ok(view.cluster)
+        let until = Instant::now() + patience;
+        loop {
+            let etcd = self.asks.etcd(host).ok_or_else(|| failed(format!("{host} is no etcd host")))?;
+            let ask = ObserveAsk { etcd: Some(etcd), ..ObserveAsk::default() };
+            let reply = self.call(index, host, Op::Observe(Box::new(ask)), patience).await?;
+            let Reply::Facts(facts) = reply else { return Err(unexpected(&reply)) };
+            if let Some(view) = facts.etcd.and_then(|e| e.view) {
+                return Ok(view.cluster);
+            }
+            if Instant::now() + LOOK_AGAIN >= until {
+                return Err(failed(format!("the member on {host} does not say which cluster it is of")));
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
     }
 
+    /// Asks every connected etcd host at once: the first that has a quorum behind it is enough, and one that waits for
+    /// ever holds up nothing.
     async fn prove_quorum(&self, index: usize, patience: Duration, within_ms: u64) -> Result<(), StepError> {
-        let host = self.speaker()?;
-        let etcd = self.asks.etcd(&host).ok_or_else(|| failed(format!("{host} is no etcd host")))?;
-        let op = Op::Await { condition: Condition::EtcdQuorum(etcd), within_ms };
-        self.call(index, &host, op, patience).await?;
-        let cluster = self.cluster_id(index, &host, patience).await?;
+        let connected = self.desired.with(Role::Etcd).map(|h| &h.name).filter(|h| self.machines.contains_key(*h));
+        let asked = connected.filter_map(|host| Some((host, self.asks.etcd(host)?)));
+        let proofs: Vec<_> = asked
+            .map(|(host, etcd)| {
+                let op = Op::Await { condition: Condition::EtcdQuorum(etcd), within_ms };
+                Box::pin(async move { self.call(index, host, op, patience).await.map(|_| host) })
+            })
+            .collect();
+        if proofs.is_empty() {
+            return Err(failed("no etcd host is connected".to_owned()));
+        }
+        let (host, _) = futures::future::select_ok(proofs).await?;
+        let cluster = self.cluster_id(index, host, patience).await?;
         (self.record_birth)(&cluster).map_err(failed)
     }
 
@@ -253,8 +267,20 @@ impl Perform for Hands {
     async fn perform(&self, index: usize, step: &Step) -> Result<(), StepError> {
         match &step.guard {
             Guard::None => {}
-            Guard::Members { list } => guard::members_are(self, list).await?,
-            Guard::Tolerates { down } => guard::tolerates(self, down, step.action.profile().patience).await?,
+            Guard::Members { list } => {
+                let removed = match &step.action {
+                    Action::RemoveMember { peer } => Some(peer),
+                    _ => None,
+                };
+                guard::members_are(self, list, removed).await?;
+            }
+            Guard::Tolerates { down } => {
+                let what = match &step.action {
+                    Action::RunUnit { unit, .. } if *unit == crate::plan::etcd_unit() => guard::Disturbs::Member,
+                    _ => guard::Disturbs::ApiServer,
+                };
+                guard::tolerates(self, down, what, step.action.profile().patience).await?;
+            }
         }
         let patience = step.action.profile().patience;
         let data_dir = self.desired.etcd.data_dir.display().to_string();

@@ -48,32 +48,49 @@ pub(super) async fn speaks(hands: &Hands, host: &HostName) -> bool {
     facts.is_ok_and(|f| f.etcd.and_then(|e| e.view).is_some_and(|v| v.linearizable))
 }
 
-/// The member list is exactly as forecast and a quorum of it is healthy.
-pub(super) async fn members_are(hands: &Hands, list: &BTreeMap<PeerUrl, bool>) -> Result<(), StepError> {
+/// The member list is exactly as forecast. That it could be read proves a quorum; a removal must leave one besides.
+pub(super) async fn members_are(
+    hands: &Hands,
+    list: &BTreeMap<PeerUrl, bool>,
+    removed: Option<&PeerUrl>,
+) -> Result<(), StepError> {
     let now = members_now(hands).await?;
     let shape = now.shape();
     let peers = list.keys().chain(shape.keys());
     if let Some(peer) = peers.into_iter().find(|p| list.get(*p) != shape.get(*p)) {
         return Err(Refusal::MembersChanged { peer: peer.clone() }.into());
     }
-    if now.healthy() < now.quorum() {
+    let Some(removed) = removed else { return Ok(()) };
+    let after = now.without(removed);
+    if after.healthy() < after.quorum() {
         return Err(Refusal::WouldLoseQuorum {
-            what: "this change".to_owned(),
-            healthy: now.healthy(),
-            voters: now.voters(),
-            quorum: now.quorum(),
+            what: format!("removing {removed}"),
+            healthy: after.healthy(),
+            voters: after.voters(),
+            quorum: after.quorum(),
         }
         .into());
     }
     Ok(())
 }
 
-/// The cluster can bear losing the member and the API server of `down` right now. What is only just coming back is
-/// waited for, within `patience`.
-pub(super) async fn tolerates(hands: &Hands, down: &HostName, patience: Duration) -> Result<(), StepError> {
+/// What a step is about to disturb on a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Disturbs {
+    /// Its etcd member.
+    Member,
+    /// Its API server.
+    ApiServer,
+}
+
+/// The cluster can bear the disturbance right now. What is only just coming back is waited for, within `patience`.
+pub(super) async fn tolerates(hands: &Hands, down: &HostName, what: Disturbs, patience: Duration) -> Result<(), StepError> {
     let deadline = Instant::now() + patience / 2;
     loop {
-        let verdict = bearable(hands, down).await;
+        let verdict = match what {
+            Disturbs::Member => member_can_go(hands, down).await,
+            Disturbs::ApiServer => api_server_can_go(hands, down).await,
+        };
         match verdict {
             Ok(()) => return Ok(()),
             Err(error) if Instant::now() >= deadline => return Err(error),
@@ -82,7 +99,7 @@ pub(super) async fn tolerates(hands: &Hands, down: &HostName, patience: Duration
     }
 }
 
-async fn bearable(hands: &Hands, down: &HostName) -> Result<(), StepError> {
+async fn member_can_go(hands: &Hands, down: &HostName) -> Result<(), StepError> {
     let now = members_now(hands).await?;
     let peer = hands.desired.host(down).map(crate::model::desired::Host::peer_url);
     let mine = peer.and_then(|p| now.0.get(&p)).is_some_and(|m| !m.learner && m.healthy);
@@ -97,12 +114,20 @@ async fn bearable(hands: &Hands, down: &HostName) -> Result<(), StepError> {
         }
         .into());
     }
+    Ok(())
+}
+
+async fn api_server_can_go(hands: &Hands, down: &HostName) -> Result<(), StepError> {
+    let serves = |facts: Result<HostFacts, Silence>| facts.ok().and_then(|f| f.api).is_some_and(|a| a.own_trouble.is_none());
     let others: Vec<HostName> =
         hands.desired.with(Role::ControlPlane).map(|h| h.name.clone()).filter(|h| h != down).collect();
-    if others.is_empty() || !hands.desired.host(down).is_some_and(|h| h.is(Role::ControlPlane)) {
+    if others.is_empty() || !serves(look(hands, down, true).await) {
         return Ok(());
     }
     let looks = futures::future::join_all(others.iter().map(|h| look(hands, h, true))).await;
-    let serving = looks.into_iter().flatten().filter_map(|f| f.api).any(|a| a.own_trouble.is_none());
-    if serving { Ok(()) } else { Err(failed(format!("no API server but the one on {down} is ready"))) }
+    if looks.into_iter().any(serves) {
+        Ok(())
+    } else {
+        Err(failed(format!("no API server but the one on {down} is ready")))
+    }
 }

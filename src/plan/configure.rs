@@ -94,11 +94,12 @@ pub(super) fn balancers(d: &mut Draft, host: &Host) {
             continue;
         }
         let mut needs = vec![Mark::Packaged(name.clone())];
-        // haproxy's check reads the authorities, keepalived's looks for its script.
-        needs.push(Mark::Configured(
-            name.clone(),
-            if set == FileSet::Keepalived { FileSet::Os } else { FileSet::Trust },
-        ));
+        // The new files are checked before they are put in place: haproxy reads certificates then, keepalived's script
+        // must be there when it starts.
+        needs.push(Mark::Configured(name.clone(), if set == FileSet::Keepalived { FileSet::Os } else { FileSet::Trust }));
+        if set == FileSet::EtcdBalancer {
+            needs.push(Mark::Certified(name.clone()));
+        }
         write(d, name, set, needs);
         // The address must not come to a host whose haproxy does not listen yet.
         let first = match set {

@@ -135,8 +135,8 @@ impl Api {
     pub fn knock(&self, every: Duration) -> Knocking {
         let stop = Arc::new(AtomicBool::new(false));
         let (flag, client, url) = (Arc::clone(&stop), self.client.clone(), format!("{}/readyz", self.base));
+        let begun = Instant::now();
         let task = self.runtime.spawn(async move {
-            let begun = Instant::now();
             let mut tasks = Vec::new();
             let mut ticks = tokio::time::interval(every);
             while !flag.load(Ordering::Relaxed) {
@@ -155,12 +155,13 @@ impl Api {
             }
             knocks
         });
-        Knocking { stop, task, runtime: Arc::clone(&self.runtime) }
+        Knocking { begun, stop, task, runtime: Arc::clone(&self.runtime) }
     }
 }
 
 /// Connections being tried in the background.
 pub struct Knocking {
+    begun: Instant,
     stop: Arc<AtomicBool>,
     task: tokio::task::JoinHandle<Vec<Knock>>,
     runtime: Arc<tokio::runtime::Runtime>,
@@ -170,6 +171,10 @@ pub struct Knocking {
 pub type Knock = (Duration, Duration, Option<String>);
 
 impl Knocking {
+    /// Since the first knock.
+    pub fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
     pub fn end(self) -> Vec<Knock> {
         self.stop.store(true, Ordering::Relaxed);
         self.runtime.block_on(self.task).expect("the knocking ends")

@@ -110,7 +110,7 @@ impl Judge<'_> {
                 self.refuse(text.place, format!("{given} means another user's home"), "~/...", "write the path out");
                 return None;
             }
-            None => self.base.join(given),
+            None => self.base.join(given.strip_prefix("./").unwrap_or(given)),
         };
         self.files.push(NamedFile { key, path: path.clone(), place: text.place, folder_too });
         Some(path)
