@@ -42,7 +42,7 @@ lab-down: ## remove the lab and all that it made
 check: packages ## formatting, lints, shell scripts, licences
 	cargo fmt --check
 	cargo clippy --release --all-targets --locked -- -D warnings
-	shellcheck components/build.sh components/lib.sh components/*/recipe.sh templates/*.sh tests/*.sh .ci/run
+	shellcheck components/*.sh components/*/*.sh templates/*.sh templates/*/*.sh tests/*.sh tests/*/*.sh .ci/run
 
 unit: build ## tests that need no lab
 	cargo test --release --locked -q

@@ -1,3 +1,4 @@
+# shellcheck shell=sh disable=SC2015 # what is after || is meant for either failure
 # Puts the host's side of hactl in its place, and nothing else. Runs as root, read from stdin; what it is told comes on stdin too.
 #   out: hello ARCHITECTURE
 #   in:  DIGEST SIZE
@@ -13,6 +14,8 @@ base=/var/lib/hactl/bin
 tmp=$base/.incoming.$$
 say() { printf 'hactl-bootstrap %s\n' "$*"; }
 stop() { say "$@"; exit 1; }
+# The digest is the first of the two words.
+# shellcheck disable=SC2046
 sum() { set -- $(sha256sum "$1") && printf %s "$1"; }
 
 [ "$(id -u)" = 0 ] || stop refused not running as root
@@ -48,5 +51,7 @@ mkdir -p "$to" && mv -f "$tmp" "$to/hactl" || stop refused cannot rename into "$
 sync "$to" 2>/dev/null || sync
 touch "$to"
 # Keeps the newest two of the others: an older hactl may be at work, or be run again.
+# Their names are hexadecimal; "done" is a word said.
+# shellcheck disable=SC2010
 ls -t "$base" | grep -x '[0-9a-f]\{64\}' | grep -vx "$digest" | tail -n +3 | while read -r old; do rm -rf "${base:?}/$old"; done
-say done
+say "done"

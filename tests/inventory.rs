@@ -67,7 +67,7 @@ fn shown(text: &str) -> String {
     match parse(text) {
         Err(error) => format!("{error}\n"),
         Ok(loaded) => {
-            let warnings: String = loaded.warnings.iter().map(|w| format!("{w}\n")).collect();
+            let warnings: String = loaded.warnings.iter().fold(String::new(), |text, w| text + &w.to_string() + "\n");
             format!("{warnings}accepted\n")
         }
     }

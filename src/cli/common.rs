@@ -169,7 +169,7 @@ async fn second_interrupt(stop: &CancellationToken, sink: &Arc<dyn Sink>) {
         }
     }
     // Without signals there is nothing to wait for: the work alone decides when it ends.
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Maps a workflow's failure to the one table of words and exit codes.

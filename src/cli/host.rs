@@ -57,10 +57,10 @@ pub fn dns(args: &DnsArgs) -> u8 {
         }
         Err(error) => (error.to_string(), 1),
     };
-    if let Some(path) = &args.report {
-        if let Err(error) = std::fs::write(path, &text) {
-            let _ = writeln!(std::io::stderr(), "could not write {}: {error}", path.display());
-        }
+    if let Some(path) = &args.report
+        && let Err(error) = std::fs::write(path, &text)
+    {
+        let _ = writeln!(std::io::stderr(), "could not write {}: {error}", path.display());
     }
     let _ = writeln!(std::io::stdout(), "{text}");
     code

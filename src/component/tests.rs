@@ -1,3 +1,5 @@
+//! Recipes, locks and bundles, on components small enough to read.
+
 use super::bundle::blob_path;
 use super::*;
 use crate::model::desired::{
@@ -274,14 +276,14 @@ fn one_flipped_bit_anywhere_is_named_by_verify_and_never_handed_out() {
     let path = bundle.blob(&etcd.digest).unwrap();
     for at in 0..usize::try_from(etcd.sent_size).unwrap() {
         flip(&path, at);
-        let problems = verify(&w.store, &[lock.clone()]).unwrap().problems;
+        let problems = verify(&w.store, std::slice::from_ref(&lock)).unwrap().problems;
         assert_eq!(problems.len(), 1, "bit in byte {at}");
         assert!(problems[0].component == "etcd 1.0.0" && problems[0].path == path);
         let refused = bundle.blob(&etcd.digest).unwrap_err().to_string();
         assert!(refused.contains("etcd 1.0.0") && refused.contains("damaged"), "{refused}");
         flip(&path, at);
     }
-    assert!(verify(&w.store, &[lock.clone()]).unwrap().problems.is_empty());
+    assert!(verify(&w.store, std::slice::from_ref(&lock)).unwrap().problems.is_empty());
     assert!(bundle.blob(&etcd.digest).is_ok());
 }
 
@@ -298,7 +300,7 @@ fn a_file_that_is_short_long_or_gone_is_named_and_the_next_build_mends_it() {
             Some(content) => fs::write(&path, content).unwrap(),
             None => fs::remove_file(&path).unwrap(),
         }
-        assert_eq!(verify(&w.store, &[lock.clone()]).unwrap().problems.len(), 1);
+        assert_eq!(verify(&w.store, std::slice::from_ref(&lock)).unwrap().problems.len(), 1);
         assert!(matches!(bundle.blob(&digest), Err(BundleError::Damaged { .. })));
         assert_eq!(quietly(&w).fresh, 1);
         assert!(bundle.blob(&digest).is_ok());

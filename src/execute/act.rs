@@ -22,6 +22,8 @@ use tokio::time::Instant;
 pub type Signing = Box<dyn Fn(&Leaf, &str) -> Result<String, String> + Send + Sync>;
 /// Finds the compressed, verified file of a blob.
 pub type Blobs = Box<dyn Fn(&Digest) -> Result<PathBuf, String> + Send + Sync>;
+/// Writes to the journal that etcd was born, with its cluster id.
+pub type BirthRecord = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
 /// Deliveries under way at once to one host: one decompresses while the other arrives.
 const DELIVERIES_PER_HOST: usize = 2;
@@ -46,7 +48,7 @@ pub struct Hands {
     /// Finds blobs.
     pub blob: Blobs,
     /// Writes to the journal that etcd was born, with its cluster id.
-    pub record_birth: Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>,
+    pub record_birth: BirthRecord,
     /// Makes API clients with a short-lived identity.
     pub api: kube::Access,
     /// Where events go.

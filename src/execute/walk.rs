@@ -111,7 +111,7 @@ pub async fn walk<P: Perform>(plan: &Plan, hands: &Arc<P>, sink: &Arc<dyn Sink>,
         match result {
             Ok(()) => {
                 outcome.done += 1;
-                let ms = u64::try_from((end - start).as_millis()).unwrap_or(u64::MAX);
+                let ms = u64::try_from(end.saturating_sub(start).as_millis()).unwrap_or(u64::MAX);
                 sink.emit(Event::Done { step: index, ms, host, what });
                 for waits in &mut waiting {
                     waits.remove(&index);

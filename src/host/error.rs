@@ -60,7 +60,7 @@ pub enum HostError {
         why: String,
     },
     /// The host presents a key that nobody vouched for.
-    #[error("the host key of {address} is not known: {key}{}", notes.iter().map(|n| format!("; {n}")).collect::<String>())]
+    #[error("the host key of {address} is not known: {key}{}", appended(notes))]
     UnknownKey {
         /// Host and port.
         address: String,
@@ -259,6 +259,11 @@ pub enum HostError {
     /// The host understood and failed.
     #[error("{}", .0.what)]
     Fault(Fault),
+}
+
+/// Notes as a sentence goes on with them.
+fn appended(notes: &[String]) -> String {
+    notes.iter().fold(String::new(), |text, note| text + "; " + note)
 }
 
 fn detail(said: &str) -> String {

@@ -200,7 +200,7 @@ impl Line {
                 Ok(()) => None,
                 Err(Unsent::Blob(source)) => return Err(HostError::BlobUnreadable { path: path.to_owned(), source }),
                 Err(Unsent::Beyond { total }) => {
-                    return Err(HostError::Misanswered { what: format!("it wants {path:?} from byte {from} of {total}") });
+                    return Err(HostError::Misanswered { what: format!("it wants {} from byte {from} of {total}", path.display()) });
                 }
                 Err(Unsent::Frame(error)) => return Err(self.unsent(error).await),
             },
@@ -399,7 +399,7 @@ impl AsyncRead for Ear {
                     Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
                 }
             },
-            ready => {
+            ready @ Poll::Ready(_) => {
                 let heard = &buf.filled()[before..];
                 let room = QUOTED.saturating_sub(self.recent.len());
                 self.recent.extend_from_slice(&heard[..heard.len().min(room)]);

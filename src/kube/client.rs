@@ -25,12 +25,15 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// The longest error message that is repeated.
 const LONGEST_MESSAGE: usize = 600;
 
+/// By group and version, and kind: the name in paths, and whether it lives in a namespace.
+type Discovered = BTreeMap<(String, String), (String, bool)>;
+
 /// A connection to one API server.
 #[derive(Clone)]
 pub struct Client {
     http: reqwest::Client,
     base: String,
-    discovered: Arc<Mutex<BTreeMap<(String, String), (String, bool)>>>,
+    discovered: Arc<Mutex<Discovered>>,
 }
 
 /// Which object.
@@ -237,7 +240,7 @@ impl Client {
         }
     }
 
-    fn discovered(&self) -> std::sync::MutexGuard<'_, BTreeMap<(String, String), (String, bool)>> {
+    fn discovered(&self) -> std::sync::MutexGuard<'_, Discovered> {
         self.discovered.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 

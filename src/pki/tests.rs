@@ -1,3 +1,5 @@
+//! Certificates issued, read back and judged.
+
 use super::*;
 use crate::model::desired::{
     Cidr, Cni, ControlPlane, Desired, Endpoint, EndpointKind, EtcdSettings, Extra, Host, KubeProxy, Network, Proxy,

@@ -1,3 +1,5 @@
+//! The vault kept, opened, changed and broken on purpose.
+
 use super::*;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use std::os::unix::fs::PermissionsExt as _;

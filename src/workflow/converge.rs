@@ -94,7 +94,7 @@ impl<'a> Converge<'a> {
         let hands = Arc::new(self.hands(look)?);
         let outcome = walk(plan, &hands, &self.session.sink, &self.session.stop).await;
         for (stage, (start, end)) in &outcome.stages {
-            *self.stages.entry(*stage).or_default() += *end - *start;
+            *self.stages.entry(*stage).or_default() += end.saturating_sub(*start);
         }
         if outcome.interrupted {
             return Err(Failure::Interrupted { done: outcome.done, left: outcome.left });
@@ -121,8 +121,8 @@ impl<'a> Converge<'a> {
         self.session.sink.emit(Event::Phase { doing: "verifying from inside a pod".to_owned() });
         let access = self.state.access()?;
         let client = super::kubeconfig::client(self.session, &access).await?;
-        let nodes = self.session.desired.hosts.iter().filter(|h| h.is_node());
-        let last = nodes.filter(|h| look.facts.host(&h.name).is_some()).last();
+        let mut hosts = self.session.desired.hosts.iter();
+        let last = hosts.rfind(|h| h.is_node() && look.facts.host(&h.name).is_some());
         let Some(node) = last else { return Ok(Vec::new()) };
         let hactl = self.session.machines.get(&node.name).map(|m| m.hactl_path()).unwrap_or_default();
         let pause = look.target.hosts.get(&node.name).and_then(|t| {

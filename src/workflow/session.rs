@@ -2,7 +2,7 @@
 
 use super::{Failure, State};
 use crate::component::Bundle;
-use crate::host::op::{ObserveAsk, Op, Reply};
+use crate::host::op::{Op, Reply};
 use crate::host::{Access, Feed, HostError, Machine};
 use crate::model::desired::{Desired, Role};
 use crate::model::event::{Event, Sink};
@@ -143,7 +143,7 @@ impl Session {
     /// The first stamp any host carries.
     async fn stamp(&self) -> Result<Option<(HostName, Stamp)>, Failure> {
         for (host, machine) in &self.machines {
-            let op = Op::Observe(Box::new(ObserveAsk::default()));
+            let op = Op::Observe(Box::default());
             match machine.call(op, Feed::None, LOCK_PATIENCE, &|_| {}).await {
                 Ok(Reply::Facts(facts)) => {
                     if let Some(stamp) = facts.stamp {

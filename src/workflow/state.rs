@@ -21,7 +21,7 @@ pub struct State {
 }
 
 enum Kept {
-    InVault(Vault),
+    InVault(Box<Vault>),
     InMemory(Box<Contents>),
 }
 
@@ -29,12 +29,12 @@ impl State {
     /// The state in a folder; `None` when there is none.
     pub fn open(dir: &Path, cluster: &ClusterName) -> Result<Option<Self>, Failure> {
         let vault = Vault::open(dir, cluster)?;
-        Ok(vault.map(|vault| Self { cluster: cluster.clone(), kept: Kept::InVault(vault) }))
+        Ok(vault.map(|vault| Self { cluster: cluster.clone(), kept: Kept::InVault(Box::new(vault)) }))
     }
     /// New authorities and keys, kept in a folder.
     pub fn create(dir: &Path, cluster: &ClusterName) -> Result<Self, Failure> {
         let vault = Vault::create(dir, cluster, pki::found(cluster, OffsetDateTime::now_utc())?)?;
-        Ok(Self { cluster: cluster.clone(), kept: Kept::InVault(vault) })
+        Ok(Self { cluster: cluster.clone(), kept: Kept::InVault(Box::new(vault)) })
     }
     /// New authorities and keys that are forgotten again.
     pub fn ephemeral(cluster: &ClusterName) -> Result<Self, Failure> {

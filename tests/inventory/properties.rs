@@ -76,21 +76,21 @@ impl Model {
         for n in 0..self.controls {
             let mut roles = vec![Role::ControlPlane];
             if !self.split_etcd {
-                roles.push(Role::Etcd)
+                roles.push(Role::Etcd);
             }
             if self.vip.is_some() {
-                roles.push(Role::LoadBalancer)
+                roles.push(Role::LoadBalancer);
             }
             add("cp", n, &roles);
         }
         for n in 0..(if self.split_etcd { 3 } else { 0 }) {
-            add("etcd", n, &[Role::Etcd])
+            add("etcd", n, &[Role::Etcd]);
         }
         for n in 0..self.workers {
-            add("w", n, &[Role::Worker])
+            add("w", n, &[Role::Worker]);
         }
         for n in 0..self.spares {
-            add("s", n, &[Role::Spare])
+            add("s", n, &[Role::Spare]);
         }
         hosts
     }

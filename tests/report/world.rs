@@ -138,7 +138,7 @@ pub fn target(desired: &Desired) -> Target {
 }
 
 pub fn intent() -> Intent {
-    Intent { stamp: stamp(), genesis_token: "a-random-token".into(), prune: vec![] }
+    Intent { stamp: stamp(), genesis_token: "a-random-token".into(), prune: vec![], born: false }
 }
 
 pub fn stamp() -> Stamp {

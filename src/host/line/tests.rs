@@ -155,7 +155,7 @@ async fn an_answer_nobody_asked_for_ends_the_line() {
         let request = heard(&mut far).await;
         say(&mut far, request.id + 1, Ok(Reply::Done)).await;
     };
-    let (_, outcome) = tokio::join!(host, ask(&mut line));
+    let ((), outcome) = tokio::join!(host, ask(&mut line));
     assert!(matches!(outcome, Err(HostError::Misanswered { .. })));
     assert!(!line.usable());
 }
@@ -169,7 +169,7 @@ async fn a_process_that_dies_in_a_call_is_lost_with_its_last_words() {
         last_words.exit(Exit::Code(101));
         drop(far);
     };
-    let (_, outcome) = tokio::join!(host, ask(&mut line));
+    let ((), outcome) = tokio::join!(host, ask(&mut line));
     let Err(HostError::Lost { why }) = outcome else { panic!("{outcome:?}") };
     assert!(why.contains("101") && why.contains("worst moment"), "{why}");
 }
@@ -234,7 +234,7 @@ async fn a_fault_in_the_middle_of_a_blob_stops_the_sending() {
         say(&mut far, request.id, Err(fault())).await;
     };
     let feed = Feed::Blob(path);
-    let (_, outcome) = tokio::join!(host, line.call(0, part(8 << 20), &feed, &nobody));
+    let ((), outcome) = tokio::join!(host, line.call(0, part(8 << 20), &feed, &nobody));
     assert!(matches!(outcome, Err(HostError::Fault(f)) if f.kind == FaultKind::DiskFull));
     assert!(!line.usable());
 }
@@ -250,7 +250,7 @@ async fn a_blob_wanted_without_need_or_beyond_its_end_is_refused() {
             let request = heard(&mut far).await;
             say(&mut far, request.id, Ok(Reply::Wanted { from: 6 })).await;
         };
-        let (_, outcome) = tokio::join!(host, line.call(0, part(5), &feed, &nobody));
+        let ((), outcome) = tokio::join!(host, line.call(0, part(5), &feed, &nobody));
         assert!(matches!(outcome, Err(HostError::Misanswered { .. })), "{outcome:?}");
         assert!(!line.usable());
     }

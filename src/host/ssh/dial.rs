@@ -92,7 +92,7 @@ async fn tcp(host: &str, port: u16, patience: Duration) -> Result<TcpStream, Hos
                 last = failed(
                     barrier(&error),
                     if barrier(&error) == Barrier::Other { error.to_string() } else { String::new() },
-                )
+                );
             }
             Err(_) => last = failed(Barrier::TimedOut, format!("{patience:?}")),
         }

@@ -84,7 +84,7 @@ impl Records {
             match (marker, key) {
                 ("@revoked", Ok(key)) => self.revoked.push(Record { at, key }),
                 ("@cert-authority", _) if exact => {
-                    self.notes.push(format!("{at} names a host CA, which hactl does not check yet"))
+                    self.notes.push(format!("{at} names a host CA, which hactl does not check yet"));
                 }
                 ("", Ok(key)) if !exact => self.portless.push(Record { at, key }),
                 ("", Ok(key)) if VERIFIABLE.contains(&key.algorithm()) => self.keys.push(Record { at, key }),

@@ -303,7 +303,7 @@ async fn pump(mut channel: ChannelReadHalf, hangup: Hangup, to: mpsc::Sender<Byt
                 last_words.exit(Exit::Code(i32::try_from(exit_status).unwrap_or(i32::MAX)));
             }
             Some(ChannelMsg::ExitSignal { signal_name, .. }) => {
-                last_words.exit(Exit::Signal(format!("{signal_name:?}")))
+                last_words.exit(Exit::Signal(format!("{signal_name:?}")));
             }
             Some(ChannelMsg::Failure) => {
                 last_words.stderr(b"the host's sshd does not let programs be started");

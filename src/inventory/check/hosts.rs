@@ -191,7 +191,7 @@ fn one(judge: &mut Judge<'_>, index: usize, raw: &At<schema::Host>, common: &Com
         host: Host { name, address, ssh, roles, zone, labels, taints },
     };
     let node = placed.host.is_node() || placed.host.is(Role::Spare) || placed.host.roles.is_empty();
-    if !node && !(placed.host.labels.is_empty() && placed.host.taints.is_empty()) {
+    if !node && (!placed.host.labels.is_empty() || !placed.host.taints.is_empty()) {
         judge.warn(
             raw.labels.as_ref().map_or(start, |l| l.place),
             format!("{} is not a Node: its labels and taints have no effect", placed.host.name),

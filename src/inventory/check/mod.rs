@@ -160,7 +160,7 @@ pub fn desired(judge: &mut Judge<'_>, raw: &At<Inventory>) -> Desired {
 fn schema_version(judge: &mut Judge<'_>, raw: &Inventory, top: Place) {
     match &raw.schema {
         None => {
-            judge.refuse(top, "schema is missing", "the version of the inventory's format", "add the line `schema: 1`")
+            judge.refuse(top, "schema is missing", "the version of the inventory's format", "add the line `schema: 1`");
         }
         Some(schema) if schema.value != 1 => judge.refuse(
             schema.place,

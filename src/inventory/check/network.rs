@@ -21,7 +21,7 @@ const DEFAULT_SERVICES: Cidr = Cidr { base: IpAddr::V4(Ipv4Addr::new(10, 96, 0, 
 
 /// Ranges that can never be routed to pods or services.
 const UNUSABLE: [(Cidr, &str); 4] = [
-    (Cidr { base: IpAddr::V4(Ipv4Addr::new(0, 0, 0, 0)), prefix: 8 }, "this network"),
+    (Cidr { base: IpAddr::V4(Ipv4Addr::UNSPECIFIED), prefix: 8 }, "this network"),
     (Cidr { base: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), prefix: 8 }, "loopback"),
     (Cidr { base: IpAddr::V4(Ipv4Addr::new(169, 254, 0, 0)), prefix: 16 }, "link-local"),
     (Cidr { base: IpAddr::V4(Ipv4Addr::new(224, 0, 0, 0)), prefix: 3 }, "multicast and reserved"),

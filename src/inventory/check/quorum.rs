@@ -113,7 +113,7 @@ fn missing(judge: &mut Judge<'_>, raw: &Inventory, top: Place, endpoint: &Endpoi
                 ),
                 "the role load-balancer only with a virtual address",
                 "remove the role, or use `vip:`",
-            )
+            );
         }
         _ => {}
     }
