@@ -54,7 +54,7 @@ test-all: bundle ## everything, the whole lab
 	@tests/run.sh all
 
 bench: bundle ## the figures of the README, beside kubeadm in the same run
-	@tests/bench.sh
+	@DIST="$(DIST)" cargo test --release --locked --test bench
 
 clean: lab-down ## remove what was built here; caches stay
 	cargo clean

@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 /// After a cold start members elect a leader within seconds; until then silence is not yet a loss of quorum.
 const ELECTION_PATIENCE: Duration = Duration::from_secs(20);
 
+/// How long a stranger at the endpoint's address may take to answer; on a local network it is a millisecond.
+const STRANGER: Duration = Duration::from_millis(300);
+
 /// Contents of files by host and set.
 pub type Files = BTreeMap<HostName, BTreeMap<FileSet, Vec<FilePut>>>;
 
@@ -187,7 +190,7 @@ fn split(
 ///
 /// # Errors
 /// [`Refusal::Preflight`] with every problem found.
-pub fn preflight(session: &Session, look: &Look) -> Result<(), Refusal> {
+pub async fn preflight(session: &Session, look: &Look) -> Result<(), Refusal> {
     let desired = &session.desired;
     let mut problems = Vec::new();
     for host in &desired.hosts {
@@ -233,7 +236,30 @@ pub fn preflight(session: &Session, look: &Look) -> Result<(), Refusal> {
         }
     }
     duplicates(look, &mut problems);
+    stranger(session, look, &mut problems).await;
     if problems.is_empty() { Ok(()) } else { Err(Refusal::Preflight { problems }) }
+}
+
+/// Somebody who answers at the endpoint's address although none of our hosts holds it.
+async fn stranger(session: &Session, look: &Look, problems: &mut Vec<String>) {
+    let EndpointKind::Vip { address, .. } = &session.desired.endpoint.kind else { return };
+    let answered = || look.facts.hosts.values().filter_map(|f| f.as_ref().ok());
+    let ours = answered().any(|f| f.stamp.is_some() || f.addresses.iter().any(|a| a.address == *address));
+    let Some(machine) = session.machines.values().next() else { return };
+    if ours {
+        return;
+    }
+    let there = address.to_string();
+    for port in [session.desired.endpoint.port, 22] {
+        let knock = machine.forward(&there, port);
+        // Nobody there is silence: the network needs seconds to say so, and the answer of a stranger does not.
+        if matches!(tokio::time::timeout(STRANGER, knock).await, Ok(Ok(_))) {
+            problems.push(format!(
+                "endpoint.vip {address} answers already on port {port}, and none of the hosts holds it; choose a free address"
+            ));
+            return;
+        }
+    }
 }
 
 fn duplicates(look: &Look, problems: &mut Vec<String>) {

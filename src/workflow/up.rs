@@ -64,7 +64,7 @@ pub async fn up(session: &Session, choices: &Choices, ask: &dyn Ask) -> Result<S
             let first = plan.steps.first().map(|s| s.action.to_string()).unwrap_or_default();
             return Err(Refusal::NoProgress { steps: plan.steps.len(), first }.into());
         }
-        super::look::preflight(session, &look)?;
+        super::look::preflight(session, &look).await?;
         session.sink.emit(Event::Planned { plan: Box::new(plan.clone()) });
         ask.consent(&plan, choices)?;
         converge.run(look, &plan).await?;

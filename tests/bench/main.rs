@@ -1,0 +1,135 @@
+//! `make bench`: hactl beside kubeadm on fresh hosts of this machine, from the same binaries and images, in one run.
+//!
+//! `cargo test --test bench -- [PAIRS]`. Prints the table that README shows. Ratios count; seconds are this machine's.
+
+#![allow(clippy::print_stdout, clippy::expect_used, missing_docs, reason = "a benchmark prints, and fails where it stands")]
+
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "shared with the lab tests")]
+mod support;
+
+use hactl::lab::{Scoped, Silent, Spec};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use support::{Api, Hactl, Knock};
+
+const HOSTS: [&str; 3] = ["cp1", "cp2", "cp3"];
+/// A new connection is late when it takes longer than this.
+const LATE: Duration = Duration::from_millis(500);
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn on(lab: &Scoped, host: &str, command: &str) -> String {
+    let output = lab.ssh(host).expect("the host exists").arg(command).output().expect("ssh runs");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// What a client that knocks every 20 ms notices while something is done to the cluster.
+struct Noticed {
+    knocks: usize,
+    failed: usize,
+    late: usize,
+    /// From the first knock that was late or failed to the last of them.
+    gap: Duration,
+}
+
+fn notice(api: &Api, act: impl FnOnce()) -> Noticed {
+    let knocking = api.knock(Duration::from_millis(20));
+    std::thread::sleep(Duration::from_secs(2));
+    act();
+    std::thread::sleep(Duration::from_secs(8));
+    let knocks = knocking.end();
+    let bad: Vec<&Knock> = knocks.iter().filter(|k| k.2.is_some() || k.1 > LATE).collect();
+    let gap = match (bad.first(), bad.last()) {
+        (Some(first), Some(last)) => last.0 + last.1 - first.0,
+        _ => Duration::ZERO,
+    };
+    let failed = bad.iter().filter(|k| k.2.is_some()).count();
+    Noticed { knocks: knocks.len(), failed, late: bad.len() - failed, gap }
+}
+
+impl std::fmt::Display for Noticed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {} failed, {} late, within {:.2} s", self.failed, self.knocks, self.late, self.gap.as_secs_f64())
+    }
+}
+
+fn kill_api_server(lab: &Scoped) {
+    on(lab, "cp2", "sudo sh -c 'kill -KILL $(pgrep -x kube-apiserver)'");
+}
+
+fn power_off_holder(lab: &Scoped) {
+    let vip = format!(" {}/", lab.vip());
+    let holder = HOSTS.into_iter().find(|h| on(lab, h, "ip -4 addr").contains(&vip)).expect("somebody holds the address");
+    lab.kill(holder).expect("the power can be cut");
+}
+
+fn hactl_run(number: usize, last: bool, table: &mut Vec<String>) -> f64 {
+    let lab = Scoped::up(&Spec::new(&format!("b-hactl{number}")).hosts(3, 0, 0), &Silent).expect("the lab comes up");
+    let hactl = Hactl::new(lab.inventory());
+    let ran = hactl.up().ok();
+    let took = ran.took.as_secs_f64();
+    println!("hactl {number}: {took:.1} s");
+    if last {
+        for line in ran.out.lines().filter(|l| l.contains(" s  ") || l.contains("sent")) {
+            println!("    {}", line.trim());
+        }
+        let again = median((0..5).map(|_| hactl.up().ok().took.as_secs_f64()).collect());
+        table.push(format!("| second run, nothing to do | - | {again:.2} s |"));
+        let api = Api::new(&hactl.state(lab.name()).join("kubeconfig"), Duration::from_secs(10));
+        let killed = notice(&api, || kill_api_server(&lab));
+        support::wait_for("the API server comes back", Duration::from_secs(120), || hactl.run(&["status"]).code == 0);
+        let off = notice(&api, || power_off_holder(&lab));
+        table.push(format!("| API server killed | KUBEADM_KILLED | {killed} |"));
+        table.push(format!("| holder of the VIP powered off | KUBEADM_OFF | {off} |"));
+    }
+    took
+}
+
+fn kubeadm_run(number: usize, last: bool, dist: &Path, table: &mut [String]) -> f64 {
+    let lab = Scoped::up(&Spec::new(&format!("b-kubeadm{number}")).hosts(3, 0, 0), &Silent).expect("the lab comes up");
+    let network = lab.network();
+    let net = network.rsplit_once('.').expect("an address").0;
+    let begun = Instant::now();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bench/kubeadm.sh");
+    let output = Command::new(script).arg(lab.dir()).arg(dist).arg(net).output().expect("the script runs");
+    assert!(output.status.success(), "kubeadm: {}", String::from_utf8_lossy(&output.stderr));
+    let took = begun.elapsed().as_secs_f64();
+    println!("kubeadm {number}: {took:.1} s ({})", String::from_utf8_lossy(&output.stdout).replace('\n', ", "));
+    if last {
+        let config = lab.dir().join("admin.conf");
+        std::fs::write(&config, on(&lab, "cp1", "sudo cat /etc/kubernetes/admin.conf")).expect("writable");
+        let api = Api::new(&config, Duration::from_secs(10));
+        let killed = notice(&api, || kill_api_server(&lab));
+        std::thread::sleep(Duration::from_secs(20));
+        let off = notice(&api, || power_off_holder(&lab));
+        for line in table {
+            *line = line.replace("KUBEADM_KILLED", &killed.to_string()).replace("KUBEADM_OFF", &off.to_string());
+        }
+    }
+    took
+}
+
+fn main() {
+    let pairs: usize = std::env::args().filter_map(|a| a.parse().ok()).next().unwrap_or(3);
+    let dist = hactl::component::default_store().with_file_name("dist");
+    let dist = std::env::var_os("DIST").map_or(dist, PathBuf::from);
+    let mut table = Vec::new();
+    let mut ours = Vec::new();
+    let mut theirs = Vec::new();
+    for number in 1..=pairs {
+        ours.push(hactl_run(number, number == pairs, &mut table));
+        theirs.push(kubeadm_run(number, number == pairs, &dist, &mut table));
+    }
+    let ratios: Vec<f64> = ours.iter().zip(&theirs).map(|(a, b)| a / b).collect();
+    println!("\n| what | kubeadm, haproxy, keepalived | hactl |\n|---|---|---|");
+    println!("| three bare hosts to all Ready, median of {pairs} | {:.1} s | {:.1} s, verified |", median(theirs), median(ours));
+    for line in &table {
+        println!("{line}");
+    }
+    println!("\nratio of each pair: {}", ratios.iter().map(|r| format!("{r:.2}")).collect::<Vec<_>>().join(", "));
+}
