@@ -187,7 +187,8 @@ impl Sink for Quiet {
 }
 
 pub fn kubectl(common: &Common, args: &KubectlArgs) -> u8 {
-    let result = common.run(Arc::new(Quiet), Needs::Hosts, async |session| workflow::kubectl(session, &args.arguments).await);
+    let result =
+        common.run(Arc::new(Quiet), Needs::Hosts, async |session| workflow::kubectl(session, &args.arguments).await);
     result.unwrap_or_else(|verdict| common.end(&verdict))
 }
 
@@ -196,7 +197,8 @@ pub fn down(common: &Common, args: &DownArgs) -> u8 {
     let choices = Choices { yes: common.yes, prune: vec![] };
     let terminal = Terminal(Arc::clone(&reader));
     let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
-    let result = common.run(sink, Needs::Bundle, async |session| workflow::down(session, &choices, &terminal, args.wipe).await);
+    let result =
+        common.run(sink, Needs::Bundle, async |session| workflow::down(session, &choices, &terminal, args.wipe).await);
     let result = result.map(|plan| {
         let headline = if plan.is_empty() { "nothing to do: no host carries a cluster" } else { "the cluster is down" };
         reader.end(&Verdict::ok(headline));

@@ -84,7 +84,12 @@ pub(super) enum Disturbs {
 }
 
 /// The cluster can bear the disturbance right now. What is only just coming back is waited for, within `patience`.
-pub(super) async fn tolerates(hands: &Hands, down: &HostName, what: Disturbs, patience: Duration) -> Result<(), StepError> {
+pub(super) async fn tolerates(
+    hands: &Hands,
+    down: &HostName,
+    what: Disturbs,
+    patience: Duration,
+) -> Result<(), StepError> {
     let deadline = Instant::now() + patience / 2;
     loop {
         let verdict = match what {
@@ -118,7 +123,8 @@ async fn member_can_go(hands: &Hands, down: &HostName) -> Result<(), StepError> 
 }
 
 async fn api_server_can_go(hands: &Hands, down: &HostName) -> Result<(), StepError> {
-    let serves = |facts: Result<HostFacts, Silence>| facts.ok().and_then(|f| f.api).is_some_and(|a| a.own_trouble.is_none());
+    let serves =
+        |facts: Result<HostFacts, Silence>| facts.ok().and_then(|f| f.api).is_some_and(|a| a.own_trouble.is_none());
     let others: Vec<HostName> =
         hands.desired.with(Role::ControlPlane).map(|h| h.name.clone()).filter(|h| h != down).collect();
     if others.is_empty() || !serves(look(hands, down, true).await) {

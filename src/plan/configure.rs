@@ -96,7 +96,10 @@ pub(super) fn balancers(d: &mut Draft, host: &Host) {
         let mut needs = vec![Mark::Packaged(name.clone())];
         // The new files are checked before they are put in place: haproxy reads certificates then, keepalived's script
         // must be there when it starts.
-        needs.push(Mark::Configured(name.clone(), if set == FileSet::Keepalived { FileSet::Os } else { FileSet::Trust }));
+        needs.push(Mark::Configured(
+            name.clone(),
+            if set == FileSet::Keepalived { FileSet::Os } else { FileSet::Trust },
+        ));
         if set == FileSet::EtcdBalancer {
             needs.push(Mark::Certified(name.clone()));
         }

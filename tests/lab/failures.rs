@@ -17,7 +17,11 @@ pub const SCENARIOS: &[Scenario] = &[
         cut: true,
         run: processes,
     },
-    Scenario { name: "a killed API server costs the clients that come after it nothing", cut: true, run: killed_api_server },
+    Scenario {
+        name: "a killed API server costs the clients that come after it nothing",
+        cut: true,
+        run: killed_api_server,
+    },
     Scenario { name: "the endpoint follows when its holder loses power", cut: true, run: holder },
     Scenario { name: "a host cut off does not stop up from saying so", cut: true, run: cut_off },
     Scenario { name: "all hosts start cold at once", cut: true, run: cold_start },
@@ -97,7 +101,9 @@ fn killed_api_server(w: &World) {
         println!("        {host}: {} of {} new connections failed, {failed:?}", failed.len(), knocks.len());
         // A dying process takes a moment to give its socket up, and the kernel goes on accepting for it; those few
         // handshakes are lost. Whoever comes after it must notice nothing.
-        let late = failed.iter().filter(|k| k.0 > after + Duration::from_millis(300) || k.0 + Duration::from_millis(300) < before);
+        let late = failed
+            .iter()
+            .filter(|k| k.0 > after + Duration::from_millis(300) || k.0 + Duration::from_millis(300) < before);
         assert_eq!(late.count(), 0, "new connections fail after {host}'s API server died: {failed:?}");
         assert!(failed.len() * 20 < knocks.len(), "{} of {} new connections failed", failed.len(), knocks.len());
         w.healthy(HEAL);

@@ -28,7 +28,7 @@ fn three_fresh_hosts_are_planned_in_a_page_and_not_in_three_hundred_lines() {
 fn a_converged_cluster_says_that_there_is_nothing_to_do() {
     let desired = desired(3);
     let target = target(&desired);
-    let plan = plan::up(&desired, &target, &healthy(&desired, &target), &intent()).unwrap();
+    let plan = plan::up(&desired, &target, &healthy(&desired, &target), &born()).unwrap();
     assert_data_eq!(plan_text(&plan, &NARROW), "Nothing to do: everything is as the inventory asks for.\n");
     assert_data_eq!(plan_text(&Plan::default(), &NARROW), "Nothing to do: everything is as the inventory asks for.\n");
 }
@@ -42,7 +42,7 @@ fn a_wiped_host_is_taken_out_and_comes_back_with_the_quorum_after_each_change() 
         Etcd::Speaks(members(3, &[2])),
         true,
     );
-    let plan = plan::up(&desired, &target, &facts, &intent()).unwrap();
+    let plan = plan::up(&desired, &target, &facts, &born()).unwrap();
     assert_data_eq!(plan_text(&plan, &NARROW), file!["wiped.txt"]);
 }
 
@@ -55,7 +55,7 @@ fn a_new_etcd_setting_restarts_the_members_one_host_at_a_time() {
         let etcd = host.sets.get_mut(&hactl::model::target::FileSet::Etcd).unwrap();
         etcd.files[0].digest = digest(201);
     }
-    let plan = plan::up(&desired, &target, &facts, &intent()).unwrap();
+    let plan = plan::up(&desired, &target, &facts, &born()).unwrap();
     assert_data_eq!(plan_text(&plan, &NARROW), file!["restart.txt"]);
 }
 
@@ -66,7 +66,7 @@ fn of_five_members_a_dead_one_is_named_and_nothing_is_guessed_about_it() {
     let mut hosts: Vec<_> = (1..=5).map(|n| Ok(converged(&desired, &target, n))).collect();
     hosts[3] = silent("no answer to SSH within 10 s");
     let facts = facts(hosts, Etcd::Speaks(members(5, &[4])), true);
-    let plan = plan::up(&desired, &target, &facts, &intent()).unwrap();
+    let plan = plan::up(&desired, &target, &facts, &born()).unwrap();
     assert_data_eq!(plan_text(&plan, &NARROW), file!["five-one-dead.txt"]);
 }
 
@@ -78,7 +78,7 @@ fn of_five_members_an_emptied_one_is_replaced_while_four_carry_on() {
     let emptied = hosts[3].as_mut().unwrap();
     emptied.etcd = Some(EtcdFact::default());
     let facts = facts(hosts, Etcd::Speaks(members(5, &[4])), true);
-    let plan = plan::up(&desired, &target, &facts, &intent()).unwrap();
+    let plan = plan::up(&desired, &target, &facts, &born()).unwrap();
     assert_data_eq!(plan_text(&plan, &NARROW), file!["five-one-empty.txt"]);
 }
 

@@ -141,6 +141,11 @@ pub fn intent() -> Intent {
     Intent { stamp: stamp(), genesis_token: "a-random-token".into(), prune: vec![], born: false }
 }
 
+/// For a cluster whose birth is in the journal.
+pub fn born() -> Intent {
+    Intent { born: true, ..intent() }
+}
+
 pub fn stamp() -> Stamp {
     Stamp { cluster: "lab".parse().unwrap(), ca: digest(99) }
 }
