@@ -2,7 +2,12 @@
 //!
 //! `cargo test --test bench -- [PAIRS]`. Prints the table that README shows. Ratios count; seconds are this machine's.
 
-#![allow(clippy::print_stdout, clippy::expect_used, missing_docs, reason = "a benchmark prints, and fails where it stands")]
+#![allow(
+    clippy::print_stdout,
+    clippy::expect_used,
+    missing_docs,
+    reason = "a benchmark prints, and fails where it stands"
+)]
 
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "shared with the lab tests")]
@@ -54,7 +59,14 @@ fn notice(api: &Api, act: impl FnOnce()) -> Noticed {
 
 impl std::fmt::Display for Noticed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} of {} failed, {} late, within {:.2} s", self.failed, self.knocks, self.late, self.gap.as_secs_f64())
+        write!(
+            f,
+            "{} of {} failed, {} late, within {:.2} s",
+            self.failed,
+            self.knocks,
+            self.late,
+            self.gap.as_secs_f64()
+        )
     }
 }
 
@@ -64,7 +76,8 @@ fn kill_api_server(lab: &Scoped) {
 
 fn power_off_holder(lab: &Scoped) {
     let vip = format!(" {}/", lab.vip());
-    let holder = HOSTS.into_iter().find(|h| on(lab, h, "ip -4 addr").contains(&vip)).expect("somebody holds the address");
+    let holder =
+        HOSTS.into_iter().find(|h| on(lab, h, "ip -4 addr").contains(&vip)).expect("somebody holds the address");
     lab.kill(holder).expect("the power can be cut");
 }
 
@@ -127,7 +140,11 @@ fn main() {
     }
     let ratios: Vec<f64> = ours.iter().zip(&theirs).map(|(a, b)| a / b).collect();
     println!("\n| what | kubeadm, haproxy, keepalived | hactl |\n|---|---|---|");
-    println!("| three bare hosts to all Ready, median of {pairs} | {:.1} s | {:.1} s, verified |", median(theirs), median(ours));
+    println!(
+        "| three bare hosts to all Ready, median of {pairs} | {:.1} s | {:.1} s, verified |",
+        median(theirs),
+        median(ours)
+    );
     for line in &table {
         println!("{line}");
     }
