@@ -8,7 +8,7 @@ LAB   ?= lab
 HOSTS ?= 3
 # What hactl's own build and the lab need; the components name theirs in components/packages.
 PACKAGES := build-essential cmake protobuf-compiler libprotobuf-dev lxc mmdebstrap iptables nftables iproute2 \
-            openssh-client openssh-server openssl shellcheck ca-certificates $(shell sed 's/\#.*//' components/packages)
+            openssh-client openssh-server sudo openssl shellcheck ca-certificates $(shell sed 's/\#.*//' components/packages)
 
 .PHONY: help lab lab-down build packages components bundle test test-all check unit bench clean
 
