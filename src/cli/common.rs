@@ -1,5 +1,6 @@
 //! What all verbs share: the common flags, the runtime, interrupts, and how an end becomes words and an exit code.
 
+use super::diary::Diary;
 use crate::host::{Access, HostError};
 use crate::inventory::{Loaded, Source};
 use crate::model::event::{Event, Sink};
@@ -119,6 +120,7 @@ impl Common {
             let opened = crate::component::Bundle::open(&places.bundles, &loaded.desired.versions.kubernetes);
             opened.map_err(|error| failure_verdict(&Failure::Bundle(error)))?;
         }
+        let sink: Arc<dyn Sink> = Arc::new(Diary::new(sink, places.state.clone()));
         let desired = Arc::new(loaded.desired);
         let access = Access::this_binary().map(|mut access| {
             access.trust_first_use = self.trust_first_use;

@@ -2,6 +2,7 @@
 
 mod bundle;
 mod common;
+mod diary;
 mod host;
 pub mod inventory;
 mod lab;

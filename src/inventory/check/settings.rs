@@ -145,6 +145,9 @@ pub fn proxy(judge: &mut Judge<'_>, raw: Option<&At<schema::Proxy>>) -> Proxy {
 
 /// The user's manifests, as absolute paths.
 pub fn manifests(judge: &mut Judge<'_>, raw: Option<&Texts>) -> Vec<PathBuf> {
+    if let Some(list) = raw.filter(|list| !list.value.is_empty()) {
+        judge.no_effect(list.place, "manifests", "apply your own objects with kubectl");
+    }
     raw.iter().flat_map(|list| &list.value).filter_map(|text| judge.path("manifests", text, true)).collect()
 }
 

@@ -1,0 +1,49 @@
+//! The log of a run, kept beside the administrator's state: every event as a JSON line, whatever the terminal showed.
+//!
+//! In: events. Out: `runs/` below the state folder, 0600. Opened at the first plan, so that looking leaves no trace; a log that
+//! cannot be written never stops a run, and is told of once.
+
+use crate::model::event::{Event, Sink};
+use crate::report::RunLog;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use time::OffsetDateTime;
+
+/// Passes events on and keeps them.
+pub struct Diary {
+    shown: Arc<dyn Sink>,
+    state: PathBuf,
+    log: OnceLock<Option<RunLog>>,
+}
+
+impl Diary {
+    /// Keeps what goes to `shown`, below the state folder once that exists.
+    pub fn new(shown: Arc<dyn Sink>, state: PathBuf) -> Self {
+        Self { shown, state, log: OnceLock::new() }
+    }
+
+    fn open(&self) -> Option<RunLog> {
+        let now = OffsetDateTime::now_utc();
+        let stamp = now.format(time::macros::format_description!("[year][month][day]T[hour][minute][second]Z"));
+        let name = format!("{}-{}.jsonl", stamp.unwrap_or_default(), std::process::id());
+        match RunLog::open(&self.state.join("runs").join(name)) {
+            Ok(log) => Some(log),
+            Err(error) => {
+                self.shown.emit(Event::Warning { text: format!("this run keeps no log: {error}") });
+                None
+            }
+        }
+    }
+}
+
+impl Sink for Diary {
+    fn emit(&self, event: Event) {
+        if matches!(event, Event::Planned { .. }) && self.state.exists() {
+            self.log.get_or_init(|| self.open());
+        }
+        if let Some(Some(log)) = self.log.get() {
+            log.emit(event.clone());
+        }
+        self.shown.emit(event);
+    }
+}
