@@ -99,6 +99,9 @@ pub fn packages(desired: &Desired, host: &Host) -> BTreeMap<String, String> {
     if moves_vip(desired, host) {
         packages.insert("/usr/sbin/keepalived".to_owned(), "keepalived".to_owned());
     }
+    // The program alone may be of an installation that was cut off; the host's side notes when one was finished.
+    let finished: Vec<String> = packages.values().cloned().collect();
+    packages.extend(finished.into_iter().map(|package| (format!("/var/lib/hactl/packages/{package}"), package)));
     packages
 }
 

@@ -135,6 +135,10 @@ impl Verdict {
             FailureKind::Refused(refusal) => return Self::from(refusal),
             FailureKind::Usage => (exit::USAGE, "usage", or("the command line is not understood")),
             FailureKind::Inventory => (exit::USAGE, "inventory", or("the inventory cannot be used")),
+            // Somebody else's machine is no failure to try again.
+            FailureKind::Connect { host, kind: kind @ ConnectKind::ChangedKey } => {
+                (exit::REFUSED, kind.code(), kind.headline(host))
+            }
             FailureKind::Connect { host, kind } => (exit::FAILED, kind.code(), kind.headline(host)),
             FailureKind::Step { host, what, failed, .. } => {
                 let place = host.as_ref().map(|h| format!("{h}: ")).unwrap_or_default();

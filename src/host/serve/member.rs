@@ -29,6 +29,8 @@ const FIRST_BOOT: &str = "/var/lib/hactl/first-boot";
 const OWNER: &str = "etcd";
 /// How long a member may take until its peers can reach it.
 const LISTEN: Duration = Duration::from_secs(60);
+/// How long systemd may take to begin with a unit it was told to start.
+const COME_TO_IT: Duration = Duration::from_secs(3);
 /// The port of peers.
 const PEER_PORT: u16 = 2380;
 /// How long a change of the member list may be tried again; a learner may have gigabytes to catch up on.
@@ -75,7 +77,8 @@ pub(super) async fn start(host: &Host, start: MemberStart) -> Outcome<()> {
     let MemberStart { unit, data_dir, first_boot, first } = start;
     let changed = blocking(move || settings(&root, &data_dir, &first_boot, first.as_ref())).await?;
     units::launch(host, &unit, changed).await?;
-    let until = Instant::now() + LISTEN;
+    let launched = Instant::now();
+    let until = launched + LISTEN;
     loop {
         let root = host.root.clone();
         if blocking(move || Ok(observe::ports::listening(&root, PEER_PORT))).await? {
@@ -83,7 +86,8 @@ pub(super) async fn start(host: &Host, start: MemberStart) -> Outcome<()> {
         }
         match units::state(&unit).await?.as_str() {
             "failed" => return Err(units::blame(&unit, FaultKind::Failed, "failed").await),
-            "inactive" => {
+            // Right after the launch systemd has not come to it yet.
+            "inactive" if launched.elapsed() > COME_TO_IT => {
                 return Err(units::blame(
                     &unit,
                     FaultKind::Failed,

@@ -4,11 +4,13 @@
 //! comes with a package must not start with its sample configuration: its unit is masked until the installation is over.
 
 use super::Host;
-use super::fault::{Outcome, bad, failed};
+use super::fault::{Explain, Outcome, bad, failed};
 use super::run::{Ran, must, run, run_with};
 use std::path::Path;
 use std::time::Duration;
 
+/// Where it is noted that a package was installed to the end.
+const DONE: &str = "/var/lib/hactl/packages";
 const SHORT: Duration = Duration::from_secs(60);
 /// How long a lock of the package manager is waited for, and the download and installation may take.
 const LONG: Duration = Duration::from_secs(580);
@@ -59,14 +61,25 @@ pub(super) async fn install(host: &Host, packages: &[String]) -> Outcome<()> {
         let services: Vec<String> = missing.iter().map(|p| format!("{p}.service")).collect();
         systemctl(&["mask", "--runtime"], &services).await?;
         let outcome = fetch(host, manager, &missing).await;
-        systemctl(&["unmask", "--runtime"], &services).await?;
+        if outcome.is_err() {
+            systemctl(&["unmask", "--runtime"], &services).await?;
+        }
         outcome?;
         // Packages make their service start at boot; it will when it has its configuration.
         for service in &services {
             run(&["systemctl", "disable", "--quiet", service], SHORT).await?;
         }
     }
-    hold(manager, packages).await
+    // Also after a run that was cut off between installing and this.
+    let services: Vec<String> = packages.iter().map(|p| format!("{p}.service")).collect();
+    systemctl(&["unmask", "--runtime"], &services).await?;
+    hold(manager, packages).await?;
+    // A program that is there may be of a package that was never configured; this says that all of it was done.
+    for package in packages {
+        let done = host.root.own(&format!("{DONE}/{package}"));
+        std::fs::create_dir_all(&done).explain("create", &done)?;
+    }
+    Ok(())
 }
 
 async fn systemctl(verb: &[&str], services: &[String]) -> Outcome<()> {
