@@ -76,7 +76,7 @@ pub(super) async fn install(host: &Host, packages: &[String]) -> Outcome<()> {
     hold(manager, packages).await?;
     // A program that is there may be of a package that was never configured; this says that all of it was done.
     for package in packages {
-        let done = host.root.own(&format!("{DONE}/{package}"));
+        let done = host.root.own(DONE).join(package);
         std::fs::create_dir_all(&done).explain("create", &done)?;
     }
     Ok(())
