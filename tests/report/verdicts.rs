@@ -100,7 +100,7 @@ fn kinds() -> Vec<(FailureKind, u8)> {
         (FailureKind::Inventory, 2),
         (connect(ConnectKind::Unreachable), 1),
         (connect(ConnectKind::UnknownKey), 1),
-        (connect(ConnectKind::ChangedKey), 1),
+        (connect(ConnectKind::ChangedKey), 3),
         (connect(ConnectKind::Login), 1),
         (connect(ConnectKind::Root), 1),
         (connect(ConnectKind::Lost), 1),
