@@ -94,8 +94,7 @@ pub fn up(common: &Common, args: UpArgs) -> u8 {
         if common.output == Output::Text {
             let style = Style::stdout(common.verbose);
             if summary.changed {
-                let status = workflow::status(session).await?;
-                print(&report::status_text(&session.desired, &status.facts, &summary.checks, &style));
+                print(&report::status_text(&session.desired, &summary.facts, &summary.checks, &style));
             }
             print(&report::times::next_steps(&summary.kubeconfig, &style));
         }

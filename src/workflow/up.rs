@@ -5,6 +5,7 @@ use super::look::Look;
 use super::{Failure, Session, State};
 use crate::model::check::{Check, Outcome};
 use crate::model::event::Event;
+use crate::model::facts::Facts;
 use crate::model::plan::{Plan, Stage};
 use crate::model::refusal::Refusal;
 use std::path::PathBuf;
@@ -21,6 +22,8 @@ const MOST_ROUNDS: usize = 8;
 pub struct Summary {
     /// Whether anything had to be done.
     pub changed: bool,
+    /// What was observed last.
+    pub facts: Facts,
     /// The checks, all passing.
     pub checks: Vec<Check>,
     /// Where the kubeconfig is.
@@ -53,12 +56,12 @@ pub async fn up(session: &Session, choices: &Choices, ask: &dyn Ask) -> Result<S
         if plan.is_empty() {
             let kubeconfig = state.keep_kubeconfig(&session.desired.endpoint.url())?;
             let changed = last.is_some();
-            let checks = verify(session, &state, look, &mut converge, changed).await?;
+            let (checks, facts) = verify(session, &state, look, &mut converge, changed).await?;
             for warning in &plan.warnings {
                 session.sink.emit(Event::Warning { text: warning.clone() });
             }
             converge.tell_times(begun);
-            return Ok(Summary { changed, checks, kubeconfig });
+            return Ok(Summary { changed, facts, checks, kubeconfig });
         }
         if last.as_ref().is_some_and(|l| l.steps == plan.steps) {
             let first = plan.steps.first().map(|s| s.action.to_string()).unwrap_or_default();
@@ -80,7 +83,7 @@ async fn verify(
     mut look: Look,
     converge: &mut Converge<'_>,
     changed: bool,
-) -> Result<Vec<Check>, Failure> {
+) -> Result<(Vec<Check>, Facts), Failure> {
     let begun = Instant::now();
     let mut said = String::new();
     loop {
@@ -95,7 +98,11 @@ async fn verify(
             }
             let failing: Vec<Check> = checks.iter().filter(|c| c.outcome >= Outcome::Fail).cloned().collect();
             converge.count(Stage::Cluster, begun);
-            return if failing.is_empty() { Ok(checks) } else { Err(Failure::Unverified { checks: failing }) };
+            return if failing.is_empty() {
+                Ok((checks, look.facts))
+            } else {
+                Err(Failure::Unverified { checks: failing })
+            };
         }
         let hopeless = failing.iter().all(|c| c.name == "host answers" || c.name == "etcd member healthy") || !changed;
         let patience = if hopeless { Duration::from_secs(10) } else { VERIFY_WITHIN };
