@@ -223,6 +223,7 @@ fn host_verdict(host: &HostName, error: &HostError) -> Verdict {
     let kind = match error {
         HostError::UnknownKey { .. } => ConnectKind::UnknownKey,
         HostError::KeyChanged { .. } => ConnectKind::ChangedKey,
+        HostError::KeyRevoked { .. } => ConnectKind::RevokedKey,
         HostError::AuthFailed { .. } | HostError::AgentUnavailable { .. } | HostError::IdentityUnreadable { .. } => {
             ConnectKind::Login
         }

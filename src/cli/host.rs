@@ -5,6 +5,7 @@ use clap::Args;
 use std::io::Write as _;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 #[derive(Debug, Args)]
 pub struct DnsArgs {
@@ -12,9 +13,9 @@ pub struct DnsArgs {
     server: IpAddr,
     /// The name to ask for
     name: String,
-    /// A file for the answer, such as a container's termination log
-    #[arg(long)]
-    report: Option<PathBuf>,
+    /// Ask again until there is an answer, for this many seconds
+    #[arg(long, default_value_t = 0)]
+    within: u64,
 }
 
 #[derive(Debug, Args)]
@@ -49,19 +50,25 @@ pub fn serve() -> u8 {
     }
 }
 
-/// Asks once; 0 when there is an answer.
+/// Between two questions.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+
+/// 0 when there is an answer.
 pub fn dns(args: &DnsArgs) -> u8 {
-    let (text, code) = match crate::host::serve::dns_probe(args.server, &args.name) {
+    let until = Instant::now() + Duration::from_secs(args.within.min(3600));
+    let answer = loop {
+        let answer = crate::host::serve::dns_probe(args.server, &args.name);
+        if answer.as_ref().is_ok_and(|addresses| !addresses.is_empty()) || Instant::now() >= until {
+            break answer;
+        }
+        std::thread::sleep(ASK_AGAIN);
+    };
+    let (text, code) = match answer {
         Ok(addresses) => {
             (addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "), u8::from(addresses.is_empty()))
         }
         Err(error) => (error.to_string(), 1),
     };
-    if let Some(path) = &args.report
-        && let Err(error) = std::fs::write(path, &text)
-    {
-        let _ = writeln!(std::io::stderr(), "could not write {}: {error}", path.display());
-    }
     let _ = writeln!(std::io::stdout(), "{text}");
     code
 }

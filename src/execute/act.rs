@@ -8,14 +8,14 @@ use crate::kube;
 use crate::model::desired::{Desired, Role};
 use crate::model::event::{Event, Sink};
 use crate::model::names::{Digest, HostName};
-use crate::model::plan::{Action, Birth, Guard, Step};
+use crate::model::plan::{Action, Birth, Guard, HowToRun, Step};
 use crate::model::target::{FileSet, Leaf, LeafId, Part, Target};
 use crate::observe::Asks;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 /// Signs a request made on a host; the authority's key never leaves the administrator's side.
@@ -26,7 +26,9 @@ pub type Blobs = Box<dyn Fn(&Digest) -> Result<PathBuf, String> + Send + Sync>;
 pub type BirthRecord = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
 /// Deliveries under way at once to one host: one decompresses while the other arrives.
-const DELIVERIES_PER_HOST: usize = 2;
+pub const DELIVERIES_PER_HOST: usize = 2;
+/// Imports under way at once on one host: what is needed first is there first, and the disk has something to do meanwhile.
+pub const IMPORTS_PER_HOST: usize = 2;
 
 /// Between two looks at a member that is starting.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
@@ -53,16 +55,18 @@ pub struct Hands {
     pub api: kube::Access,
     /// Where events go.
     pub sink: Arc<dyn Sink>,
-    /// Delivery slots per host.
-    pub slots: BTreeMap<HostName, Arc<Semaphore>>,
+    /// Slots for deliveries, per host.
+    pub deliveries: BTreeMap<HostName, Arc<Semaphore>>,
+    /// Slots for imports, per host.
+    pub imports: BTreeMap<HostName, Arc<Semaphore>>,
     /// The API client, made when the first API server serves.
     pub client: OnceCell<kube::Through>,
 }
 
 impl Hands {
-    /// Fresh delivery slots for these hosts.
-    pub fn slots_for<'a>(hosts: impl Iterator<Item = &'a HostName>) -> BTreeMap<HostName, Arc<Semaphore>> {
-        hosts.map(|h| (h.clone(), Arc::new(Semaphore::new(DELIVERIES_PER_HOST)))).collect()
+    /// So many fresh slots for each of these hosts.
+    pub fn slots_for<'a>(hosts: impl Iterator<Item = &'a HostName>, each: usize) -> BTreeMap<HostName, Arc<Semaphore>> {
+        hosts.map(|h| (h.clone(), Arc::new(Semaphore::new(each)))).collect()
     }
 
     pub(super) fn machine(&self, host: &HostName) -> Result<&Arc<Machine>, StepError> {
@@ -174,6 +178,19 @@ impl Hands {
         (self.record_birth)(&cluster).map_err(failed)
     }
 
+    /// Asks every connected control-plane host at once; the first whose API server is ready is enough.
+    async fn await_api(&self, index: usize, patience: Duration, within_ms: u64) -> Result<(), StepError> {
+        let mut waits = Vec::new();
+        for host in self.desired.with(Role::ControlPlane).map(|h| &h.name).filter(|h| self.machines.contains_key(*h)) {
+            let op = Op::Await { condition: self.asks.serving(host, &self.target).map_err(failed)?, within_ms };
+            waits.push(Box::pin(self.call(index, host, op, patience)));
+        }
+        if waits.is_empty() {
+            return Err(failed("no control-plane host is connected".to_owned()));
+        }
+        futures::future::select_ok(waits).await.map(drop)
+    }
+
     /// An API client through the first control-plane host whose API server answers.
     ///
     /// # Errors
@@ -230,6 +247,12 @@ async fn registered(client: &kube::Client, node: &serde_json::Value, until: Inst
     let there = |live: Option<&serde_json::Value>| live.map(drop).ok_or_else(|| "it is not registered yet".to_owned());
     let waited = client.wait(&reference, &format!("{reference} being registered"), until, there).await;
     waited.map(drop).map_err(|e| failed(e.to_string()))
+}
+
+/// Waits for a slot; in the order in which steps asked, which is the plan's.
+async fn slot(slots: &BTreeMap<HostName, Arc<Semaphore>>, host: &HostName) -> Option<OwnedSemaphorePermit> {
+    // Nobody closes the slots, and a host without any has no limit.
+    Arc::clone(slots.get(host)?).acquire_owned().await.ok()
 }
 
 /// A failed step without a log.
@@ -301,16 +324,13 @@ impl Perform for Hands {
             }
             Action::Deliver { host, digest, .. } => {
                 let part = self.part(host, digest)?;
-                let slot = self.slots.get(host).map(Arc::clone);
-                let _permit = match slot {
-                    Some(slot) => slot.acquire_owned().await.ok(),
-                    None => None,
-                };
+                let _slot = slot(&self.deliveries, host).await;
                 let path = (self.blob)(digest).map_err(failed)?;
                 self.feed(index, host, Op::Deliver(part), Feed::Blob(path), patience).await.map(drop)
             }
             Action::Import { host, digest, .. } => {
                 let part = self.part(host, digest)?;
+                let _slot = slot(&self.imports, host).await;
                 self.call(index, host, Op::Import(part), patience).await.map(drop)
             }
             Action::Configure { host, set, paths } => {
@@ -343,10 +363,16 @@ impl Perform for Hands {
                 self.change_members(index, MemberChange::AddLearner(peer.clone()), patience).await
             }
             Action::Promote { peer } => self.change_members(index, MemberChange::Promote(peer.clone()), patience).await,
-            Action::AwaitServing { host } => {
+            Action::AwaitServing { host, wake } => {
                 let op = Op::Await { condition: self.asks.serving(host, &self.target).map_err(failed)?, within_ms: ms };
-                self.call(index, host, op, patience).await.map(drop)
+                self.call(index, host, op, patience).await?;
+                if *wake {
+                    let op = Op::RunUnit { unit: crate::plan::kubelet_unit(), how: HowToRun::Restart, no_wait: false };
+                    self.call(index, host, op, patience).await?;
+                }
+                Ok(())
             }
+            Action::AwaitApi => self.await_api(index, patience, ms).await,
             Action::AwaitEndpoint => {
                 let mut hosts = self.desired.with(Role::ControlPlane).map(|h| &h.name);
                 let host = hosts.find(|h| self.machines.contains_key(*h));

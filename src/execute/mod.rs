@@ -7,5 +7,5 @@ mod act;
 mod guard;
 pub mod walk;
 
-pub use act::{Hands, Signing, member_start};
+pub use act::{DELIVERIES_PER_HOST, Hands, IMPORTS_PER_HOST, Signing, member_start};
 pub use walk::{Outcome, Perform, StepError, walk};

@@ -10,7 +10,7 @@ use crate::model::plan::HowToRun;
 use crate::model::target::{Leaf, LeafId, Part};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// Largest frame either side accepts, bytes. A full observation of a cluster of 100 nodes is below 4 MiB.
 pub const LARGEST_FRAME: usize = 16 << 20;
@@ -101,6 +101,11 @@ pub enum Op {
         etcd: EtcdAsk,
         /// The revision; 0: the newest.
         revision: i64,
+    },
+    /// Asks the network who has an address. Changes nothing.
+    WhoHas {
+        /// The address, of a network of the host's own.
+        address: Ipv4Addr,
     },
     /// Writes which cluster this host belongs to.
     Stamp(Stamp),
@@ -222,6 +227,8 @@ pub enum Reply {
     },
     /// Certificate requests in PEM.
     Requests(BTreeMap<LeafId, String>),
+    /// The hardware address of whoever has the address asked for; `None`: nobody answered.
+    Owner(Option<String>),
     /// Lines of text.
     Lines(Vec<String>),
 }

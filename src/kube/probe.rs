@@ -23,11 +23,13 @@ pub struct Ask {
     pub hactl_path: String,
     /// The DNS service's address.
     pub dns: IpAddr,
-    /// Names that it must resolve.
-    pub names: Vec<String>,
+    /// The name that it must resolve.
+    pub name: String,
 }
 
 const NAMESPACE: &str = "kube-system";
+/// How long the cluster's DNS may take to answer: it may still be starting.
+const PATIENCE_S: u32 = 60;
 /// Long enough to kill a container, short enough to notice that nobody could.
 const GRACE_S: u32 = 1;
 
@@ -94,7 +96,7 @@ fn waiting(live: &Value) -> String {
 
 fn verdict(ask: &Ask, ran: &Result<Option<Value>, KubeError>) -> Check {
     let (outcome, detail) = match ran {
-        Ok(Some(live)) if phase(live) != "Failed" => (Outcome::Pass, format!("{} resolved", ask.names.join(", "))),
+        Ok(Some(live)) if phase(live) != "Failed" => (Outcome::Pass, format!("{} resolved", ask.name)),
         Ok(Some(live)) => (Outcome::Fail, last_words(live)),
         Ok(None) => (Outcome::Fail, "the pod vanished".to_owned()),
         Err(error) => (Outcome::Fail, error.to_string()),
@@ -133,8 +135,9 @@ fn deletion(ask: &Ask, running: bool, removed: &Result<(), KubeError>) -> Check 
 
 fn pod(ask: &Ask) -> Value {
     let (folder, program) = ask.hactl_path.rsplit_once('/').unwrap_or(("/", &ask.hactl_path));
-    let mut command = vec![format!("/hactl/{program}"), "host-dns".to_owned(), ask.dns.to_string()];
-    command.extend(ask.names.iter().cloned());
+    let mut command =
+        vec![format!("/hactl/{program}"), "host-dns".to_owned(), format!("--within={PATIENCE_S}"), ask.dns.to_string()];
+    command.push(ask.name.clone());
     let locked = json!({
         "allowPrivilegeEscalation": false,
         "capabilities": {"drop": ["ALL"]},
@@ -179,7 +182,7 @@ mod tests {
             image: "registry.k8s.io/pause:3.10.1".to_owned(),
             hactl_path: "/var/lib/hactl/bin/abc/hactl".to_owned(),
             dns: "10.96.0.10".parse().unwrap(),
-            names: vec!["kubernetes.default.svc.cluster.local".to_owned()],
+            name: "kubernetes.default.svc.cluster.local".to_owned(),
         }
     }
 
@@ -187,7 +190,10 @@ mod tests {
     fn the_probe_runs_hactl_from_the_host_and_asks_the_clusters_dns() {
         let pod = pod(&ask());
         let command = pod.pointer("/spec/initContainers/0/command").unwrap();
-        assert_eq!(command, &json!(["/hactl/hactl", "host-dns", "10.96.0.10", "kubernetes.default.svc.cluster.local"]));
+        assert_eq!(
+            command,
+            &json!(["/hactl/hactl", "host-dns", "--within=60", "10.96.0.10", "kubernetes.default.svc.cluster.local"])
+        );
         assert_eq!(pod.pointer("/spec/volumes/0/hostPath/path"), Some(&json!("/var/lib/hactl/bin/abc")));
     }
 

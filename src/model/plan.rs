@@ -46,6 +46,8 @@ pub enum Mark {
     Sealed(HostName),
     /// The API server of the host says ready by its own address.
     Serving(HostName),
+    /// Some API server says ready by its own address.
+    Api,
     /// The endpoint says ready.
     Endpoint,
     /// The objects of an add-on are as they should be.
@@ -178,7 +180,13 @@ pub enum Action {
     AwaitServing {
         /// Where.
         host: HostName,
+        /// Whether the kubelet is restarted then. One that asked for an API before there was any waits longer after each
+        /// refusal, up to half a minute (client-go's reflectors: 0.8 s, doubled each time, jittered by as much again), and
+        /// would not see its Node and its pods for that long.
+        wake: bool,
     },
+    /// Waits for the first API server.
+    AwaitApi,
     /// Waits for the endpoint.
     AwaitEndpoint,
     /// Applies the objects of an add-on (server-side apply).
@@ -278,6 +286,10 @@ impl Plan {
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
+    /// Whether the member list of an etcd that lives is changed.
+    pub fn changes_members(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.guard, Guard::Members { .. }))
+    }
     /// The most disturbing impact of all steps.
     pub fn impact(&self) -> Impact {
         self.steps.iter().map(|s| s.action.profile().impact).max().unwrap_or(Impact::None)
@@ -340,13 +352,14 @@ impl Action {
             | Self::StartMember { host, .. }
             | Self::MoveAside { host }
             | Self::Seal { host }
-            | Self::AwaitServing { host }
+            | Self::AwaitServing { host, .. }
             | Self::AwaitNode { host }
             | Self::Wipe { host, .. } => Some(host),
             Self::ProveQuorum
             | Self::RemoveMember { .. }
             | Self::AddLearner { .. }
             | Self::Promote { .. }
+            | Self::AwaitApi
             | Self::AwaitEndpoint
             | Self::Apply { .. } => None,
         }
@@ -370,7 +383,9 @@ impl Action {
             Self::Seal { .. } => p(30, Impact::None, Stage::Etcd),
             Self::RemoveMember { .. } | Self::AddLearner { .. } => p(60, Impact::Membership, Stage::Etcd),
             Self::Promote { .. } => p(600, Impact::Membership, Stage::Etcd),
-            Self::AwaitServing { .. } | Self::AwaitEndpoint => p(300, Impact::None, Stage::ControlPlane),
+            Self::AwaitServing { .. } | Self::AwaitApi | Self::AwaitEndpoint => {
+                p(300, Impact::None, Stage::ControlPlane)
+            }
             Self::Apply { .. } => p(120, Impact::None, Stage::Cluster),
             Self::AwaitNode { .. } => p(300, Impact::None, Stage::Cluster),
             Self::Wipe { .. } => p(180, Impact::Destructive, Stage::Cluster),
@@ -411,7 +426,9 @@ impl fmt::Display for Action {
             Self::RemoveMember { peer } => write!(f, "remove member {peer}"),
             Self::AddLearner { peer } => write!(f, "add learner {peer}"),
             Self::Promote { peer } => write!(f, "promote {peer} once it has caught up"),
-            Self::AwaitServing { .. } => f.write_str("wait for the API server"),
+            Self::AwaitServing { wake: false, .. } => f.write_str("wait for the API server"),
+            Self::AwaitServing { wake: true, .. } => f.write_str("wait for the API server, then restart the kubelet"),
+            Self::AwaitApi => f.write_str("wait for the first API server"),
             Self::AwaitEndpoint => f.write_str("wait for the endpoint"),
             Self::Apply { addon, objects } => {
                 write!(f, "apply {addon} ({} object{})", objects.len(), if objects.len() == 1 { "" } else { "s" })

@@ -4,7 +4,7 @@ use super::facts::Evidence;
 use super::names::{ClusterName, HostName, PeerUrl};
 use serde::Serialize;
 
-/// A typed refusal. Exit code 3, except [`Refusal::Locked`], which is 6.
+/// A typed refusal. Exit code 3, except [`Refusal::Locked`] and [`Refusal::StateInUse`], which are 6.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
 pub enum Refusal {
     /// No quorum answers and a cluster exists or may exist.
@@ -76,6 +76,24 @@ pub enum Refusal {
         holder: String,
         /// Since when, RFC 3339.
         since: String,
+    },
+    /// Another run on this machine works with the administrator's state.
+    #[error("another run works with the state at {state}: {holder}")]
+    StateInUse {
+        /// Where the state is.
+        state: String,
+        /// Who.
+        holder: String,
+    },
+    /// Too few of etcd's hosts are locked to change its members.
+    #[error(
+        "members of etcd are to be changed, and the lock is held on {locked} of {hosts} of its hosts, not on a majority"
+    )]
+    NoMajorityLock {
+        /// Hosts with the role etcd on which this run holds the lock.
+        locked: usize,
+        /// Hosts with the role etcd.
+        hosts: usize,
     },
     /// Something disruptive was asked for and nobody is there to agree.
     #[error("this changes {what} and there is no terminal to ask on")]

@@ -69,7 +69,7 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
                 None,
                 Outcome::Down,
                 format!("no quorum: {}", said.join("; ")),
-                Some("hactl recover"),
+                Some("bring hosts back, then hactl up"),
             ));
             return;
         }

@@ -5,12 +5,13 @@ use crate::model::desired::{Cni, EndpointKind, Role};
 use crate::model::plan::{Action, Mark};
 use crate::model::target::{FileSet, Place};
 
-/// The endpoint answers.
+/// An API server answers, and so does the endpoint.
 pub(super) fn endpoint(d: &mut Draft) {
     let mut needs = Vec::new();
     for host in d.reachable_with(Role::ControlPlane) {
         needs.push(Mark::Configured(host.name, FileSet::ControlPlane));
     }
+    d.ensure(Action::AwaitApi, "none is ready", needs.clone(), Mark::Api);
     if matches!(d.desired.endpoint.kind, EndpointKind::Vip { .. }) {
         for host in d.reachable_with(Role::LoadBalancer) {
             for set in [FileSet::LoadBalancer, FileSet::Keepalived] {
@@ -26,11 +27,12 @@ pub(super) fn endpoint(d: &mut Draft) {
 
 /// The objects hactl owns. RBAC first: what observes and approves depends on it.
 pub(super) fn objects(d: &mut Draft) {
-    let mut images = Vec::new();
+    // By component: an add-on needs the image of its own name, so that its pods find it on every Node.
+    let mut images: Vec<(String, Mark)> = Vec::new();
     for host in d.reachable().into_iter().filter(crate::model::desired::Host::is_node) {
         for part in &d.host_target(&host.name).parts {
             if matches!(part.place, Place::Image { .. }) {
-                images.push(Mark::Imported(host.name.clone(), part.digest));
+                images.push((part.name.clone(), Mark::Imported(host.name.clone(), part.digest)));
             }
         }
     }
@@ -41,11 +43,14 @@ pub(super) fn objects(d: &mut Draft) {
         }
     }
     for addon in &d.target.addons {
-        let mut needs = vec![Mark::Endpoint];
+        // Objects go to an API server itself, and the endpoint's address may still be on its way. What asks the endpoint
+        // must find it: pods that do not are started again only after a pause.
+        let asks_endpoint = matches!(addon.name.as_str(), "flannel" | "kube-proxy");
+        let mut needs = vec![if asks_endpoint { Mark::Endpoint } else { Mark::Api }];
         d.after_turns(&mut needs);
         if addon.name != "rbac" {
             needs.push(Mark::Applied("rbac".to_owned()));
-            needs.extend(images.iter().cloned());
+            needs.extend(images.iter().filter(|(name, _)| *name == addon.name).map(|(_, mark)| mark.clone()));
         }
         if addon.name == "node-labels" {
             // A Node that does not exist yet must be made by its kubelet, or it would lack its taints.
@@ -74,7 +79,7 @@ pub(super) fn nodes(d: &mut Draft) {
     let addons: Vec<Mark> =
         d.target.addons.iter().filter(|a| a.needed_for_ready).map(|a| Mark::Applied(a.name.clone())).collect();
     for host in d.reachable().into_iter().filter(crate::model::desired::Host::is_node) {
-        let mut needs = vec![Mark::Endpoint];
+        let mut needs = vec![Mark::Api];
         d.after_turns(&mut needs);
         if let Some(unit) = d.host_target(&host.name).sets.get(&FileSet::Kubelet).and_then(|s| s.unit.clone()) {
             needs.push(Mark::Running(host.name.clone(), unit));

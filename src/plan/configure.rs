@@ -133,6 +133,10 @@ pub(super) fn kubelet(d: &mut Draft, host: &Host) {
             _ => {}
         }
     }
+    if !host.is(Role::ControlPlane) {
+        // It has no API server of its own to bring up, and one that finds no API waits longer after each refusal.
+        needs.push(Mark::Endpoint);
+    }
     run(d, name, FileSet::Kubelet, needs);
 }
 
@@ -194,8 +198,9 @@ pub(super) fn control_plane(d: &mut Draft, host: &Host) {
         );
     }
     let kubelet = Mark::Running(name.clone(), unit("kubelet.service"));
+    let wake = d.plans(&kubelet) && !serves_now && !d.holds(&Mark::NodeReady(name.clone()));
     let await_needs = vec![configured.clone(), kubelet];
-    let action = Action::AwaitServing { host: name.clone() };
+    let action = Action::AwaitServing { host: name.clone(), wake };
     if d.plans(&configured) {
         d.must(action, "its manifests are new", await_needs, serving, Guard::None);
     } else {

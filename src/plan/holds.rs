@@ -15,6 +15,14 @@ pub fn etcd_unit() -> UnitName {
     "etcd.service".parse().expect("a constant that is a valid unit name")
 }
 
+/// The kubelet's unit.
+///
+/// # Panics
+/// Never: the name is a valid one.
+pub fn kubelet_unit() -> UnitName {
+    "kubelet.service".parse().expect("a constant that is a valid unit name")
+}
+
 /// Everything a mark is judged by.
 #[derive(Clone, Copy)]
 pub(super) struct Look<'a> {
@@ -155,6 +163,7 @@ impl<'a> Look<'a> {
                 born.is_some_and(|b| self.living_cluster().is_none_or(|c| c == b))
             }
             Mark::Serving(h) => self.serving(h),
+            Mark::Api => self.apis().any(|a| a.own_trouble.is_none()),
             Mark::Endpoint => self.apis().any(|a| a.endpoint_trouble.is_none()),
             Mark::Applied(addon) => self.facts.drift.get(addon).is_some_and(Vec::is_empty),
             Mark::NodeReady(h) => self.apis().any(|a| a.nodes.iter().any(|n| n.name == h.as_str() && n.ready)),

@@ -21,7 +21,7 @@ use crate::model::refusal::Refusal;
 use crate::model::target::Target;
 
 pub use down::down;
-pub use holds::etcd_unit;
+pub use holds::{etcd_unit, kubelet_unit};
 
 /// What cannot be observed: choices and random values made outside.
 #[derive(Debug, Clone)]
@@ -45,7 +45,7 @@ pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) ->
     for host in draft.reachable() {
         prepare::stamp(&mut draft, &host);
         prepare::prepare(&mut draft, &host);
-        prepare::deliver(&mut draft, &host);
+        prepare::deliver_first(&mut draft, &host);
         configure::trust(&mut draft, &host);
         configure::runtime(&mut draft, &host);
         configure::balancers(&mut draft, &host);
@@ -62,6 +62,9 @@ pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) ->
     let (serving, rising): (Vec<_>, Vec<_>) = hosts.iter().partition(|h| draft.serves_now(&h.name));
     for host in rising.into_iter().chain(serving) {
         configure::control_plane(&mut draft, host);
+    }
+    for host in &hosts {
+        prepare::deliver_rest(&mut draft, host);
     }
     cluster::endpoint(&mut draft);
     cluster::objects(&mut draft);

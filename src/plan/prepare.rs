@@ -3,7 +3,7 @@
 use super::draft::Draft;
 use crate::model::desired::Host;
 use crate::model::plan::{Action, Mark};
-use crate::model::target::Place;
+use crate::model::target::{FileSet, Place};
 
 /// The host learns which cluster it belongs to before anything else is written to it.
 pub(super) fn stamp(d: &mut Draft, host: &Host) {
@@ -36,14 +36,46 @@ pub(super) fn prepare(d: &mut Draft, host: &Host) {
     );
 }
 
+/// What an API server needs to start; on a host that has none yet everything else comes after it.
+const FIRST: [&str; 10] = [
+    "etcd",
+    "containerd",
+    "containerd-shim-runc-v2",
+    "runc",
+    "ctr",
+    "kubelet",
+    "pause",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+];
+
+/// Parts that everything else waits for.
+pub(super) fn deliver_first(d: &mut Draft, host: &Host) {
+    deliver(d, host, |part| FIRST.contains(&part), None);
+}
+
+/// What nobody misses before an API server serves: Pods' DNS and tools for people.
+const LAST: [&str; 4] = ["coredns", "kubectl", "etcdctl", "etcdutl"];
+
+/// All other parts. While the host's API server is still to be started, they would only be in its way.
+pub(super) fn deliver_rest(d: &mut Draft, host: &Host) {
+    let rising = |d: &Draft, mark: Mark| (d.plans(&mark) && !d.serves_now(&host.name)).then_some(mark);
+    let manifests = rising(d, Mark::Configured(host.name.clone(), FileSet::ControlPlane));
+    deliver(d, host, |part| !FIRST.contains(&part) && !LAST.contains(&part), manifests);
+    let serving = rising(d, Mark::Serving(host.name.clone()));
+    deliver(d, host, |part| LAST.contains(&part), serving);
+}
+
 /// Parts by content address, and images into containerd.
-pub(super) fn deliver(d: &mut Draft, host: &Host) {
+fn deliver(d: &mut Draft, host: &Host, which: impl Fn(&str) -> bool, after: Option<Mark>) {
     let name = &host.name;
-    for part in &d.host_target(name).parts {
+    for part in d.host_target(name).parts.iter().filter(|p| which(&p.name)) {
         let action = Action::Deliver { host: name.clone(), part: part.name.clone(), digest: part.digest };
         let why = format!("{} {} is not there, or not intact", part.name, part.version);
         let delivered = Mark::Delivered(name.clone(), part.digest);
-        d.ensure(action, why, vec![Mark::Prepared(name.clone())], delivered.clone());
+        let needs = std::iter::once(Mark::Prepared(name.clone())).chain(after.clone()).collect();
+        d.ensure(action, why, needs, delivered.clone());
         if let Place::Image { reference } = &part.place {
             let action = Action::Import { host: name.clone(), reference: reference.clone(), digest: part.digest };
             let containerd = super::configure::containerd_unit();

@@ -166,6 +166,7 @@ pub fn brief(actions: &[&Action], done: bool) -> String {
             Action::Seal { .. } => "seal etcd".to_owned(),
             Action::ProveQuorum if done => "a quorum answers".to_owned(),
             Action::AwaitServing { .. } if done => "API server ready".to_owned(),
+            Action::AwaitApi if done => "an API server ready".to_owned(),
             Action::AwaitEndpoint if done => "endpoint ready".to_owned(),
             Action::AwaitNode { .. } if done => "Node ready".to_owned(),
             _ => phrase(same),

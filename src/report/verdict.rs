@@ -108,6 +108,8 @@ pub enum ConnectKind {
     UnknownKey,
     /// Its host key is another than the known one.
     ChangedKey,
+    /// Its host key was revoked.
+    RevokedKey,
     /// No key of ours was accepted.
     Login,
     /// The user may not become root without a password.
@@ -136,7 +138,7 @@ impl Verdict {
             FailureKind::Usage => (exit::USAGE, "usage", or("the command line is not understood")),
             FailureKind::Inventory => (exit::USAGE, "inventory", or("the inventory cannot be used")),
             // Somebody else's machine is no failure to try again.
-            FailureKind::Connect { host, kind: kind @ ConnectKind::ChangedKey } => {
+            FailureKind::Connect { host, kind: kind @ (ConnectKind::ChangedKey | ConnectKind::RevokedKey) } => {
                 (exit::REFUSED, kind.code(), kind.headline(host))
             }
             FailureKind::Connect { host, kind } => (exit::FAILED, kind.code(), kind.headline(host)),
@@ -240,6 +242,7 @@ impl ConnectKind {
             Self::Unreachable => "unreachable",
             Self::UnknownKey => "unknown-host-key",
             Self::ChangedKey => "changed-host-key",
+            Self::RevokedKey => "revoked-host-key",
             Self::Login => "login",
             Self::Root => "root",
             Self::Lost => "connection-lost",
@@ -251,6 +254,7 @@ impl ConnectKind {
             Self::Unreachable => format!("{host} cannot be reached by SSH"),
             Self::UnknownKey => format!("{host} shows a host key that nobody has vouched for"),
             Self::ChangedKey => format!("{host} shows another host key than the one on record: full stop"),
+            Self::RevokedKey => format!("{host} shows a host key that was revoked: full stop"),
             Self::Login => format!("{host} accepts none of our keys"),
             Self::Root => format!("{host}: the login works, but it may not become root"),
             Self::Lost => format!("the connection to {host} was lost"),
@@ -270,6 +274,9 @@ impl ConnectKind {
             Self::ChangedKey => &[
                 "find out why before anything else: a host that was installed anew has a new key, and so has a host that somebody put in between",
                 "if it was installed anew, remove the old line (ssh-keygen -R) or change the fingerprint in the inventory, then run the same command again",
+            ],
+            Self::RevokedKey => &[
+                "whoever marked the key as revoked had a reason: give the host a new one (ssh-keygen -A after removing /etc/ssh/ssh_host_*), then record that",
             ],
             Self::Login => &[
                 "name the user and the identity file under `ssh` in the inventory, or load the key into your agent (ssh-add -l shows what it holds)",
@@ -307,7 +314,7 @@ fn hints(kind: &FailureKind) -> Vec<String> {
         FailureKind::Degraded { .. } => &["`hactl plan` shows what `hactl up` would do about it"],
         FailureKind::Down { .. } => &[
             "`hactl up` starts what lies still and never restores; it says so if that is not enough",
-            "`hactl recover` is for lost quorum: it shows every choice with its loss, and asks",
+            "lost quorum is for `hactl recover`, which this version does not have yet: docs/troubleshooting.md has the way by hand",
         ],
         FailureKind::Pending { .. } => &["`hactl up` runs them"],
         FailureKind::Other => &[],
@@ -342,7 +349,7 @@ impl From<&Refusal> for Verdict {
                     causes,
                     vec![
                         "bring back hosts that are off or cut off, if you can: a majority with its data heals by `hactl up`, without loss".to_owned(),
-                        "else `hactl recover`: it looks at what is left, shows each choice with what it loses, and asks before it changes anything".to_owned(),
+                        "else it is a case for `hactl recover`, which this version does not have yet: docs/troubleshooting.md has the way by hand".to_owned(),
                     ],
                 )
             }
@@ -359,7 +366,7 @@ impl From<&Refusal> for Verdict {
                 vec![format!("etcd counts over all {voters} voters, healthy or not: {quorum} must answer, or nobody can write.")],
                 vec![
                     "bring a member back first: `hactl status` names the ones that are not healthy".to_owned(),
-                    "if they are gone for good, `hactl recover` shows the choices".to_owned(),
+                    "if they are gone for good, it is a case for `hactl recover`, which this version does not have yet: docs/troubleshooting.md has the way by hand".to_owned(),
                 ],
             ),
             Refusal::MembersChanged { .. } => (
@@ -369,7 +376,7 @@ impl From<&Refusal> for Verdict {
             ),
             Refusal::OtherCluster { host, same_name, .. } => {
                 let hint = if *same_name {
-                    "the inventory's state is of another cluster of this name: use the right --state, or `hactl state pull --identity FILE`"
+                    "the inventory's state is of another cluster of this name: name the right place with --state DIR"
                 } else {
                     "see that the inventory names the right host and address"
                 };
@@ -389,8 +396,8 @@ impl From<&Refusal> for Verdict {
                     untouched.to_owned(),
                 ],
                 vec![
-                    "`hactl state pull --identity FILE` rebuilds it from the encrypted copy that every control-plane host keeps".to_owned(),
-                    "if it lies elsewhere, name the place with --state DIR".to_owned(),
+                    "if it lies elsewhere, name the place with --state DIR; if it is lost, put it back from a backup".to_owned(),
+                    "`hactl state pull`, which will rebuild it from the hosts, is not in this version: the cluster goes on serving without it".to_owned(),
                 ],
             ),
             Refusal::NoProgress { .. } => (
@@ -406,6 +413,19 @@ impl From<&Refusal> for Verdict {
                 vec!["Two runs at once could take each other's members out.".to_owned(), untouched.to_owned()],
                 vec!["wait for the other run to end; if its process is gone, its lock goes with its connection, then run the same command again".to_owned()],
             ),
+            Refusal::StateInUse { .. } => (
+                "locked",
+                vec!["Two runs at once could found a cluster twice.".to_owned(), untouched.to_owned()],
+                vec!["wait for the other run to end: the lock goes with its process".to_owned()],
+            ),
+            Refusal::NoMajorityLock { .. } => (
+                "no-majority-lock",
+                vec![
+                    "A run that reaches the other hosts could change members at the same time.".to_owned(),
+                    untouched.to_owned(),
+                ],
+                vec!["make the other hosts of etcd reachable by SSH, then run the same command again".to_owned()],
+            ),
             Refusal::NeedsConsent { .. } => (
                 "needs-consent",
                 vec![untouched.to_owned()],
@@ -419,7 +439,7 @@ impl From<&Refusal> for Verdict {
                 ("preflight", causes, vec!["put these right, then run the same command again".to_owned()])
             }
         };
-        if matches!(refusal, Refusal::Locked { .. }) {
+        if matches!(refusal, Refusal::Locked { .. } | Refusal::StateInUse { .. }) {
             verdict.exit = exit::LOCKED;
         }
         Self { code, causes, hints, ..verdict }

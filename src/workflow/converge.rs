@@ -4,10 +4,12 @@ use super::look::Look;
 use super::{Failure, Session, State};
 use crate::execute::{Hands, walk};
 use crate::model::check::Check;
+use crate::model::desired::Host;
 use crate::model::event::Event;
 use crate::model::names::{ClusterName, HostName};
 use crate::model::plan::{Impact, Plan, Stage};
 use crate::model::refusal::Refusal;
+use crate::model::target::Target;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -84,7 +86,8 @@ impl<'a> Converge<'a> {
             record_birth: Box::new(move |cluster| journal.spend_genesis(cluster).map_err(|e| e.to_string())),
             api: self.state.access()?,
             sink: Arc::clone(&session.sink),
-            slots: Hands::slots_for(session.machines.keys()),
+            deliveries: Hands::slots_for(session.machines.keys(), crate::execute::DELIVERIES_PER_HOST),
+            imports: Hands::slots_for(session.machines.keys(), crate::execute::IMPORTS_PER_HOST),
             client: OnceCell::new(),
         })
     }
@@ -113,19 +116,21 @@ impl<'a> Converge<'a> {
         }
     }
 
-    /// A pod on a node asks DNS, and is deleted again.
-    pub async fn probe(&self, look: &Look) -> Result<Vec<Check>, Failure> {
-        if self.session.desired.network.cni == crate::model::desired::Cni::None {
-            return Ok(Vec::new());
-        }
-        self.session.sink.emit(Event::Phase { doing: "verifying from inside a pod".to_owned() });
+    /// The Node that a pod is to probe from: the last that answers, for the first has what comes first anyway.
+    pub fn probed_host(&self, look: &Look) -> Option<Host> {
+        let desired = &self.session.desired;
+        let connected = desired.network.cni != crate::model::desired::Cni::None;
+        let mut nodes = desired.hosts.iter().filter(|h| connected && h.is_node());
+        nodes.rfind(|h| look.facts.host(&h.name).is_some()).cloned()
+    }
+
+    /// A pod on a Node asks DNS, and is deleted again.
+    pub async fn probe(&self, node: &Host, target: &Target) -> Result<Vec<Check>, Failure> {
+        self.session.sink.emit(Event::Phase { doing: "verifying, also from inside a pod".to_owned() });
         let access = self.state.access()?;
         let client = super::kubeconfig::client(self.session, &access).await?;
-        let mut hosts = self.session.desired.hosts.iter();
-        let last = hosts.rfind(|h| h.is_node() && look.facts.host(&h.name).is_some());
-        let Some(node) = last else { return Ok(Vec::new()) };
         let hactl = self.session.machines.get(&node.name).map(|m| m.hactl_path()).unwrap_or_default();
-        let pause = look.target.hosts.get(&node.name).and_then(|t| {
+        let pause = target.hosts.get(&node.name).and_then(|t| {
             t.parts.iter().find_map(|p| match (&p.place, p.name.as_str()) {
                 (crate::model::target::Place::Image { reference }, "pause") => Some(reference.clone()),
                 _ => None,
@@ -137,7 +142,7 @@ impl<'a> Converge<'a> {
             image: pause.unwrap_or_default(),
             hactl_path: hactl,
             dns,
-            names: vec!["kubernetes.default.svc.cluster.local".to_owned()],
+            name: "kubernetes.default.svc.cluster.local".to_owned(),
         };
         Ok(crate::kube::probe::probe(&client, &ask, tokio::time::Instant::now() + PROBE_WITHIN).await?)
     }

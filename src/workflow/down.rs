@@ -13,6 +13,7 @@ use crate::model::plan::Plan;
 pub async fn down(session: &Session, choices: &Choices, ask: &dyn Ask, delete: bool) -> Result<Plan, Failure> {
     session.lock("down").await?;
     let state = std::sync::Arc::new(session.state(false).await?);
+    let _held = state.hold("down")?;
     let look = Look::take(session, &state).await?;
     let intent = crate::plan::Intent {
         stamp: look.asks.stamp.clone(),

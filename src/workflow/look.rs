@@ -2,7 +2,8 @@
 
 use super::{Failure, Session, State};
 use crate::component::Bundle;
-use crate::host::op::{FilePut, ObserveAsk};
+use crate::host::Feed;
+use crate::host::op::{FilePut, ObserveAsk, Op, Reply};
 use crate::model::check::Check;
 use crate::model::desired::{Desired, EndpointKind, Host, Role};
 use crate::model::facts::{Etcd, Facts, Stamp};
@@ -13,14 +14,15 @@ use crate::model::target::{FileSet, HostTarget, Part, Target};
 use crate::observe::{Asks, HashCheck};
 use crate::render::{Input, Keys, Trust};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// After a cold start members elect a leader within seconds; until then silence is not yet a loss of quorum.
 const ELECTION_PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long a stranger at the endpoint's address may take to answer; on a local network it is a millisecond.
-const STRANGER: Duration = Duration::from_millis(300);
+/// How long a host may take to find out whether somebody answers for the endpoint's address.
+const STRANGER: Duration = Duration::from_secs(5);
 
 /// Contents of files by host and set.
 pub type Files = BTreeMap<HostName, BTreeMap<FileSet, Vec<FilePut>>>;
@@ -245,20 +247,19 @@ async fn stranger(session: &Session, look: &Look, problems: &mut Vec<String>) {
     let EndpointKind::Vip { address, .. } = &session.desired.endpoint.kind else { return };
     let answered = || look.facts.hosts.values().filter_map(|f| f.as_ref().ok());
     let ours = answered().any(|f| f.stamp.is_some() || f.addresses.iter().any(|a| a.address == *address));
-    let Some(machine) = session.machines.values().next() else { return };
+    let mut balancers = session.desired.with(Role::LoadBalancer);
+    let Some((name, machine)) = balancers.find_map(|h| Some((&h.name, session.machines.get(&h.name)?))) else { return };
+    let IpAddr::V4(address) = *address else { return };
     if ours {
         return;
     }
-    let there = address.to_string();
-    for port in [session.desired.endpoint.port, 22] {
-        let knock = machine.forward(&there, port);
-        // Nobody there is silence: the network needs seconds to say so, and the answer of a stranger does not.
-        if matches!(tokio::time::timeout(STRANGER, knock).await, Ok(Ok(_))) {
-            problems.push(format!(
-                "endpoint.vip {address} answers already on port {port}, and none of the hosts holds it; choose a free address"
-            ));
-            return;
-        }
+    match machine.call(Op::WhoHas { address }, Feed::None, STRANGER, &|_| {}).await {
+        Ok(Reply::Owner(None)) => {}
+        Ok(Reply::Owner(Some(hardware))) => problems.push(format!(
+            "endpoint.vip {address} is taken: {hardware} answers for it on {name}'s network, and none of the hosts holds it; choose a free address"
+        )),
+        Ok(other) => problems.push(format!("{name}: could not ask who has {address}: it said {other:?}")),
+        Err(error) => problems.push(format!("{name}: could not ask who has {address}: {error}")),
     }
 }
 

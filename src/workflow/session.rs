@@ -8,6 +8,7 @@ use crate::model::desired::{Desired, Role};
 use crate::model::event::{Event, Sink};
 use crate::model::facts::{Silence, Stamp};
 use crate::model::names::HostName;
+use crate::model::plan::Plan;
 use crate::model::refusal::Refusal;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -43,9 +44,29 @@ pub struct Session {
     pub stop: CancellationToken,
 }
 
+/// On how many of etcd's hosts this run holds the lock.
+#[derive(Debug, Clone, Copy)]
+pub struct Locked {
+    etcd: usize,
+    of: usize,
+}
+
+impl Locked {
+    /// Members are changed only by whoever holds the lock on a majority of their hosts: there can be one such run.
+    ///
+    /// # Errors
+    /// [`Refusal::NoMajorityLock`].
+    pub fn allows(self, plan: &Plan) -> Result<(), Refusal> {
+        if plan.changes_members() && self.etcd * 2 <= self.of {
+            return Err(Refusal::NoMajorityLock { locked: self.etcd, hosts: self.of });
+        }
+        Ok(())
+    }
+}
+
 impl Session {
     /// Connects to every host at once. Hosts that cannot be reached are kept as silent; that none can is a failure, and
-    /// so is a host key that is not the one on record, for that may be somebody else's machine.
+    /// so is a host key that is not the one on record or was revoked, for that may be somebody else's machine.
     ///
     /// # Errors
     /// No host at all, or a changed host key.
@@ -72,7 +93,7 @@ impl Session {
             let Some((host, result)) = result else { return Err(Failure::Interrupted { done: 0, left: 0 }) };
             match result {
                 Ok(machine) => drop(machines.insert(host, Arc::new(machine))),
-                Err(error) if matches!(error, HostError::KeyChanged { .. }) => {
+                Err(error) if matches!(error, HostError::KeyChanged { .. } | HostError::KeyRevoked { .. }) => {
                     return Err(Failure::Host { host, error: Box::new(error) });
                 }
                 Err(error) => failed.push((host, Box::new(error))),
@@ -93,13 +114,14 @@ impl Session {
     ///
     /// # Errors
     /// Who holds it.
-    pub async fn lock(&self, verb: &str) -> Result<(), Failure> {
+    pub async fn lock(&self, verb: &str) -> Result<Locked, Failure> {
         let user =
             std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "somebody".to_owned());
         let here = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let holder = format!("{user}@{here}, process {}, hactl {verb}", std::process::id());
         let keeps = |host: &&crate::model::desired::Host| host.is(Role::ControlPlane) || host.is(Role::Etcd);
         // One host after the other and always in the same order: two runs cannot hold half of the locks each.
+        let mut etcd = 0;
         for host in self.desired.hosts.iter().filter(keeps) {
             let Some(machine) = self.machines.get(&host.name) else { continue };
             let op = Op::Lock { holder: holder.clone() };
@@ -107,11 +129,11 @@ impl Session {
                 Ok(Reply::Held { by, since }) => {
                     return Err(Refusal::Locked { host: host.name.clone(), holder: by, since }.into());
                 }
-                Ok(_) => {}
+                Ok(_) => etcd += usize::from(host.is(Role::Etcd)),
                 Err(error) => return Err(Failure::Host { host: host.name.clone(), error: Box::new(error) }),
             }
         }
-        Ok(())
+        Ok(Locked { etcd, of: self.desired.with(Role::Etcd).count() })
     }
 
     /// The administrator's state; made when there is none, unless a host says that the cluster lives.

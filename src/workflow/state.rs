@@ -4,9 +4,10 @@
 use super::Failure;
 use crate::kube::Access;
 use crate::model::names::ClusterName;
+use crate::model::refusal::Refusal;
 use crate::model::target::Leaf;
 use crate::pki::{self, Credential};
-use crate::vault::{Contents, Entry, Publics, Vault, VaultError};
+use crate::vault::{Contents, Entry, Publics, Vault, VaultError, VaultLock};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use time::OffsetDateTime;
@@ -58,6 +59,17 @@ impl State {
         match &self.kept {
             Kept::InVault(vault) => Some(vault),
             Kept::InMemory(_) => None,
+        }
+    }
+
+    /// The right to work with the state, until the value is dropped: one run at a time on this machine.
+    pub fn hold(&self, verb: &str) -> Result<Option<VaultLock>, Failure> {
+        let Some(vault) = self.vault() else { return Ok(None) };
+        match vault.lock(verb) {
+            Err(VaultError::Held { path, holder }) => {
+                Err(Refusal::StateInUse { state: path.display().to_string(), holder }.into())
+            }
+            held => Ok(Some(held?)),
         }
     }
 

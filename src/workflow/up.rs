@@ -46,8 +46,9 @@ pub async fn pending(session: &Session) -> Result<Plan, Failure> {
 /// See [`Failure`].
 pub async fn up(session: &Session, choices: &Choices, ask: &dyn Ask) -> Result<Summary, Failure> {
     let begun = Instant::now();
-    session.lock("up").await?;
+    let locked = session.lock("up").await?;
     let state = Arc::new(session.state(true).await?);
+    let _held = state.hold("up")?;
     let mut converge = Converge::new(session, &state);
     let mut last: Option<Plan> = None;
     for _ in 0..MOST_ROUNDS {
@@ -68,6 +69,7 @@ pub async fn up(session: &Session, choices: &Choices, ask: &dyn Ask) -> Result<S
             return Err(Refusal::NoProgress { steps: plan.steps.len(), first }.into());
         }
         super::look::preflight(session, &look).await?;
+        locked.allows(&plan)?;
         session.sink.emit(Event::Planned { plan: Box::new(plan.clone()) });
         ask.consent(&plan, choices)?;
         converge.run(look, &plan).await?;
@@ -76,33 +78,42 @@ pub async fn up(session: &Session, choices: &Choices, ask: &dyn Ask) -> Result<S
     Err(Refusal::NoProgress { steps: MOST_ROUNDS, first: "the same kind of work, round after round".to_owned() }.into())
 }
 
-/// Repeats the checks until all pass, then (when something was changed) probes with a pod and deletes it.
+/// Repeats the checks until all pass. When something was changed, a pod probes from the inside meanwhile and is deleted.
 async fn verify(
     session: &Session,
     state: &State,
-    mut look: Look,
+    look: Look,
     converge: &mut Converge<'_>,
     changed: bool,
 ) -> Result<(Vec<Check>, Facts), Failure> {
     let begun = Instant::now();
+    let (host, target) = (converge.probed_host(&look), Arc::clone(&look.target));
+    let probe = async {
+        match host.filter(|_| changed) {
+            Some(host) => converge.probe(&host, &target).await,
+            None => Ok(Vec::new()),
+        }
+    };
+    let (passed, probed) = tokio::join!(pass(session, state, look, changed), probe);
+    let (mut checks, facts) = passed?;
+    checks.extend(probed?);
+    for check in &checks {
+        session.sink.emit(Event::Checked { check: check.clone() });
+    }
+    converge.count(Stage::Cluster, begun);
+    let failing: Vec<Check> = checks.iter().filter(|c| c.outcome >= Outcome::Fail).cloned().collect();
+    if failing.is_empty() { Ok((checks, facts)) } else { Err(Failure::Unverified { checks: failing }) }
+}
+
+/// Repeats the checks until all pass, or until that can no longer be expected.
+async fn pass(session: &Session, state: &State, mut look: Look, changed: bool) -> Result<(Vec<Check>, Facts), Failure> {
+    let begun = Instant::now();
     let mut said = String::new();
     loop {
-        let mut checks = look.checks(session).await;
+        let checks = look.checks(session).await;
         let failing: Vec<Check> = checks.iter().filter(|c| c.outcome >= Outcome::Fail).cloned().collect();
         if failing.is_empty() {
-            if changed {
-                checks.extend(converge.probe(&look).await?);
-            }
-            for check in &checks {
-                session.sink.emit(Event::Checked { check: check.clone() });
-            }
-            let failing: Vec<Check> = checks.iter().filter(|c| c.outcome >= Outcome::Fail).cloned().collect();
-            converge.count(Stage::Cluster, begun);
-            return if failing.is_empty() {
-                Ok((checks, look.facts))
-            } else {
-                Err(Failure::Unverified { checks: failing })
-            };
+            return Ok((checks, look.facts));
         }
         let hopeless = failing.iter().all(|c| c.name == "host answers" || c.name == "etcd member healthy") || !changed;
         let patience = if hopeless { Duration::from_secs(10) } else { VERIFY_WITHIN };

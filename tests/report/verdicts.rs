@@ -40,6 +40,11 @@ fn refusals() -> Vec<Refusal> {
             holder: "anna@laptop, pid 4711".into(),
             since: "2026-11-21T06:57:00Z".into(),
         },
+        Refusal::StateInUse {
+            state: "./.hactl/lab".into(),
+            holder: "hactl up, pid 4711, user anna, since 2026-11-21T06:57:00Z".into(),
+        },
+        Refusal::NoMajorityLock { locked: 1, hosts: 3 },
         Refusal::NeedsConsent { what: "etcd's members on cp2".into() },
         Refusal::Declined,
         Refusal::Preflight {
@@ -68,7 +73,7 @@ fn every_refusal_says_what_and_what_next() {
 #[test]
 fn refusals_exit_with_3_and_a_held_lock_with_6() {
     for refusal in refusals() {
-        let expected = if matches!(refusal, Refusal::Locked { .. }) { 6 } else { 3 };
+        let expected = if matches!(refusal, Refusal::Locked { .. } | Refusal::StateInUse { .. }) { 6 } else { 3 };
         assert_eq!(Verdict::from(&refusal).exit, expected, "{refusal}");
         assert_eq!(Verdict::of(&FailureKind::Refused(refusal.clone()), None), Verdict::from(&refusal));
     }
@@ -101,6 +106,7 @@ fn kinds() -> Vec<(FailureKind, u8)> {
         (connect(ConnectKind::Unreachable), 1),
         (connect(ConnectKind::UnknownKey), 1),
         (connect(ConnectKind::ChangedKey), 3),
+        (connect(ConnectKind::RevokedKey), 3),
         (connect(ConnectKind::Login), 1),
         (connect(ConnectKind::Root), 1),
         (connect(ConnectKind::Lost), 1),

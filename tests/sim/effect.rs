@@ -33,6 +33,7 @@ pub enum Effect {
     TokenSpent(HostName),
     Members(Change),
     ServingSeen(HostName),
+    ApiSeen,
     EndpointSeen,
     Object(String, String),
     NodeSeen(HostName),
@@ -88,7 +89,8 @@ pub fn effects(world: &World, action: &Action) -> Vec<Effect> {
         Action::RemoveMember { peer } => vec![Effect::Members(Change::Remove(peer.clone()))],
         Action::AddLearner { peer } => vec![Effect::Members(Change::AddLearner(peer.clone()))],
         Action::Promote { peer } => vec![Effect::Members(Change::Promote(peer.clone()))],
-        Action::AwaitServing { host } => vec![Effect::ServingSeen(host.clone())],
+        Action::AwaitServing { host, .. } => vec![Effect::ServingSeen(host.clone())],
+        Action::AwaitApi => vec![Effect::ApiSeen],
         Action::AwaitEndpoint => vec![Effect::EndpointSeen],
         Action::Apply { addon, objects } => objects.iter().map(|o| Effect::Object(addon.clone(), o.clone())).collect(),
         Action::AwaitNode { host } => vec![Effect::NodeSeen(host.clone())],
@@ -127,6 +129,7 @@ pub fn place(effect: &Effect) -> Option<&HostName> {
         Effect::QuorumAnswers
         | Effect::BirthRecorded
         | Effect::Members(_)
+        | Effect::ApiSeen
         | Effect::EndpointSeen
         | Effect::Object(_, _)
         | Effect::NodeSeen(_) => None,
@@ -203,6 +206,13 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
             world.kubelet_acts(h);
             need(world.api_serves(h), || format!("the API server on {h} is not ready"))?;
             world.disturbed.remove(h);
+        }
+        Effect::ApiSeen => {
+            let hosts = world.with(hactl::model::desired::Role::ControlPlane);
+            for host in &hosts {
+                world.kubelet_acts(host);
+            }
+            need(hosts.iter().any(|h| world.api_serves(h)), || "no API server answers".to_owned())?;
         }
         Effect::EndpointSeen => {
             for host in world.with(hactl::model::desired::Role::ControlPlane) {

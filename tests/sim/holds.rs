@@ -2,6 +2,7 @@
 //! `holds`. Exhaustive, so that a new mark cannot be forgotten.
 
 use super::world::World;
+use hactl::model::desired::Role;
 use hactl::model::names::HostName;
 use hactl::model::plan::Mark;
 use hactl::model::target::{FileSet, Place, SetTarget};
@@ -41,6 +42,7 @@ impl World {
             Mark::Quorum => self.living().is_some(),
             Mark::Sealed(h) => at(h).born.is_some(),
             Mark::Serving(h) => self.api_serves(h),
+            Mark::Api => self.with(Role::ControlPlane).iter().any(|h| self.api_serves(h)),
             Mark::Endpoint => self.endpoint_serves(),
             Mark::Applied(addon) => self.applied(addon),
             Mark::NodeReady(h) => self.node_ready(h),

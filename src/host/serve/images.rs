@@ -1,19 +1,17 @@
 //! Images in containerd's store: which are there, and importing one that was delivered.
 //!
-//! In: a delivered OCI archive. Out: the image under its reference, unpacked, and pinned so that kubelet's clean-up of
+//! In: a delivered OCI archive, decompressed on its way into containerd. Out: the image under its reference, unpacked, and pinned so that kubelet's clean-up of
 //! images leaves it alone. containerd is asked through its own `ctr`, which is delivered with it.
 
 use super::Host;
-use super::fault::{Explain, Outcome, bad, failed, fault};
+use super::fault::{Outcome, bad, failed, fault};
 use super::parts;
 use super::root::Root;
-use super::run::{blocking, must, run};
+use super::run::{blocking, must, must_take, run};
 use crate::host::op::FaultKind;
 use crate::model::target::{Part, Place};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
-use std::path::Path;
+use std::io::{self, Read};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -75,20 +73,14 @@ pub(super) async fn import(host: &Host, part: &Part) -> Outcome<()> {
         return Err(bad(format!("{reference:?} is not a reference")));
     }
     let (root, wanted) = (host.root.clone(), part.clone());
-    let (archive, digest) = blocking(move || {
-        let archive = parts::content(&root, &wanted)?;
-        let digest = manifest(&archive)?;
-        Ok((archive, digest))
-    })
-    .await?;
+    let digest = blocking(move || manifest(&mut parts::unpacked(&root, &wanted)?, &wanted.name)).await?;
     let from = format!("{PART}={}", part.digest.hex());
     host.waits(format!("containerd to import {reference}"));
     let there = images(Duration::from_secs(30)).await?.remove(reference);
     let there = there.filter(|image| image.digest == digest);
     if there.is_none() {
-        let archive = archive.to_str().ok_or_else(|| failed("the path of the archive is not text"))?;
-        let import = [CTR, "-n", "k8s.io", "images", "import", "--local", "--label", PINNED, "--label", &from, archive];
-        must(&import, IMPORT).await?;
+        let import = [CTR, "-n", "k8s.io", "images", "import", "--local", "--label", PINNED, "--label", &from, "-"];
+        must_take(&import, parts::unpacked(&host.root, part)?, IMPORT).await?;
     } else if !there.is_some_and(|image| image.pinned && image.part.as_ref() == Some(&part.digest.hex())) {
         must(&[CTR, "-n", "k8s.io", "images", "label", "--", reference, PINNED, &from], LIST).await?;
     }
@@ -114,26 +106,25 @@ async fn images(patience: Duration) -> Outcome<BTreeMap<String, Listed>> {
 }
 
 /// The digest of the first manifest named by an OCI archive, which is what containerd will list.
-fn manifest(archive: &Path) -> Outcome<String> {
-    let corrupt = |why: &str| fault(FaultKind::Corrupt, format!("{} is not an OCI archive: {why}", archive.display()));
-    let mut file = File::open(archive).explain("open", archive)?;
+fn manifest(archive: &mut impl Read, name: &str) -> Outcome<String> {
+    let corrupt = |why: &str| fault(FaultKind::Corrupt, format!("{name} is not an OCI archive: {why}"));
+    let unread = |error: io::Error| failed(format!("could not read the image {name}: {error}"));
     let mut header = [0; 512];
     loop {
-        file.read_exact(&mut header).map_err(|_| corrupt("it has no index.json"))?;
-        let name = header[..100].split(|b| *b == 0).next().unwrap_or_default();
+        archive.read_exact(&mut header).map_err(|_| corrupt("it has no index.json"))?;
+        let entry = header[..100].split(|b| *b == 0).next().unwrap_or_default();
         let digits = String::from_utf8_lossy(&header[124..136]);
-        let size = i64::from_str_radix(digits.trim_matches(['\0', ' ']), 8).ok().filter(|_| !name.is_empty());
-        let size = size.ok_or_else(|| corrupt("it has no index.json"))?;
-        if matches!(name, b"index.json" | b"./index.json") {
+        let size = u64::from_str_radix(digits.trim_matches(['\0', ' ']), 8).ok().filter(|_| !entry.is_empty());
+        let size = size.filter(|size| *size < 1 << 40).ok_or_else(|| corrupt("it has no index.json"))?;
+        if matches!(entry, b"index.json" | b"./index.json") {
             let mut text = Vec::new();
-            (&mut file).take(1 << 20).read_to_end(&mut text).explain("read", archive)?;
-            text.truncate(usize::try_from(size).unwrap_or(0));
+            archive.take(size.min(1 << 20)).read_to_end(&mut text).map_err(unread)?;
             let index: serde_json::Value =
                 serde_json::from_slice(&text).map_err(|_| corrupt("its index.json is not JSON"))?;
             let digest = index.pointer("/manifests/0/digest").and_then(serde_json::Value::as_str);
             return digest.map(ToOwned::to_owned).ok_or_else(|| corrupt("its index.json names no manifest"));
         }
-        file.seek(SeekFrom::Current((size + 511) & !511)).explain("read", archive)?;
+        io::copy(&mut archive.take((size + 511) & !511), &mut io::sink()).map_err(unread)?;
     }
 }
 
@@ -153,8 +144,6 @@ mod tests {
 
     #[test]
     fn an_archive_says_its_manifest_and_anything_else_is_refused() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("a.tar");
         let entry = |name: &str, content: &str| {
             let mut block = vec![0_u8; 512 + content.len().div_ceil(512) * 512];
             block[..name.len()].copy_from_slice(name.as_bytes());
@@ -168,11 +157,9 @@ mod tests {
             vec![0; 1024],
         ]
         .concat();
-        std::fs::write(&path, &whole).unwrap();
-        assert_eq!(manifest(&path).unwrap(), "sha256:cafe");
-        for bad in [&whole[..700], b"".as_slice(), &[0; 2048], &[0xff; 4096]] {
-            std::fs::write(&path, bad).unwrap();
-            assert_eq!(manifest(&path).unwrap_err().kind, FaultKind::Corrupt);
+        assert_eq!(manifest(&mut whole.as_slice(), "x").unwrap(), "sha256:cafe");
+        for mut bad in [&whole[..700], b"".as_slice(), &[0; 2048], &[0xff; 4096]] {
+            assert_eq!(manifest(&mut bad, "x").unwrap_err().kind, FaultKind::Corrupt);
         }
     }
 }

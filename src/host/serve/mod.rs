@@ -61,7 +61,12 @@ impl Host {
 /// Whether an operation changes the host, and so needs the lock.
 fn changes(op: &Op) -> bool {
     match op {
-        Op::Lock { .. } | Op::Observe(_) | Op::EtcdHash { .. } | Op::Await { .. } | Op::Journal { .. } => false,
+        Op::Lock { .. }
+        | Op::Observe(_)
+        | Op::EtcdHash { .. }
+        | Op::WhoHas { .. }
+        | Op::Await { .. }
+        | Op::Journal { .. } => false,
         Op::Stamp(_)
         | Op::Prepare(_)
         | Op::InstallPackages { .. }
@@ -87,6 +92,7 @@ async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
         Op::Lock { .. } => Err(fault::bad("the lock belongs to the session")),
         Op::Observe(ask) => Ok(Reply::Facts(Box::new(Box::pin(observe::observe(host, *ask)).await?))),
         Op::EtcdHash { etcd, revision } => member::hash(host, &etcd, revision).await,
+        Op::WhoHas { address } => observe::neighbour::owner(host, address).await.map(Reply::Owner),
         Op::Stamp(stamp) => files::write_stamp(host, stamp).await.map(done),
         Op::Prepare(preparation) => prepare::prepare(host, preparation).await.map(done),
         Op::InstallPackages { packages } => packages::install(host, &packages).await.map(done),

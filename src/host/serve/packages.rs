@@ -14,9 +14,15 @@ const DONE: &str = "/var/lib/hactl/packages";
 const SHORT: Duration = Duration::from_secs(60);
 /// How long a lock of the package manager is waited for, and the download and installation may take.
 const LONG: Duration = Duration::from_secs(580);
-/// Nothing may ask; services that could be restarted are left alone.
-const QUIET: [(&str, &str); 3] =
-    [("DEBIAN_FRONTEND", "noninteractive"), ("NEEDRESTART_SUSPEND", "1"), ("APT_LISTCHANGES_FRONTEND", "none")];
+/// Nothing may ask; services that could be restarted are left alone. Offline, systemctl enables and does not start, stop or
+/// reload anything: a maintainer script asks for a reload of systemd per package and more, each a quarter of a second of
+/// processor time, and one at the end serves as well. See systemd's docs/ENVIRONMENT.md.
+const QUIET: [(&str, &str); 4] = [
+    ("DEBIAN_FRONTEND", "noninteractive"),
+    ("NEEDRESTART_SUSPEND", "1"),
+    ("APT_LISTCHANGES_FRONTEND", "none"),
+    ("SYSTEMD_OFFLINE", "1"),
+];
 
 #[derive(Debug, Clone, Copy)]
 enum Manager {
@@ -59,20 +65,21 @@ pub(super) async fn install(host: &Host, packages: &[String]) -> Outcome<()> {
     if !missing.is_empty() {
         host.waits(format!("the package manager to install {}", missing.join(", ")));
         let services: Vec<String> = missing.iter().map(|p| format!("{p}.service")).collect();
-        systemctl(&["mask", "--runtime"], &services).await?;
+        systemctl(&["mask", "--runtime", "--no-reload"], &services).await?;
         let outcome = fetch(host, manager, &missing).await;
         if outcome.is_err() {
-            systemctl(&["unmask", "--runtime"], &services).await?;
+            systemctl(&["unmask", "--runtime", "--no-reload"], &services).await?;
         }
         outcome?;
-        // Packages make their service start at boot; it will when it has its configuration.
+        // Packages make their service start at boot; it will when it has its configuration. One without a service has none.
         for service in &services {
-            run(&["systemctl", "disable", "--quiet", service], SHORT).await?;
+            run(&["systemctl", "disable", "--quiet", "--no-reload", service], SHORT).await?;
         }
     }
     // Also after a run that was cut off between installing and this.
     let services: Vec<String> = packages.iter().map(|p| format!("{p}.service")).collect();
-    systemctl(&["unmask", "--runtime"], &services).await?;
+    systemctl(&["unmask", "--runtime", "--no-reload"], &services).await?;
+    must(&["systemctl", "daemon-reload"], SHORT).await?;
     hold(manager, packages).await?;
     // A program that is there may be of a package that was never configured; this says that all of it was done.
     for package in packages {

@@ -6,6 +6,7 @@
 use super::fault::{Outcome, failed, fault, tail};
 use crate::host::op::{Fault, FaultKind};
 use rustix::process::{Pid, Signal, kill_process_group};
+use std::io::Read;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -64,13 +65,36 @@ pub(super) async fn run(argv: &[&str], within: Duration) -> Outcome<Ran> {
 
 /// [`run`] with further environment.
 pub(super) async fn run_with(argv: &[&str], env: &[(&str, &str)], within: Duration) -> Outcome<Ran> {
+    run_on(argv, env, Stdio::null(), within).await
+}
+
+/// Runs a program that must succeed on what `from` gives.
+pub(super) async fn must_take(argv: &[&str], mut from: impl Read + Send + 'static, within: Duration) -> Outcome<()> {
+    let (take, mut give) = std::io::pipe().map_err(|e| failed(format!("could not make a pipe: {e}")))?;
+    let feeding = tokio::task::spawn_blocking(move || std::io::copy(&mut from, &mut give).map(|_| ()));
+    let ran = run_on(argv, &[], Stdio::from(take), within).await?;
+    // What the program says of itself explains more than the pipe it left behind.
+    if !ran.ok() {
+        return Err(ran.fault(&argv.join(" ")));
+    }
+    match feeding.await {
+        Ok(Err(error)) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(failed(format!("could not feed {}: {error}", argv.join(" "))))
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(failed(format!("hactl itself failed: {error}"))),
+    }
+}
+
+/// Runs a program with its standard input.
+async fn run_on(argv: &[&str], env: &[(&str, &str)], stdin: Stdio, within: Duration) -> Outcome<Ran> {
     let (program, arguments) = argv.split_first().ok_or_else(|| super::fault::bad("an empty argument list"))?;
     let mut child = Command::new(program)
         .args(arguments)
         .env("PATH", PATH)
         .env("LC_ALL", "C")
         .envs(env.iter().copied())
-        .stdin(Stdio::null())
+        .stdin(stdin)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0)
@@ -171,6 +195,16 @@ mod tests {
         let ran = run(&["sh", "-c", "sleep 3 & echo done"], Duration::from_secs(10)).await.unwrap();
         assert_eq!(ran.out, "done\n");
         assert!(begun.elapsed() < Duration::from_secs(2));
+    }
+
+    #[tokio::test]
+    async fn a_program_takes_what_it_is_fed_and_one_that_ends_early_explains_itself() {
+        let whole = std::io::Cursor::new(vec![b'x'; 3_000_000]);
+        let count = ["sh", "-c", "test $(wc -c) = 3000000"];
+        must_take(&count, whole.clone(), Duration::from_secs(10)).await.unwrap();
+        let fault =
+            must_take(&["sh", "-c", "echo full >&2; exit 1"], whole, Duration::from_secs(10)).await.unwrap_err();
+        assert_eq!(fault.tail, ["full"]);
     }
 
     #[tokio::test]

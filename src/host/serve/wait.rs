@@ -16,6 +16,9 @@ use tokio::time::{Instant, sleep};
 const LOOK: Duration = Duration::from_millis(60);
 /// How long one look may take.
 const TRY: Duration = Duration::from_secs(2);
+/// How long a connection may take. Towards an address that is just moving here the first packet is lost, and the kernel
+/// repeats it after a second only: a new connection is quicker.
+const CONNECT: Duration = Duration::from_millis(400);
 
 /// Waits until the condition holds.
 pub(super) async fn wait(host: &Host, condition: &Condition, within: Duration) -> Outcome<()> {
@@ -94,7 +97,7 @@ impl<'a> Look<'a> {
                         tls::client(&host.root, ca, None).map_err(|f| f.what)?,
                         name,
                         *port,
-                        TRY,
+                        CONNECT,
                     )?),
                 };
                 web.ready(TRY).await

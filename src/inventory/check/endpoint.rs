@@ -13,12 +13,14 @@ use std::net::{IpAddr, Ipv4Addr};
 pub const PORT: u16 = 6443;
 
 /// Ports of every host that are spoken for, and by whom.
-const TAKEN: [(u16, &str); 11] = [
+const TAKEN: [(u16, &str); 13] = [
     (22, "sshd"),
     (2379, "etcd for its clients"),
     (2380, "etcd for its peers"),
     (2381, "the loopback balancer in front of etcd"),
     (2384, "etcd's metrics"),
+    (6480, "what keepalived asks haproxy"),
+    (8287, "flannel's health check"),
     (10248, "the kubelet's health check"),
     (10249, "kube-proxy's metrics"),
     (10250, "the kubelet"),

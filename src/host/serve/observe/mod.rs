@@ -5,6 +5,7 @@
 
 pub(super) mod api;
 mod etcd;
+pub(super) mod neighbour;
 pub(super) mod ports;
 pub(super) mod processes;
 pub(super) mod system;

@@ -1,0 +1,153 @@
+//! Where parts lie on a host, and what is known about their content.
+//!
+//! In: a [`Part`]. Out: its paths, and whether its content is there, intact, and on the disk for good. A note beside the content
+//! says which inode, size and change time were verified: content is read again only when those differ. Until the
+//! content is known to be on the disk, the note also names the boot that wrote it, and means nothing in the next one: a
+//! host that loses its power in mid-run may come back with files that are empty. So the disk writes while the run goes on.
+
+use super::super::fault::{Explain, Outcome, bad};
+use super::super::files::sync_parent;
+use super::super::root::Root;
+use super::{MODE_IMAGE, MODE_PROGRAM, NOFOLLOW, WINDOW, digest_of};
+use crate::model::target::{Part, Place};
+use aws_lc_rs::digest::{Context, SHA256};
+use std::fs::{self, File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+/// Where everything about a part lies.
+#[derive(Debug, Clone)]
+pub(super) struct Paths {
+    /// A program as it runs; an image as it was sent, compressed.
+    pub content: PathBuf,
+    pub note: PathBuf,
+    pub fresh: PathBuf,
+    pub partial: PathBuf,
+    pub link: Option<(PathBuf, String)>,
+}
+
+/// What is known about a part's content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// Not there, or damaged.
+    No,
+    /// There and intact, as long as the host does not lose its power.
+    Written,
+    /// There, intact, and on the disk.
+    Safe,
+}
+
+impl Paths {
+    pub(super) fn of(root: &Root, part: &Part) -> Outcome<Self> {
+        let name = &part.name;
+        let plain = !name.is_empty()
+            && name.len() <= 100
+            && !name.starts_with('.')
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
+        if !plain {
+            return Err(bad(format!("{:?} is not the name of a part", name.chars().take(100).collect::<String>())));
+        }
+        let content = root.path(&part.path())?;
+        let link = match &part.place {
+            Place::Program { link: Some(link) } => Some((root.path(link)?, part.path())),
+            Place::Program { link: None } | Place::Image { .. } => None,
+        };
+        Ok(Self {
+            note: content.with_file_name(format!(".{name}.verified")),
+            fresh: content.with_file_name(format!(".{name}.new")),
+            // The length tells compressed forms apart: a prefix of another one must not be continued.
+            partial: content.with_file_name(format!(".{name}.part-{}", part.sent_size)),
+            content,
+            link,
+        })
+    }
+
+    /// Opens the content, never through a link.
+    pub(super) fn open(&self) -> std::io::Result<File> {
+        OpenOptions::new().read(true).custom_flags(NOFOLLOW).open(&self.content)
+    }
+
+    /// Notes that this very file was verified in this boot.
+    pub(super) fn note_written(&self, file: &File) -> Outcome<()> {
+        let found = file.metadata().explain("look at", &self.content)?;
+        // Without the boot's name the content is read again at the next look, and nothing else is lost.
+        let boot = boot().unwrap_or_default();
+        fs::write(&self.note, format!("{}{boot}", identity(&found))).explain("write", &self.note)
+    }
+
+    /// Waits until the content is on the disk, and notes it.
+    pub(super) fn settle(&self) -> Outcome<()> {
+        // One at a time: etcd's own writes stand in the same queue.
+        static ONE: Mutex<()> = Mutex::new(());
+        let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let file = self.open().explain("open", &self.content)?;
+        let found = file.metadata().explain("look at", &self.content)?;
+        // Whatever changed since it was verified is not what was verified.
+        if !fs::read_to_string(&self.note).is_ok_and(|note| note.starts_with(&identity(&found))) {
+            return Ok(());
+        }
+        file.sync_all().explain("write", &self.content)?;
+        sync_parent(&self.content)?;
+        fs::write(&self.note, identity(&found)).explain("write", &self.note)
+    }
+
+    /// Looks at the content; reads it only when it changed since it was verified.
+    pub(super) fn kept(&self, part: &Part) -> Outcome<Kept> {
+        let Ok(mut file) = self.open() else { return Ok(Kept::No) };
+        let found = file.metadata().explain("look at", &self.content)?;
+        let (mode, sized) = match part.place {
+            Place::Program { .. } => (MODE_PROGRAM, found.len() == part.size),
+            Place::Image { .. } => (MODE_IMAGE, true),
+        };
+        // Somebody else's file could change after it was verified.
+        let shape = found.is_file() && sized && found.mode() & 0o7777 == mode;
+        if !shape || found.uid() != rustix::process::geteuid().as_raw() {
+            return Ok(Kept::No);
+        }
+        let (note, identity) = (fs::read_to_string(&self.note).unwrap_or_default(), identity(&found));
+        match note.strip_prefix(&identity) {
+            Some("") => return Ok(Kept::Safe),
+            Some(written) if boot().is_some_and(|boot| boot == written) => return Ok(Kept::Written),
+            _ => {}
+        }
+        let whole = match part.place {
+            Place::Program { .. } => sum(&mut file, part.size),
+            // Damaged compressed content does not unpack, or unpacks to something else.
+            Place::Image { .. } => zstd::stream::read::Decoder::new(&file).and_then(|mut d| sum(&mut d, part.size)),
+        };
+        if !whole.is_ok_and(|found| found == part.digest) {
+            return Ok(Kept::No);
+        }
+        self.note_written(&file)?;
+        Ok(Kept::Written)
+    }
+}
+
+/// The digest of what can be read, which must be of this size.
+fn sum(from: &mut impl Read, size: u64) -> std::io::Result<crate::model::names::Digest> {
+    let (mut sum, mut window, mut got) = (Context::new(&SHA256), vec![0; WINDOW], 0);
+    loop {
+        match from.read(&mut window)? {
+            0 => return Ok(digest_of(sum)),
+            more => {
+                got += more as u64;
+                if got > size {
+                    return Err(std::io::ErrorKind::InvalidData.into());
+                }
+                sum.update(&window[..more]);
+            }
+        }
+    }
+}
+
+/// What must be as it was when the content was verified.
+fn identity(file: &fs::Metadata) -> String {
+    format!("{} {} {} {} {}\n", file.dev(), file.ino(), file.len(), file.ctime(), file.ctime_nsec())
+}
+
+/// The name of the time since the kernel started: what was written and not yet on the disk is lost with it.
+fn boot() -> Option<String> {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().filter(|boot| boot.len() > 30)
+}
