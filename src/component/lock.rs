@@ -71,6 +71,7 @@ impl Component {
             version: self.version.clone(),
             digest: self.digest,
             size: self.size,
+            sent_digest: self.sent_digest,
             sent_size: self.sent_size,
             place: match &self.reference {
                 Some(reference) if self.kind == Kind::Image => Place::Image { reference: reference.clone() },

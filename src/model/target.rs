@@ -45,6 +45,8 @@ pub struct Part {
     pub digest: Digest,
     /// Size uncompressed, bytes.
     pub size: u64,
+    /// Digest of the compressed form, as sent.
+    pub sent_digest: Digest,
     /// Size as sent, bytes.
     pub sent_size: u64,
     /// What becomes of it.

@@ -63,10 +63,10 @@ pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) ->
     for host in rising.into_iter().chain(serving) {
         configure::control_plane(&mut draft, host);
     }
+    cluster::endpoint(&mut draft);
     for host in &hosts {
         prepare::deliver_rest(&mut draft, host);
     }
-    cluster::endpoint(&mut draft);
     cluster::objects(&mut draft);
     cluster::nodes(&mut draft);
     Ok(draft.finish())

@@ -55,16 +55,19 @@ pub(super) fn deliver_first(d: &mut Draft, host: &Host) {
     deliver(d, host, |part| FIRST.contains(&part), None);
 }
 
-/// What nobody misses before an API server serves: Pods' DNS and tools for people.
-const LAST: [&str; 4] = ["coredns", "kubectl", "etcdctl", "etcdutl"];
+/// Tools for people, who have nothing to ask before the endpoint serves.
+const LAST: [&str; 3] = ["kubectl", "etcdctl", "etcdutl"];
 
 /// All other parts. While the host's API server is still to be started, they would only be in its way.
 pub(super) fn deliver_rest(d: &mut Draft, host: &Host) {
     let rising = |d: &Draft, mark: Mark| (d.plans(&mark) && !d.serves_now(&host.name)).then_some(mark);
     let manifests = rising(d, Mark::Configured(host.name.clone(), FileSet::ControlPlane));
-    deliver(d, host, |part| !FIRST.contains(&part) && !LAST.contains(&part), manifests);
+    deliver(d, host, |part| !FIRST.contains(&part) && !LAST.contains(&part) && part != "coredns", manifests);
+    // Nothing asks the Pods' DNS before there are Nodes for Pods.
     let serving = rising(d, Mark::Serving(host.name.clone()));
-    deliver(d, host, |part| LAST.contains(&part), serving);
+    deliver(d, host, |part| part == "coredns", serving);
+    let endpoint = rising(d, Mark::Endpoint);
+    deliver(d, host, |part| LAST.contains(&part), endpoint);
 }
 
 /// Parts by content address, and images into containerd.

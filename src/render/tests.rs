@@ -113,6 +113,7 @@ pub(super) fn parts() -> Vec<Part> {
         version: "1".to_owned(),
         digest: Digest::new([7; 32]),
         size: 1,
+        sent_digest: Digest::new([0; 32]),
         sent_size: 1,
         place,
     };

@@ -72,7 +72,15 @@ fn part(n: u8, name: &str, image: bool) -> Part {
     } else {
         Place::Program { link: None }
     };
-    Part { name: name.into(), version: "1.36.3".into(), digest: digest(n), size: 9, sent_size: 4, place }
+    Part {
+        name: name.into(),
+        version: "1.36.3".into(),
+        digest: digest(n),
+        size: 9,
+        sent_digest: digest(n),
+        sent_size: 4,
+        place,
+    }
 }
 
 fn set(unit: Option<&str>, reload: bool, files: &[&str]) -> SetTarget {

@@ -116,7 +116,15 @@ fn image(name: &str, release: u8) -> Part {
 
 fn part(name: &str, release: u8, place: Place) -> Part {
     let version = format!("1.{release}");
-    Part { name: name.to_owned(), digest: digest(&format!("{name} {version}")), version, size: 9, sent_size: 3, place }
+    Part {
+        name: name.to_owned(),
+        digest: digest(&format!("{name} {version}")),
+        version,
+        size: 9,
+        sent_digest: digest(name),
+        sent_size: 3,
+        place,
+    }
 }
 
 fn set(unit_name: Option<&str>, reload: bool, paths: &[&str], content: &str) -> SetTarget {

@@ -16,7 +16,7 @@ use super::session::Appetite;
 use crate::host::op::FaultKind;
 use crate::model::names::Digest;
 use crate::model::target::{Part, Place};
-use aws_lc_rs::digest::Context;
+use aws_lc_rs::digest::{Context, SHA256};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -176,12 +176,7 @@ fn receive(paths: &Paths, part: &Part, mut partial: File, mut pieces: mpsc::Rece
 }
 
 fn take_in(paths: &Paths, part: &Part, partial: &mut File, pieces: &mut mpsc::Receiver<Piece>) -> Outcome<()> {
-    let out = match part.place {
-        Place::Program { .. } => Some(fresh(paths, part)?),
-        // Only containerd needs the content, and unpacks it again when it takes it.
-        Place::Image { .. } => None,
-    };
-    let mut unpack = Unpack::new(part, &paths.fresh, out)?;
+    let mut intake = Intake::new(paths, part)?;
     let (mut got, mut window) = (0_u64, vec![0; WINDOW]);
     loop {
         // Opened for reading and appending: reading starts at the front.
@@ -189,7 +184,7 @@ fn take_in(paths: &Paths, part: &Part, partial: &mut File, pieces: &mut mpsc::Re
             0 => break,
             more => {
                 got += more as u64;
-                unpack.take(&window[..more])?;
+                intake.take(&window[..more])?;
             }
         }
     }
@@ -201,24 +196,65 @@ fn take_in(paths: &Paths, part: &Part, partial: &mut File, pieces: &mut mpsc::Re
                     return Err(corrupt(part, format!("more than the {} bytes announced were sent", part.sent_size)));
                 }
                 partial.write_all(&piece).explain("write", &paths.partial)?;
-                unpack.take(&piece)?;
+                intake.take(&piece)?;
             }
             Some(Piece::End) => break,
             None => return Err(failed(format!("the delivery of {} was cut off after {got} bytes", part.name))),
         }
     }
-    let (from, file) = match unpack.finish()? {
-        Some(out) => (&paths.fresh, out),
-        None => (&paths.partial, partial.try_clone().explain("open", &paths.partial)?),
+    let unpacked = intake.finish(part, got)?;
+    let (from, file, mode) = match &unpacked {
+        Some(program) => (&paths.fresh, program, MODE_PROGRAM),
+        None => (&paths.partial, &*partial, MODE_IMAGE),
     };
-    let mode = if from == &paths.fresh { MODE_PROGRAM } else { MODE_IMAGE };
     file.set_permissions(fs::Permissions::from_mode(mode)).explain("set the mode of", from)?;
     fs::rename(from, &paths.content).explain("put in place", &paths.content)?;
-    if from == &paths.fresh {
+    if unpacked.is_some() {
         fs::remove_file(&paths.partial).explain("remove", &paths.partial)?;
     }
     // After the rename, which counts as a change of the inode.
-    paths.note_written(&file)
+    paths.note_written(file)
+}
+
+/// What becomes of the compressed pieces while they arrive: a program is unpacked; an image stays as it is, for only
+/// containerd needs its content, and unpacks it when it takes it.
+enum Intake<'a> {
+    Program(Box<Unpack<'a>>),
+    Image(Context),
+}
+
+impl<'a> Intake<'a> {
+    fn new(paths: &'a Paths, part: &'a Part) -> Outcome<Self> {
+        Ok(match part.place {
+            Place::Program { .. } => Self::Program(Box::new(Unpack::new(part, &paths.fresh, fresh(paths, part)?)?)),
+            Place::Image { .. } => Self::Image(Context::new(&SHA256)),
+        })
+    }
+
+    fn take(&mut self, piece: &[u8]) -> Outcome<()> {
+        match self {
+            Self::Program(unpack) => unpack.take(piece),
+            Self::Image(sum) => {
+                sum.update(piece);
+                Ok(())
+            }
+        }
+    }
+
+    /// The unpacked program, if it is one.
+    fn finish(self, part: &Part, got: u64) -> Outcome<Option<File>> {
+        let sum = match self {
+            Self::Program(unpack) => return unpack.finish().map(Some),
+            Self::Image(sum) => digest_of(sum),
+        };
+        if got != part.sent_size {
+            return Err(corrupt(part, format!("it has {got} bytes instead of {}", part.sent_size)));
+        }
+        if sum != part.sent_digest {
+            return Err(corrupt(part, format!("its digest is {sum} instead of {}", part.sent_digest)));
+        }
+        Ok(None)
+    }
 }
 
 /// The file that becomes a program once it is whole.
@@ -264,7 +300,6 @@ fn link(paths: &Paths) -> Outcome<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use aws_lc_rs::digest::SHA256;
 
     fn part(content: &[u8]) -> (Part, Vec<u8>) {
         let sent = zstd::encode_all(content, 1).unwrap();
@@ -275,6 +310,11 @@ mod tests {
             version: "1".to_owned(),
             digest: digest_of(sum),
             size: content.len() as u64,
+            sent_digest: digest_of({
+                let mut sum = Context::new(&SHA256);
+                sum.update(&sent);
+                sum
+            }),
             sent_size: sent.len() as u64,
             place: Place::Program { link: None },
         };
@@ -296,7 +336,7 @@ mod tests {
     fn a_disk_that_fills_up_meanwhile_is_told_from_damage() {
         let (part, sent) = part(&vec![7; 3 << 20]);
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let mut unpack = Unpack::new(&part, Path::new("/dev/full"), Some(full)).unwrap();
+        let mut unpack = Unpack::new(&part, Path::new("/dev/full"), full).unwrap();
         let fault = unpack.take(&sent).unwrap_err();
         assert!(fault.kind == FaultKind::DiskFull && fault.what.contains("MiB free"), "{fault:?}");
     }

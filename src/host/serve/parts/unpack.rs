@@ -17,7 +17,7 @@ pub(super) fn corrupt(part: &Part, why: impl std::fmt::Display) -> Fault {
     fault(FaultKind::Corrupt, format!("{} {} arrived damaged: {why}", part.name, part.version))
 }
 
-/// Decompresses, counts and hashes, and writes into a file when there is one.
+/// Decompresses, counts and hashes into a file.
 pub(super) struct Unpack<'a> {
     part: &'a Part,
     path: &'a Path,
@@ -27,12 +27,12 @@ pub(super) struct Unpack<'a> {
     window: Vec<u8>,
     /// Whether the compressed form may end here: between two frames.
     between: bool,
-    /// Where the content goes, unless it is kept as it was sent.
-    out: Option<File>,
+    /// Where the content goes.
+    out: File,
 }
 
 impl<'a> Unpack<'a> {
-    pub(super) fn new(part: &'a Part, path: &'a Path, out: Option<File>) -> Outcome<Self> {
+    pub(super) fn new(part: &'a Part, path: &'a Path, out: File) -> Outcome<Self> {
         let decoder = Decoder::new().map_err(|e| failed(format!("could not set up decompression: {e}")))?;
         Ok(Self {
             part,
@@ -58,9 +58,7 @@ impl<'a> Unpack<'a> {
                 return Err(corrupt(self.part, format!("it is larger than {} bytes", self.part.size)));
             }
             self.sum.update(&self.window[..made]);
-            if let Some(out) = &mut self.out {
-                write(out, &self.window[..made], self.path, self.part)?;
-            }
+            write(&mut self.out, &self.window[..made], self.path, self.part)?;
             // A full window may have left more inside the decoder.
             if input.pos() == compressed.len() && made < self.window.len() {
                 return Ok(());
@@ -71,7 +69,7 @@ impl<'a> Unpack<'a> {
         }
     }
 
-    pub(super) fn finish(self) -> Outcome<Option<File>> {
+    pub(super) fn finish(self) -> Outcome<File> {
         if !self.between {
             return Err(corrupt(self.part, "it ends too early"));
         }

@@ -16,11 +16,14 @@ fn part(content: &[u8]) -> (Part, Vec<u8>) {
     let sent = zstd::encode_all(content, 3).unwrap();
     let mut sum = [0; 32];
     sum.copy_from_slice(digest(&SHA256, content).as_ref());
+    let mut sent_sum = [0; 32];
+    sent_sum.copy_from_slice(digest(&SHA256, &sent).as_ref());
     let part = Part {
         name: "etcd".to_owned(),
         version: "3.6.0".to_owned(),
         digest: Digest::new(sum),
         size: content.len() as u64,
+        sent_digest: Digest::new(sent_sum),
         sent_size: sent.len() as u64,
         place: Becomes::Program { link: Some("/usr/local/bin/etcd".to_owned()) },
     };
@@ -100,6 +103,51 @@ async fn a_delivery_that_was_cut_off_goes_on_where_it_stopped() {
     client.end().await;
     assert!(matches!(client.answer(id).await, Ok(Reply::Done)));
     assert!(is_there(&mut client, &part).await);
+}
+
+#[tokio::test]
+async fn an_image_stays_compressed_and_is_refused_when_a_bit_flips_on_the_way_or_on_the_disk() {
+    let place = Place::new();
+    let (mut part, sent) = part(&content(300_000));
+    part.place = Becomes::Image { reference: "registry.k8s.io/etcd:3.6.0".to_owned() };
+    let mut client = place.locked().await;
+    let mut damaged = sent.clone();
+    damaged[sent.len() / 2] ^= 0x10;
+    let fault = deliver(&mut client, &part, &damaged).await.unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Corrupt, "{fault:?}");
+    assert_eq!(place.list("/var/lib/hactl/parts"), Vec::<String>::new());
+    assert!(matches!(deliver(&mut client, &part, &sent).await, Ok(Reply::Done)));
+    let path = place.at(&part.path());
+    assert!(std::fs::read(&path).unwrap() == sent);
+    assert!(is_there(&mut client, &part).await);
+    std::fs::write(&path, &damaged).unwrap();
+    assert!(!is_there(&mut client, &part).await);
+}
+
+#[tokio::test]
+async fn what_was_verified_in_an_earlier_boot_and_never_reached_the_disk_is_read_again() {
+    let place = Place::new();
+    let (part, sent) = part(&content(300_000));
+    let mut client = place.locked().await;
+    assert!(deliver(&mut client, &part, &sent).await.is_ok());
+    let note = place.at(&part.path()).with_file_name(".etcd.verified");
+    // The delivery's own thread settles it; until then the note names the boot.
+    timeout(Duration::from_secs(10), async {
+        while std::fs::read_to_string(&note).unwrap().lines().count() > 1 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("the content never settles");
+    let settled = std::fs::read_to_string(&note).unwrap();
+    std::fs::write(&note, format!("{settled}another-boot-another-boot-another-boot\n")).unwrap();
+    assert!(is_there(&mut client, &part).await, "intact content is found so by reading it");
+    assert_eq!(std::fs::read_to_string(&note).unwrap(), settled);
+    // A power cut left a file of the right length without its content: the note must not vouch for it.
+    let path = place.at(&part.path());
+    std::fs::write(&path, vec![0; 300_000]).unwrap();
+    std::fs::write(&note, format!("{settled}another-boot-another-boot-another-boot\n")).unwrap();
+    assert!(!is_there(&mut client, &part).await);
 }
 
 #[tokio::test]
