@@ -6,6 +6,9 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hactl
 DIST  := $(CACHE)/dist
 LAB   ?= lab
 HOSTS ?= 3
+# The checker of licences and sources: built once, kept by version.
+DENY_VERSION := 0.20.2
+DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 # What hactl's own build and the lab need; the components name theirs in components/packages.
 PACKAGES := build-essential cmake protobuf-compiler libprotobuf-dev lxc mmdebstrap iptables nftables iproute2 \
             openssh-client openssh-server sudo openssl shellcheck ca-certificates $(shell sed 's/\#.*//' components/packages)
@@ -39,10 +42,16 @@ lab: bundle ## three bare hosts on this machine, and a highly available cluster 
 lab-down: ## remove the lab and all that it made
 	@if [ -x $(HACTL) ]; then $(HACTL) lab --name $(LAB) down; else echo "hactl is not built, so it made no lab"; fi
 
-check: packages ## formatting, lints, shell scripts, licences
+$(DENY):
+	@echo "building cargo-deny $(DENY_VERSION) (once, some minutes)"
+	@cargo install --quiet --locked --version $(DENY_VERSION) --root $(CACHE)/tools/cargo-deny-$(DENY_VERSION) \
+	  --target-dir $(CACHE)/tools/build cargo-deny && rm -rf "$(CACHE)/tools/build"
+
+check: packages $(DENY) ## formatting, lints, shell scripts, licences
 	cargo fmt --check
 	cargo clippy --release --all-targets --locked -- -D warnings
 	shellcheck components/*.sh components/*/*.sh templates/*.sh templates/*/*.sh tests/*.sh tests/*/*.sh .ci/run
+	$(DENY) check bans licenses sources
 
 unit: build ## tests that need no lab
 	cargo test --release --locked -q

@@ -50,8 +50,10 @@ sync "$tmp" 2>/dev/null || sync
 mkdir -p "$to" && mv -f "$tmp" "$to/hactl" || stop refused cannot rename into "$to"
 sync "$to" 2>/dev/null || sync
 touch "$to"
-# Keeps the newest two of the others: an older hactl may be at work, or be run again.
+# Keeps the newest two of the others, for an older hactl may be at work or be run again, and what a unit runs.
 # Their names are hexadecimal; "done" is a word said.
 # shellcheck disable=SC2010
-ls -t "$base" | grep -x '[0-9a-f]\{64\}' | grep -vx "$digest" | tail -n +3 | while read -r old; do rm -rf "${base:?}/$old"; done
+ls -t "$base" | grep -x '[0-9a-f]\{64\}' | grep -vx "$digest" | tail -n +3 | while read -r old; do
+    grep -qs "$old" /etc/systemd/system/*.service || rm -rf "${base:?}/$old"
+done
 say "done"

@@ -26,14 +26,17 @@ pub struct BundleArgs {
 #[derive(Debug, Subcommand)]
 enum BundleVerb {
     /// Compress and pin built components; what is there already is left alone
+    #[command(after_help = "Examples:\n  hactl bundle build\n  hactl bundle build --from ./dist")]
     Build {
         /// A directory with a components.json [default: $XDG_CACHE_HOME/hactl/dist]
         #[arg(long, value_name = "DIR")]
         from: Option<PathBuf>,
     },
     /// Show the bundles of the store
+    #[command(after_help = "Examples:\n  hactl bundle list\n  hactl bundle list -o json")]
     List,
     /// Read and unpack every file of one bundle, or of all
+    #[command(after_help = "Examples:\n  hactl bundle verify\n  hactl bundle verify k8s-1.36.3")]
     Verify {
         /// Which, such as k8s-1.36.3
         name: Option<String>,

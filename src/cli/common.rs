@@ -111,7 +111,7 @@ impl Common {
     /// Connects, runs a workflow, closes. The first interrupt starts nothing new, the second drops everything.
     pub fn run<T, W>(&self, sink: Arc<dyn Sink>, needs: Needs, work: W) -> Result<T, Verdict>
     where
-        W: AsyncFnOnce(&Session) -> Result<T, Failure>,
+        W: AsyncFnOnce(&mut Session) -> Result<T, Failure>,
     {
         let loaded = self.load(&*sink)?;
         let places = self.places(&loaded);
@@ -131,8 +131,8 @@ impl Common {
         block_on(async {
             let access = access.map_err(|error| failure_verdict(&Failure::Access(Box::new(error))))?;
             let worked = async {
-                let session = Session::open(desired, places, &access, Arc::clone(&sink), stop.clone()).await?;
-                let result = work(&session).await;
+                let mut session = Session::open(desired, places, &access, Arc::clone(&sink), stop.clone()).await?;
+                let result = work(&mut session).await;
                 session.close().await;
                 result
             };
@@ -213,6 +213,11 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
                 verdict.hints.extend(check.hint.clone());
             }
             verdict.hints.dedup();
+            verdict
+        }
+        Failure::StillUp { .. } => {
+            let mut verdict = of(&FailureKind::Other);
+            verdict.hints = vec!["make these hosts reachable and run the same command again".to_owned()];
             verdict
         }
         Failure::Access(_) | Failure::Api(_) | Failure::Local { .. } => of(&FailureKind::Other),

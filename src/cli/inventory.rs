@@ -14,6 +14,7 @@ use std::path::PathBuf;
 
 /// `hactl inventory`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  hactl inventory init\n  hactl inventory check\n  hactl inventory schema")]
 pub struct InventoryArgs {
     /// What to do with the inventory.
     #[command(subcommand)]
@@ -34,7 +35,7 @@ pub enum InventoryVerb {
         hactl inventory check -o json - < prod.yaml")]
     Check(CheckArgs),
     /// Print the JSON Schema of the inventory, for editors
-    #[command(after_help = "Example:\n  hactl inventory schema > hactl.schema.json\n  \
+    #[command(after_help = "Examples:\n  hactl inventory schema > hactl.schema.json\n  \
         # then, as the first line of the inventory:\n  # yaml-language-server: $schema=./hactl.schema.json")]
     Schema,
 }

@@ -42,6 +42,7 @@ pub struct LabArgs {
 #[derive(Debug, Subcommand)]
 pub enum LabVerb {
     /// Make the lab, or complete it: start what is off, add what is new
+    #[command(after_help = "Examples:\n  hactl lab up\n  hactl lab up --workers 2\n  hactl lab --name b up --hosts 5")]
     Up {
         /// Control-plane hosts, cp1..
         #[arg(long, default_value_t = 3, value_name = "N")]
@@ -63,6 +64,7 @@ pub enum LabVerb {
         patience: u64,
     },
     /// Remove the lab and all that it made
+    #[command(after_help = "Examples:\n  hactl lab down\n  hactl lab down --all --purge")]
     Down {
         /// All labs of this machine
         #[arg(long)]
@@ -75,10 +77,13 @@ pub enum LabVerb {
         keep_base: bool,
     },
     /// Show all labs and their hosts
+    #[command(after_help = "Examples:\n  hactl lab list")]
     List,
     /// Print the path of the lab's inventory
+    #[command(after_help = "Examples:\n  hactl up -i $(hactl lab inventory)")]
     Inventory,
     /// Log in to a host as ops, or run a command there
+    #[command(after_help = "Examples:\n  hactl lab ssh cp1\n  hactl lab ssh cp1 -- sudo journalctl -u etcd")]
     Ssh {
         /// The host
         host: String,
@@ -87,26 +92,31 @@ pub enum LabVerb {
         command: Vec<String>,
     },
     /// Cut a host's power
+    #[command(after_help = "Examples:\n  hactl lab kill cp1")]
     Kill {
         /// The host
         host: String,
     },
     /// Power a host on, its cable plugged in
+    #[command(after_help = "Examples:\n  hactl lab start cp1")]
     Start {
         /// The host
         host: String,
     },
     /// Pull a host's cable
+    #[command(after_help = "Examples:\n  hactl lab cut cp1")]
     Cut {
         /// The host
         host: String,
     },
     /// Plug a host's cable in
+    #[command(after_help = "Examples:\n  hactl lab mend cp1")]
     Mend {
         /// The host
         host: String,
     },
     /// Cut a host's power and lose its disks; it comes back bare, with its address and SSH host key
+    #[command(after_help = "Examples:\n  hactl lab wipe cp2")]
     Wipe {
         /// The host
         host: String,

@@ -14,7 +14,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-/// From bare hosts over SSH to a highly available Kubernetes control plane, and back from catastrophe.
+/// From bare hosts over SSH to a highly available Kubernetes control plane
 #[derive(Debug, Parser)]
 #[command(
     name = "hactl",
@@ -30,7 +30,7 @@ Examples:
   hactl kubectl -- get nodes               through SSH, without a route to the API
   hactl lab up                             three bare hosts on this machine, to try it on
 
-Exit codes: 0 done, 1 failed, 2 usage or bad inventory, 3 refused for safety, 4 degraded but serving,
+Exit codes: 0 done, 1 failed, 2 usage or bad inventory, 3 refused for safety, 4 degraded,
 5 changes pending (plan --exit-code), 6 another run holds the lock, 7 API or quorum down."
 )]
 struct Cli {
@@ -79,7 +79,9 @@ enum Verb {
     /// Bare hosts on this machine
     Lab(lab::LabArgs),
     /// Print a completion script for a shell
-    #[command(after_help = "Examples:\n  hactl completions bash > /etc/bash_completion.d/hactl")]
+    #[command(
+        after_help = "Examples:\n  hactl completions bash > /etc/bash_completion.d/hactl\n  hactl completions zsh > ~/.zfunc/_hactl"
+    )]
     Completions {
         /// Which shell
         shell: clap_complete::Shell,

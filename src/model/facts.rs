@@ -227,6 +227,8 @@ pub struct LeafFact {
     pub not_after_s: i64,
     /// Whether the key beside it is its own.
     pub key_matches: bool,
+    /// When certificate or key last changed (the later of their inodes' change times), milliseconds since 1970.
+    pub changed_ms: i64,
 }
 
 /// A taken port.

@@ -92,6 +92,7 @@ mod tests {
             not_before_s: 0,
             not_after_s: 300 * DAY,
             key_matches: true,
+            changed_ms: 0,
         }
     }
 

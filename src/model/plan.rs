@@ -266,6 +266,14 @@ pub struct Step {
     pub guard: Guard,
 }
 
+impl Step {
+    /// How much it disturbs: what must be tolerated is a restart, whatever brings it about (a manifest that is written, say).
+    pub fn impact(&self) -> Impact {
+        let guarded = if matches!(self.guard, Guard::Tolerates { .. }) { Impact::Restart } else { Impact::None };
+        self.action.profile().impact.max(guarded)
+    }
+}
+
 /// Steps in an order that respects their needs, with the graph made explicit.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Plan {
@@ -292,7 +300,7 @@ impl Plan {
     }
     /// The most disturbing impact of all steps.
     pub fn impact(&self) -> Impact {
-        self.steps.iter().map(|s| s.action.profile().impact).max().unwrap_or(Impact::None)
+        self.steps.iter().map(Step::impact).max().unwrap_or(Impact::None)
     }
 }
 

@@ -136,6 +136,8 @@ pub struct SetTarget {
     pub unit: Option<UnitName>,
     /// Whether the unit can take new files by a reload; else it is restarted.
     pub reload: bool,
+    /// Certificates that the unit reads only when it starts or reloads; most programs read theirs again by themselves.
+    pub reads: Vec<LeafId>,
 }
 
 /// A file by digest.

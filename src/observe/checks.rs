@@ -117,6 +117,11 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
             let hint = Some("take a snapshot of each member before anything else");
             check(name, None, Outcome::Fail, format!("their data differs: {}", said.join(", ")), hint)
         }
+        HashCheck::Incomparable(why) => {
+            let hint =
+                Some("a member that lags this far may have diverged: take a snapshot of each before anything else");
+            check(name, None, Outcome::Fail, why.clone(), hint)
+        }
         HashCheck::Unknown(why) => check(name, None, Outcome::Warn, why.clone(), None),
     });
 }

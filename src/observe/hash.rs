@@ -26,12 +26,39 @@ pub enum HashCheck {
     },
     /// They differ.
     Differs(BTreeMap<HostName, u32>),
+    /// All answer, and still they cannot be compared, for this reason: as bad as a difference.
+    Incomparable(String),
     /// It could not be found out, for this reason.
     Unknown(String),
 }
 
-/// Asks every running member for its hash at the lowest revision among them.
+/// Members apply a compaction at slightly different moments, and hashes from before and after one differ.
+const ATTEMPTS: usize = 4;
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// What a member's hash was computed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Hashed {
+    hash: u32,
+    compacted: i64,
+}
+
+/// Asks every running member for its hash at the lowest revision among them; again when they were caught in a compaction.
 pub async fn hashes(facts: &Facts, machines: &BTreeMap<HostName, Arc<Machine>>, asks: &Asks) -> HashCheck {
+    let mut last = HashCheck::Unknown("no member answers".to_owned());
+    for attempt in 0..ATTEMPTS {
+        if attempt > 0 {
+            tokio::time::sleep(AGAIN).await;
+        }
+        last = once(facts, machines, asks).await;
+        if !matches!(last, HashCheck::Incomparable(_)) {
+            break;
+        }
+    }
+    last
+}
+
+async fn once(facts: &Facts, machines: &BTreeMap<HostName, Arc<Machine>>, asks: &Asks) -> HashCheck {
     let views = facts.hosts.iter().filter_map(|(h, f)| Some((h, f.as_ref().ok()?.etcd.as_ref()?.view.as_ref()?)));
     let running: Vec<(&HostName, i64)> = views.map(|(h, v)| (h, v.revision)).collect();
     let Some(revision) = running.iter().map(|(_, r)| *r).min() else {
@@ -41,22 +68,59 @@ pub async fn hashes(facts: &Facts, machines: &BTreeMap<HostName, Arc<Machine>>, 
         let machine = machines.get(host).ok_or_else(|| format!("{host} is not connected"))?;
         let etcd = asks.etcd(host).ok_or_else(|| format!("{host} is no etcd host"))?;
         match machine.call(Op::EtcdHash { etcd, revision }, Feed::None, PATIENCE, &|_| {}).await {
-            Ok(Reply::Hash { hash, .. }) => Ok((host.clone(), hash)),
+            Ok(Reply::Hash { hash, compacted, .. }) => Ok((host.clone(), Hashed { hash, compacted })),
             Ok(_) => Err(format!("{host} answered something else than was asked")),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(format!("{host}: {error}")),
         }
     };
     let answers = futures::future::join_all(running.iter().map(|(h, _)| one(h))).await;
-    match answers.into_iter().collect::<Result<BTreeMap<HostName, u32>, String>>() {
-        Err(why) => HashCheck::Unknown(why),
-        Ok(all) => {
-            let mut values = all.values();
-            let first = values.next();
-            if values.all(|h| Some(h) == first) {
-                HashCheck::Same { revision, members: all.len() }
-            } else {
-                HashCheck::Differs(all)
-            }
-        }
+    judge(revision, answers.into_iter().collect())
+}
+
+fn judge(revision: i64, answers: Result<BTreeMap<HostName, Hashed>, String>) -> HashCheck {
+    let all = match answers {
+        // etcd's words (ErrCompacted): the revision of one member is older than what another one still has.
+        Err(why) if why.contains("has been compacted") => return HashCheck::Incomparable(why),
+        Err(why) => return HashCheck::Unknown(why),
+        Ok(all) => all,
+    };
+    let mut values = all.values();
+    let first = values.next().copied();
+    if values.clone().any(|v| first.is_some_and(|f| f.compacted != v.compacted)) {
+        let said: Vec<String> = all.iter().map(|(h, v)| format!("{h} {}", v.compacted)).collect();
+        return HashCheck::Incomparable(format!("they are compacted at different revisions: {}", said.join(", ")));
+    }
+    if values.all(|v| first.is_some_and(|f| f.hash == v.hash)) {
+        HashCheck::Same { revision, members: all.len() }
+    } else {
+        HashCheck::Differs(all.into_iter().map(|(host, v)| (host, v.hash)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(hashed: &[(u32, i64)]) -> Result<BTreeMap<HostName, Hashed>, String> {
+        let named = hashed.iter().enumerate();
+        Ok(named
+            .map(|(i, (hash, compacted))| {
+                (format!("cp{i}").parse().unwrap(), Hashed { hash: *hash, compacted: *compacted })
+            })
+            .collect())
+    }
+
+    #[test]
+    fn only_hashes_over_the_same_range_are_compared() {
+        assert_eq!(judge(9, all(&[(1, 5), (1, 5)])), HashCheck::Same { revision: 9, members: 2 });
+        assert!(matches!(judge(9, all(&[(1, 5), (2, 5)])), HashCheck::Differs(_)));
+        assert!(matches!(judge(9, all(&[(1, 5), (2, 7)])), HashCheck::Incomparable(_)), "one has compacted already");
+    }
+
+    #[test]
+    fn a_member_that_lags_behind_a_compaction_is_not_passed_over() {
+        let why = "cp2: etcdserver: mvcc: required revision has been compacted".to_owned();
+        assert!(matches!(judge(9, Err(why)), HashCheck::Incomparable(_)));
+        assert!(matches!(judge(9, Err("cp2: connection refused".to_owned())), HashCheck::Unknown(_)));
     }
 }

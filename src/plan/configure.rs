@@ -37,7 +37,12 @@ pub(super) fn run(d: &mut Draft, host: &HostName, set: FileSet, mut needs: Vec<M
     let Some(wanted) = target.sets.get(&set) else { return };
     let Some(unit) = wanted.unit.clone() else { return };
     let configured = Mark::Configured(host.clone(), set);
-    let rewritten = d.plans(&configured);
+    let certified = Mark::Certified(host.clone());
+    let renewed = d.plans(&certified) && d.look().due(host).iter().any(|(id, _)| wanted.reads.contains(id));
+    if renewed {
+        needs.push(certified);
+    }
+    let rewritten = renewed || d.plans(&configured);
     if d.look().runs(host, wanted) && !rewritten {
         return;
     }

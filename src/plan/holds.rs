@@ -23,6 +23,13 @@ pub fn kubelet_unit() -> UnitName {
     "kubelet.service".parse().expect("a constant that is a valid unit name")
 }
 
+/// When the last of what a unit reads changed.
+fn newest(facts: &HostFacts, set: &SetTarget) -> i64 {
+    let files = set.files.iter().filter_map(|f| facts.files.get(&f.path)).map(|f| f.changed_ms);
+    let leaves = set.reads.iter().filter_map(|id| facts.leaves.get(id)).map(|l| l.changed_ms);
+    files.chain(leaves).max().unwrap_or(0)
+}
+
 /// Everything a mark is judged by.
 #[derive(Clone, Copy)]
 pub(super) struct Look<'a> {
@@ -90,7 +97,7 @@ impl<'a> Look<'a> {
     pub fn runs(&self, host: &HostName, set: &SetTarget) -> bool {
         let (Some(facts), Some(unit)) = (self.facts.host(host), set.unit.as_ref()) else { return false };
         let Some(found) = facts.units.get(unit) else { return false };
-        let newest = set.files.iter().filter_map(|f| facts.files.get(&f.path)).map(|f| f.changed_ms).max().unwrap_or(0);
+        let newest = newest(facts, set);
         let since = if set.reload { found.started_ms.max(found.reloaded_ms) } else { found.started_ms };
         found.active == "active" && found.enabled && since >= newest
     }
@@ -99,7 +106,7 @@ impl<'a> Look<'a> {
     pub fn outdated(&self, host: &HostName, set: &SetTarget) -> bool {
         let (Some(facts), Some(unit)) = (self.facts.host(host), set.unit.as_ref()) else { return false };
         let Some(found) = facts.units.get(unit) else { return false };
-        let newest = set.files.iter().filter_map(|f| facts.files.get(&f.path)).map(|f| f.changed_ms).max().unwrap_or(0);
+        let newest = newest(facts, set);
         found.started_ms < newest || !found.enabled
     }
 

@@ -24,7 +24,7 @@ pub use input::{Input, Keys, Trust};
 use crate::host::op::FilePut;
 use crate::model::desired::{Desired, Host};
 use crate::model::names::UnitName;
-use crate::model::target::{FileSet, FileTarget, SetTarget};
+use crate::model::target::{FileSet, FileTarget, LeafId, SetTarget};
 use table::{FILES, What};
 
 /// A file as it should be. No `Debug`: some hold keys.
@@ -84,6 +84,11 @@ impl RenderedSet {
             files: self.files.iter().map(RenderedFile::target).collect(),
             unit: self.unit.clone(),
             reload: self.reload,
+            reads: match self.set {
+                // haproxy asks etcd's members with it.
+                FileSet::EtcdBalancer => vec![LeafId::ApiserverEtcdClient],
+                _ => vec![],
+            },
         }
     }
 }

@@ -57,7 +57,7 @@ fn headline(plan: &Plan) -> String {
 
 /// What a plan disturbs, in one sentence.
 pub fn disturbance(plan: &Plan) -> String {
-    let of = |impact: Impact| plan.steps.iter().filter(move |s| disturbs(s) == impact).count();
+    let of = |impact: Impact| plan.steps.iter().filter(move |s| s.impact() == impact).count();
     let wiped = plan.steps.iter().filter(|s| matches!(s.action, Action::Wipe { delete: true, .. })).count();
     let emptied = plan.steps.iter().filter(|s| matches!(s.action, Action::Wipe { delete: false, .. })).count();
     let aside = of(Impact::Destructive) - wiped - emptied;
@@ -89,12 +89,6 @@ pub fn disturbance(plan: &Plan) -> String {
     }
     text.push('.');
     text
-}
-
-/// A step's impact, where a guard can say that it is more than its action alone would be.
-fn disturbs(step: &Step) -> Impact {
-    let guarded = if matches!(step.guard, Guard::Tolerates { .. }) { Impact::Restart } else { Impact::None };
-    step.action.profile().impact.max(guarded)
 }
 
 fn members(plan: &Plan, index: usize) -> Option<&Members> {
@@ -257,7 +251,7 @@ pub fn plan_json(plan: &Plan) -> Value {
             "stage": profile.stage.to_string(),
             "what": step.action.to_string(),
             "why": step.why,
-            "impact": match disturbs(step) {
+            "impact": match step.impact() {
                 Impact::None => "none",
                 Impact::Restart => "restart",
                 Impact::Membership => "membership",

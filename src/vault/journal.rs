@@ -106,12 +106,18 @@ pub fn genesis_token(path: &Path) -> Result<String, VaultError> {
 pub fn spend_genesis(path: &Path, cluster_id: &str) -> Result<(), VaultError> {
     let (mut file, lines) = open(path)?;
     let Some(token) = unspent(&lines) else {
-        // A run that was killed after noting it and then repeated: what is asked for holds already.
-        let spent = |l: &Line| matches!(&l.entry, Entry::GenesisSpent { cluster_id: id, .. } if id == cluster_id);
-        return if lines.iter().any(spent) {
-            Ok(())
-        } else {
-            Err(VaultError::NothingToSpend { path: path.to_owned() })
+        let spent = lines.iter().find_map(|l| match &l.entry {
+            Entry::GenesisSpent { token, cluster_id: id } if id == cluster_id => Some(token.clone()),
+            _ => None,
+        });
+        return match spent {
+            None => Err(VaultError::NothingToSpend { path: path.to_owned() }),
+            // A run that was killed after noting it and then repeated: what is asked for holds already.
+            Some(_) if born(&lines).is_some() => Ok(()),
+            // It was noted as taken down, and yet it lives.
+            Some(token) => {
+                write_line(&mut file, path, Entry::GenesisSpent { token, cluster_id: cluster_id.to_owned() })
+            }
         };
     };
     write_line(&mut file, path, Entry::GenesisSpent { token, cluster_id: cluster_id.to_owned() })

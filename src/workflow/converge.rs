@@ -47,7 +47,7 @@ impl dyn Ask + '_ {
         if choices.yes || plan.impact() == Impact::None {
             return Ok(());
         }
-        let disturbing = plan.steps.iter().filter(|s| s.action.profile().impact > Impact::None);
+        let disturbing = plan.steps.iter().filter(|s| s.impact() > Impact::None);
         let what: Vec<String> = disturbing
             .map(|s| match s.action.host() {
                 Some(host) => format!("{} on {host}", s.action),

@@ -4,14 +4,16 @@ use super::converge::{Ask, Choices, Converge};
 use super::look::Look;
 use super::{Failure, Session};
 use crate::model::event::Event;
+use crate::model::names::HostName;
 use crate::model::plan::Plan;
 
 /// Takes the cluster down. Returns what was done; an empty plan when there was nothing.
 ///
 /// # Errors
 /// See [`Failure`].
-pub async fn down(session: &Session, choices: &Choices, ask: &dyn Ask, delete: bool) -> Result<Plan, Failure> {
+pub async fn down(session: &mut Session, choices: &Choices, ask: &dyn Ask, delete: bool) -> Result<Plan, Failure> {
     session.lock("down").await?;
+    let session = &*session;
     let state = std::sync::Arc::new(session.state(false).await?);
     let _held = state.hold("down")?;
     let look = Look::take(session, &state).await?;
@@ -22,8 +24,14 @@ pub async fn down(session: &Session, choices: &Choices, ask: &dyn Ask, delete: b
         prune: vec![],
     };
     let plan = crate::plan::down(&session.desired, &look.target, &look.facts, &intent, delete)?;
+    let left: Vec<HostName> =
+        session.desired.hosts.iter().map(|h| &h.name).filter(|h| look.facts.host(h).is_none()).cloned().collect();
     if plan.is_empty() {
-        return Ok(plan);
+        // A run that was killed between its last step and its note.
+        if left.is_empty() && state.born()? {
+            state.record(crate::vault::Entry::TakenDown { deleted: delete })?;
+        }
+        return if left.is_empty() { Ok(plan) } else { Err(Failure::StillUp { hosts: left }) };
     }
     session.sink.emit(Event::Planned { plan: Box::new(plan.clone()) });
     let cluster = &session.desired.cluster;
@@ -32,6 +40,9 @@ pub async fn down(session: &Session, choices: &Choices, ask: &dyn Ask, delete: b
         ask.name(cluster, &format!("the whole cluster {cluster}: it stops it {loss}"))?;
     }
     Converge::new(session, &state).run(look, &plan).await?;
+    if !left.is_empty() {
+        return Err(Failure::StillUp { hosts: left });
+    }
     // From here on empty disks are what the person asked for, not a loss.
     state.record(crate::vault::Entry::TakenDown { deleted: delete })?;
     Ok(plan)

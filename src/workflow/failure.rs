@@ -70,6 +70,12 @@ pub enum Failure {
         /// How many were not started.
         left: usize,
     },
+    /// The cluster was taken down only in part.
+    #[error("{} did not answer, and may still be part of a cluster that serves", .hosts.iter().map(HostName::as_str).collect::<Vec<_>>().join(", "))]
+    StillUp {
+        /// Hosts that did not answer.
+        hosts: Vec<HostName>,
+    },
     /// Everything was done and still a check fails.
     #[error("{} check(s) do not pass", .checks.len())]
     Unverified {

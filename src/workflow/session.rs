@@ -110,19 +110,20 @@ impl Session {
         Ok(Self { desired, places, machines, silent, sink, stop })
     }
 
-    /// Takes the run's lock on every control-plane and etcd host that is connected; one that is held refuses the run.
+    /// Takes the run's lock on every host that is connected; one that is held refuses the run. A host that cannot even be
+    /// locked (its disk has become read-only, say) counts as silent: it must not hold up the others.
     ///
     /// # Errors
-    /// Who holds it.
-    pub async fn lock(&self, verb: &str) -> Result<Locked, Failure> {
+    /// Who holds it; no host that can be locked.
+    pub async fn lock(&mut self, verb: &str) -> Result<Locked, Failure> {
         let user =
             std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "somebody".to_owned());
         let here = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let holder = format!("{user}@{here}, process {}, hactl {verb}", std::process::id());
-        let keeps = |host: &&crate::model::desired::Host| host.is(Role::ControlPlane) || host.is(Role::Etcd);
         // One host after the other and always in the same order: two runs cannot hold half of the locks each.
         let mut etcd = 0;
-        for host in self.desired.hosts.iter().filter(keeps) {
+        let mut failed = Vec::new();
+        for host in &self.desired.hosts {
             let Some(machine) = self.machines.get(&host.name) else { continue };
             let op = Op::Lock { holder: holder.clone() };
             match machine.call(op, Feed::None, LOCK_PATIENCE, &|_| {}).await {
@@ -130,8 +131,16 @@ impl Session {
                     return Err(Refusal::Locked { host: host.name.clone(), holder: by, since }.into());
                 }
                 Ok(_) => etcd += usize::from(host.is(Role::Etcd)),
-                Err(error) => return Err(Failure::Host { host: host.name.clone(), error: Box::new(error) }),
+                Err(error) => failed.push((host.name.clone(), Box::new(error))),
             }
+        }
+        for (host, error) in &failed {
+            self.sink.emit(Event::Warning { text: format!("{host}: could not take the lock: {error}") });
+            self.machines.remove(host);
+            self.silent.insert(host.clone(), Silence { why: error.to_string(), hint: error.hint() });
+        }
+        if self.machines.is_empty() {
+            return Err(Failure::NoHost { hosts: failed });
         }
         Ok(Locked { etcd, of: self.desired.with(Role::Etcd).count() })
     }

@@ -6,6 +6,7 @@ use super::{Failure, Session, State};
 use crate::model::check::{Check, Outcome};
 use crate::model::event::Event;
 use crate::model::facts::Facts;
+use crate::model::names::HostName;
 use crate::model::plan::{Plan, Stage};
 use crate::model::refusal::Refusal;
 use std::path::PathBuf;
@@ -14,6 +15,13 @@ use std::time::{Duration, Instant};
 
 /// After the last step, how long the checks may take to pass: pods are pulled up, leases are taken.
 const VERIFY_WITHIN: Duration = Duration::from_secs(180);
+/// The same when nothing was changed: nothing is about to come up either.
+const UNCHANGED_WITHIN: Duration = Duration::from_secs(10);
+/// The same when all that fails is that some hosts are silent: the others may still need a moment.
+const SETTLE_WITHIN: Duration = Duration::from_secs(30);
+/// What a silent host alone makes fail, besides the checks of the host itself.
+const SUMMARIES: [&str; 5] =
+    ["etcd members healthy", "API servers ready", "endpoint ready", "nodes Ready", "system pods Ready"];
 /// Plans that follow one another before the run gives up; a healthy run needs two, a woken one three.
 const MOST_ROUNDS: usize = 8;
 
@@ -44,9 +52,10 @@ pub async fn pending(session: &Session) -> Result<Plan, Failure> {
 ///
 /// # Errors
 /// See [`Failure`].
-pub async fn up(session: &Session, choices: &Choices, ask: &dyn Ask) -> Result<Summary, Failure> {
+pub async fn up(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Result<Summary, Failure> {
     let begun = Instant::now();
     let locked = session.lock("up").await?;
+    let session = &*session;
     let state = Arc::new(session.state(true).await?);
     let _held = state.hold("up")?;
     let mut converge = Converge::new(session, &state);
@@ -115,8 +124,15 @@ async fn pass(session: &Session, state: &State, mut look: Look, changed: bool) -
         if failing.is_empty() {
             return Ok((checks, look.facts));
         }
-        let hopeless = failing.iter().all(|c| c.name == "host answers" || c.name == "etcd member healthy") || !changed;
-        let patience = if hopeless { Duration::from_secs(10) } else { VERIFY_WITHIN };
+        let silent = |host: &HostName| look.facts.host(host).is_none();
+        let explained =
+            |c: &Check| c.host.as_ref().map_or_else(|| SUMMARIES.contains(&c.name) || c.name == "hosts answer", silent);
+        let anybody = session.desired.hosts.iter().any(|h| silent(&h.name));
+        let patience = match (changed, anybody && failing.iter().all(explained)) {
+            (false, _) => UNCHANGED_WITHIN,
+            (true, true) => SETTLE_WITHIN,
+            (true, false) => VERIFY_WITHIN,
+        };
         if begun.elapsed() > patience || session.stop.is_cancelled() {
             for check in &checks {
                 session.sink.emit(Event::Checked { check: check.clone() });

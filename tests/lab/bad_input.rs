@@ -1,5 +1,6 @@
 //! What is wrong is named, with the remedy, and nothing is half done.
 
+use super::bare_hosts::variant;
 use super::{Scenario, World};
 use std::fs;
 
@@ -16,13 +17,6 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario { name: "a flipped bit is refused here and on the host", cut: true, run: flipped_bit },
 ];
-
-/// A copy of the inventory beside it, changed by `edit`.
-fn variant(w: &World, name: &str, edit: impl Fn(String) -> String) -> super::support::Hactl {
-    let path = w.lab.dir().join(name);
-    fs::write(&path, edit(fs::read_to_string(w.lab.inventory()).expect("readable"))).expect("writable");
-    super::support::Hactl::new(path)
-}
 
 fn second_run(w: &World) {
     w.on("cp1", "sudo touch /etc/haproxy/haproxy.cfg && sudo sh -c 'echo >> /etc/haproxy/haproxy.cfg'");

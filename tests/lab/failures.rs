@@ -33,8 +33,8 @@ const HOSTS: [&str; 3] = ["cp1", "cp2", "cp3"];
 const BOOT: Duration = Duration::from_secs(60);
 const HEAL: Duration = Duration::from_secs(180);
 
-fn power_cycle(w: &World, host: &str) {
-    let writer = Writer::start(&w.api(), &format!("w-{host}"));
+fn power_cycle(w: &World, host: &str, writes: &str) {
+    let writer = Writer::start(&w.api(), writes);
     std::thread::sleep(Duration::from_secs(2));
     w.lab.kill(host).expect("the power can be cut");
     // Long enough for leases to run out: leaders must move within theirs.
@@ -54,12 +54,12 @@ fn power_cycle(w: &World, host: &str) {
 
 fn each_host(w: &World) {
     for host in HOSTS {
-        power_cycle(w, host);
+        power_cycle(w, host, &format!("w-{host}"));
     }
 }
 
 fn one_host(w: &World) {
-    power_cycle(w, "cp1");
+    power_cycle(w, "cp1", "w-one");
 }
 
 fn wiped(w: &World) {

@@ -17,7 +17,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-fn bare_again(w: &World) {
+pub fn bare_again(w: &World) {
     for host in ["cp1", "cp2", "cp3"] {
         w.wipe(host);
     }
@@ -43,7 +43,7 @@ fn killed_after(w: &World, after: Duration) -> bool {
 }
 
 /// The lock of a killed run is given back within seconds, not after hours.
-fn up_when_free(w: &World) {
+pub fn up_when_free(w: &World) {
     let mut last = w.hactl.up();
     let begun = Instant::now();
     while last.code == 6 && begun.elapsed() < Duration::from_secs(40) {

@@ -7,6 +7,7 @@
 mod support;
 
 mod bad_input;
+mod bare_hosts;
 mod cluster;
 mod failures;
 mod founding;
@@ -104,7 +105,7 @@ fn main() {
     let chosen: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     let mut tally = Tally { passed: 0, failed: 0, chosen };
     tally.suite("t-main", 3, &[cluster::SCENARIOS, failures::SCENARIOS, bad_input::SCENARIOS, cluster::LAST].concat());
-    tally.suite("t-found", 3, founding::SCENARIOS);
+    tally.suite("t-found", 3, &[bare_hosts::SCENARIOS, founding::SCENARIOS].concat());
     println!("lab: {} passed, {} failed", tally.passed, tally.failed);
     if tally.failed > 0 {
         std::process::exit(1);

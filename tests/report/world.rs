@@ -86,7 +86,7 @@ fn part(n: u8, name: &str, image: bool) -> Part {
 fn set(unit: Option<&str>, reload: bool, files: &[&str]) -> SetTarget {
     let file =
         |path: &&str| FileTarget { path: (*path).into(), mode: 0o644, owner: "root".into(), digest: digest(200) };
-    SetTarget { files: files.iter().map(file).collect(), unit: unit.map(|u| u.parse().unwrap()), reload }
+    SetTarget { files: files.iter().map(file).collect(), unit: unit.map(|u| u.parse().unwrap()), reload, reads: vec![] }
 }
 
 pub fn target(desired: &Desired) -> Target {

@@ -269,6 +269,7 @@ fn certify(world: &mut World, host: &HostName, id: LeafId) -> Result<(), Stop> {
     let Some(leaf) = target.leaves.into_iter().find(|l| l.id == id) else {
         return failed(format!("{id} is not a leaf of {host}"));
     };
+    let changed_ms = world.tick();
     let now_s = world.now / 1000;
     let fact = LeafFact {
         common_name: leaf.common_name,
@@ -278,6 +279,7 @@ fn certify(world: &mut World, host: &HostName, id: LeafId) -> Result<(), Stop> {
         not_before_s: now_s,
         not_after_s: now_s + i64::from(leaf.days) * 86_400,
         key_matches: true,
+        changed_ms,
     };
     world.host_mut(host).leaves.insert(id, fact);
     Ok(())

@@ -57,7 +57,9 @@ impl World {
     fn current(&self, host: &HostName, set: &SetTarget) -> bool {
         let host = self.host(host);
         let Some(unit) = set.unit.as_ref().and_then(|u| host.units.get(u)) else { return false };
-        let newest = set.files.iter().filter_map(|f| host.files.get(&f.path)).map(|f| f.changed_ms).max().unwrap_or(0);
+        let files = set.files.iter().filter_map(|f| host.files.get(&f.path)).map(|f| f.changed_ms);
+        let leaves = set.reads.iter().filter_map(|id| host.leaves.get(id)).map(|l| l.changed_ms);
+        let newest = files.chain(leaves).max().unwrap_or(0);
         let since = if set.reload { unit.started_ms.max(unit.reloaded_ms) } else { unit.started_ms };
         unit.running && unit.enabled && since >= newest
     }

@@ -134,7 +134,7 @@ fn set(unit_name: Option<&str>, reload: bool, paths: &[&str], content: &str) -> 
         owner: "root".to_owned(),
         digest: digest(&format!("{path} {content}")),
     };
-    SetTarget { files: paths.iter().map(file).collect(), unit: unit_name.map(unit), reload }
+    SetTarget { files: paths.iter().map(file).collect(), unit: unit_name.map(unit), reload, reads: vec![] }
 }
 
 fn leaf(id: LeafId, host: &Host, release: u8) -> Leaf {
@@ -186,8 +186,11 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
         target.leaves.push(leaf(LeafId::EtcdPeer, host, release.leaves));
     }
     if host.is(Role::ControlPlane) {
+        target.leaves.push(leaf(LeafId::ApiserverEtcdClient, host, release.leaves));
         let balancer = ["/etc/hactl/etcd-balancer.cfg"];
-        sets.push((FileSet::EtcdBalancer, set(Some("hactl-etcd-balancer.service"), true, &balancer, &everyone)));
+        let mut balancer = set(Some("hactl-etcd-balancer.service"), true, &balancer, &everyone);
+        balancer.reads = vec![LeafId::ApiserverEtcdClient];
+        sets.push((FileSet::EtcdBalancer, balancer));
         sets.push((
             FileSet::ControlPlaneConfig,
             set(None, false, &["/etc/kubernetes/audit.yaml"], &plain(release.manifests)),

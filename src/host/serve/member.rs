@@ -138,6 +138,10 @@ fn settings(root: &Root, data_dir: &str, first_boot: &str, first: Option<&FirstB
         Some(_) | None => {}
     }
     super::prepare::directory(root, data_dir, OWNER, 0o700)?;
+    if has_data {
+        // A system that was installed anew may give its etcd user another number than the one that wrote this disk.
+        super::prepare::own(&data.join("member"), root.owner(OWNER)?)?;
+    }
     match first {
         Some(FirstBoot { token: Some(token), .. }) => mark(&data, GENESIS, token)?,
         Some(FirstBoot { token: None, .. }) => mark(&data, JOIN, "joins a living cluster")?,

@@ -18,6 +18,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::X509Certificate;
@@ -175,7 +176,10 @@ pub(super) fn look(root: &Root, leaf: &Leaf) -> Outcome<Option<LeafFact>> {
     let Ok((_, parsed)) = x509_parser::parse_x509_certificate(&list[0]) else { return Ok(None) };
     let certificate = fs::read(&path).explain("read", &path)?;
     let key = fs::read(root.path(&leaf.key_path)?).map(Zeroizing::new);
-    Ok(Some(facts(&parsed, key.is_ok_and(|key| belong(&certificate, &key)))))
+    let changed =
+        |path: &std::path::Path| fs::metadata(path).map_or(0, |m| m.ctime() * 1000 + m.ctime_nsec() / 1_000_000);
+    let changed_ms = changed(&path).max(changed(&root.path(&leaf.key_path)?));
+    Ok(Some(LeafFact { changed_ms, ..facts(&parsed, key.is_ok_and(|key| belong(&certificate, &key))) }))
 }
 
 fn facts(certificate: &X509Certificate<'_>, key_matches: bool) -> LeafFact {
@@ -202,6 +206,7 @@ fn facts(certificate: &X509Certificate<'_>, key_matches: bool) -> LeafFact {
         not_before_s: certificate.validity().not_before.timestamp(),
         not_after_s: certificate.validity().not_after.timestamp(),
         key_matches,
+        changed_ms: 0,
     }
 }
 

@@ -10,8 +10,8 @@ use super::run::{blocking, must, run};
 use crate::host::op::{Fault, Preparation};
 use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const SHORT: Duration = Duration::from_secs(20);
@@ -79,6 +79,20 @@ pub(super) fn directory(root: &Root, path: &str, owner: &str, mode: u32) -> Outc
     }
     if found.mode() & 0o7777 != mode {
         fs::set_permissions(&at, fs::Permissions::from_mode(mode)).explain("set the mode of", &at)?;
+    }
+    Ok(())
+}
+
+/// Gives a directory and all below it to an owner, never through a link.
+pub(super) fn own(at: &Path, owner: (u32, u32)) -> Outcome<()> {
+    let found = fs::symlink_metadata(at).explain("look at", at)?;
+    if (found.uid(), found.gid()) != owner {
+        lchown(at, Some(owner.0), Some(owner.1)).explain("give its owner to", at)?;
+    }
+    if found.is_dir() {
+        for entry in fs::read_dir(at).explain("list", at)? {
+            own(&entry.explain("list", at)?.path(), owner)?;
+        }
     }
     Ok(())
 }

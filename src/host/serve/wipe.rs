@@ -6,7 +6,7 @@
 use super::fault::{Explain, Outcome, bad, failed};
 use super::files::absent;
 use super::run::{blocking, must, run};
-use super::{Host, lock, observe, units, when};
+use super::{Host, files, lock, observe, units, when};
 use crate::host::op::WipeAsk;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -54,7 +54,9 @@ pub(super) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
     if host.root.is_host() {
         must(&["systemctl", "daemon-reload"], SHORT).await?;
     }
-    Ok(())
+    // Last: a host that carries no stamp any more belongs to nobody, and nothing would come back to finish this.
+    let stamp = host.root.own(files::STAMP);
+    blocking(move || files::remove(&stamp)).await
 }
 
 /// A path that a wipe may remove: never a folder that the system itself stands on.

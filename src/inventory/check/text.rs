@@ -205,6 +205,16 @@ pub fn url(judge: &mut Judge<'_>, what: &str, text: &str, place: Place) -> Optio
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let host = rest.map(|rest| rest.split(['/', '?', '#']).next().unwrap_or_default());
     let clean = text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\'' && b != b'\\');
+    if host.is_some_and(|host| host.contains('@')) {
+        // Not repeated: it would be the very thing that must not be shown.
+        judge.refuse(
+            place,
+            format!("{what} carries a user name or a password"),
+            "a URL without credentials: it ends up in files that everybody on the hosts can read",
+            "remove what stands before the @",
+        );
+        return None;
+    }
     if host.is_some_and(|host| !host.is_empty() && !host.starts_with(':')) && clean {
         return Some(text.to_owned());
     }

@@ -1,0 +1,113 @@
+//! What goes wrong with bare hosts: found before the start, or survived in the middle; then the same command converges.
+
+use super::founding::up_when_free;
+use super::support::{Hactl, wait_for};
+use super::{Scenario, World};
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::time::Duration;
+
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "a taken port and a taken address are named together before anything is done",
+        cut: true,
+        run: taken,
+    },
+    Scenario { name: "a user without sudo is told the line that sudoers lacks", cut: true, run: no_sudo },
+    Scenario {
+        name: "a host that answers garbage, or without end, is named and harms nobody",
+        cut: true,
+        run: garbage,
+    },
+    Scenario { name: "a disk that fills up in mid-transfer is told with its numbers", cut: true, run: full_disk },
+    Scenario { name: "an interrupt starts nothing new and says where it stands", cut: true, run: interrupted },
+];
+
+/// A copy of the inventory beside it, changed by `edit`.
+pub fn variant(w: &World, name: &str, edit: impl Fn(String) -> String) -> Hactl {
+    let path = w.lab.dir().join(name);
+    fs::write(&path, edit(fs::read_to_string(w.lab.inventory()).expect("readable"))).expect("writable");
+    Hactl::new(path)
+}
+
+fn taken(w: &World) {
+    w.on("cp2", "sudo systemd-run --unit=squatter systemd-socket-activate -l 2379 /bin/cat");
+    wait_for("somebody listens on cp2's 2379", Duration::from_secs(10), || w.on("cp2", "ss -ltn").contains(":2379 "));
+    let (vip, network) = (w.lab.vip(), w.lab.network());
+    // The machine's own end of the lab's network answers there, and is none of the hosts.
+    let gateway = format!("{}.1", network.rsplit_once('.').expect("an address").0);
+    let text = |t: String| t.replace(&format!("vip: {vip}"), &format!("vip: {gateway}"));
+    let ran = variant(w, "taken.yaml", text).up().exits(3).says("Nothing was changed");
+    ran.says("cp2: port 2379 is taken by")
+        .says("systemd-socket")
+        .says(&format!("{gateway} is taken"))
+        .says("2 problems");
+    w.on("cp2", "sudo systemctl stop squatter");
+    assert_eq!(w.on("cp2", "ls /etc/kubernetes /etc/etcd 2>/dev/null"), "", "nothing was written");
+}
+
+fn no_sudo(w: &World) {
+    for host in ["cp1", "cp2", "cp3"] {
+        w.on(
+            host,
+            "sudo sh -c 'useradd -m plain; cp -r /home/ops/.ssh /home/plain/; chown -R plain: /home/plain/.ssh'",
+        );
+    }
+    let ran = variant(w, "plain.yaml", |t| t.replace("user: ops", "user: plain")).up().exits(1);
+    ran.says("sudo").says("NOPASSWD");
+    for host in ["cp1", "cp2", "cp3"] {
+        w.on(host, "sudo userdel -r plain");
+    }
+}
+
+fn garbage(w: &World) {
+    // Brings hactl's side there.
+    w.hactl.run(&["plan"]).ok();
+    let program = w.on("cp1", "sudo sh -c 'ls -d /var/lib/hactl/bin/*/hactl'").trim().to_owned();
+    assert!(program.ends_with("/hactl"), "{program}");
+    w.on("cp1", &format!("sudo mv {program} {program}.good"));
+    for script in ["echo hello", "exec yes", "exec cat /dev/zero", "exit 0", "exec sleep 600"] {
+        w.on("cp1", &format!("sudo sh -c 'printf \"#!/bin/sh\\n{script}\\n\" > {program}; chmod 755 {program}'"));
+        let ran = w.hactl.run(&["plan"]);
+        assert!(ran.err.contains("cp1") || ran.out.contains("cp1"), "{script}: {}", ran.all());
+        assert!(ran.took < Duration::from_secs(60), "{script}: {}", ran.all());
+        assert!(!ran.all().contains("panicked"), "{script}: {}", ran.all());
+    }
+    w.on("cp1", &format!("sudo mv {program}.good {program}"));
+    w.hactl.run(&["plan"]).ok();
+}
+
+fn full_disk(w: &World) {
+    w.on("cp3", "sudo sh -c 'mkdir -p /var/lib/hactl/parts && mount -t tmpfs -o size=90m tmpfs /var/lib/hactl/parts'");
+    let ran = w.hactl.up().exits(1);
+    ran.says("cp3").says("no space left").says("MiB");
+    w.on("cp3", "sudo umount /var/lib/hactl/parts");
+    up_when_free(w);
+}
+
+fn interrupted(w: &World) {
+    super::founding::bare_again(w);
+    let mut child = w.hactl.command(&["up", "--yes", "-o", "json"]).spawn().expect("hactl can be started");
+    let pid = child.id();
+    let out = child.stdout.take().expect("it is piped");
+    let mut lines = Vec::new();
+    let mut told = false;
+    for line in BufReader::new(out).lines() {
+        let line = line.expect("it writes text");
+        if !told && line.contains("\"event\":\"done\"") {
+            let sent = std::process::Command::new("kill").args(["-INT", &pid.to_string()]).status();
+            assert!(sent.expect("kill runs").success());
+            told = true;
+        }
+        lines.push(line);
+    }
+    let status = child.wait().expect("it ends");
+    let all = lines.join("\n");
+    let at = lines.iter().position(|l| l.contains("interrupted:")).unwrap_or_else(|| panic!("nobody said so: {all}"));
+    let started = lines[at..].iter().filter(|l| l.contains("\"event\":\"started\"")).count();
+    assert_eq!(started, 0, "something was started after the interrupt: {all}");
+    assert_eq!(status.code(), Some(1), "{all}");
+    let last = lines.last().expect("a verdict");
+    assert!(last.contains("\"code\":\"interrupted\"") && last.contains("were not started"), "{last}");
+    up_when_free(w);
+}
