@@ -101,20 +101,23 @@ fn judge(revision: i64, answers: Result<BTreeMap<HostName, Hashed>, String>) -> 
 mod tests {
     use super::*;
 
-    fn all(hashed: &[(u32, i64)]) -> Result<BTreeMap<HostName, Hashed>, String> {
-        let named = hashed.iter().enumerate();
-        Ok(named
-            .map(|(i, (hash, compacted))| {
-                (format!("cp{i}").parse().unwrap(), Hashed { hash: *hash, compacted: *compacted })
-            })
-            .collect())
+    fn all(hashed: &[(u32, i64)]) -> BTreeMap<HostName, Hashed> {
+        let name = |i: usize| format!("cp{i}").parse().unwrap();
+        hashed
+            .iter()
+            .enumerate()
+            .map(|(i, (hash, compacted))| (name(i), Hashed { hash: *hash, compacted: *compacted }))
+            .collect()
     }
 
     #[test]
     fn only_hashes_over_the_same_range_are_compared() {
-        assert_eq!(judge(9, all(&[(1, 5), (1, 5)])), HashCheck::Same { revision: 9, members: 2 });
-        assert!(matches!(judge(9, all(&[(1, 5), (2, 5)])), HashCheck::Differs(_)));
-        assert!(matches!(judge(9, all(&[(1, 5), (2, 7)])), HashCheck::Incomparable(_)), "one has compacted already");
+        assert_eq!(judge(9, Ok(all(&[(1, 5), (1, 5)]))), HashCheck::Same { revision: 9, members: 2 });
+        assert!(matches!(judge(9, Ok(all(&[(1, 5), (2, 5)]))), HashCheck::Differs(_)));
+        assert!(
+            matches!(judge(9, Ok(all(&[(1, 5), (2, 7)]))), HashCheck::Incomparable(_)),
+            "one has compacted already"
+        );
     }
 
     #[test]

@@ -64,6 +64,22 @@ fn flush(text: &mut String, run: &mut Option<(String, Paint)>, style: &Style) {
     }
 }
 
+/// Text that may be a picture, such as the line of an inventory with a mark below: its line breaks are meant, and only a line
+/// that is too long is broken. `lead` stands before the first line; the others are two columns in.
+pub fn pictured(text: &str, lead: &str, style: &Style) -> String {
+    let mut out = String::new();
+    for (index, line) in text.lines().enumerate() {
+        let lead = if index == 0 { lead } else { "  " };
+        if columns(line) + 2 <= style.width {
+            out.push_str(&format!("{lead}{line}\n"));
+        } else {
+            let kept = line.len() - line.trim_start().len();
+            out.push_str(&Flow::of(line, Paint::Plain).lines(&format!("{lead}{}", " ".repeat(kept)), 2 + kept, style));
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@
 use super::board::{Board, Slot, State};
 use super::checks::check_lines;
 use super::failure::failure;
-use super::flow::Flow;
+use super::flow::{Flow, pictured};
 use super::group::brief;
 use super::plan_text::plan_text;
 use super::style::{Paint, Style};
@@ -95,7 +95,7 @@ impl Teller {
             }
             Event::Warning { text: warning } => {
                 let lead = format!("{} ", self.style.warn());
-                text.push_str(&Flow::of(&clean(warning), Paint::Plain).lines(&lead, 2, &self.style));
+                text.push_str(&pictured(&clean(warning), &lead, &self.style));
             }
             Event::Planned { plan } => {
                 text.push_str(&format!("\n{}\n", plan_text(plan, &self.style)));

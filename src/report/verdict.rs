@@ -3,9 +3,9 @@
 //! In: a [`FailureKind`], or a refusal, and the error behind it. Out: a [`Verdict`], as text for people and as the
 //! last object of `-o json`. Nowhere else is an exit code chosen or a hint worded.
 
-use super::flow::Flow;
+use super::flow::{Flow, pictured};
 use super::style::{Paint, Style};
-use super::words::{clean, columns, count, one_line};
+use super::words::{clean, count, one_line};
 use crate::model::facts::Evidence;
 use crate::model::names::HostName;
 use crate::model::refusal::Refusal;
@@ -187,14 +187,7 @@ impl Verdict {
         let mut text = Flow::of(&clean(&self.headline), Paint::Bold).lines(&lead, 2, style);
         for cause in &self.causes {
             // A cause may be a picture, such as the line of an inventory with a mark below: its line breaks are meant.
-            for line in clean(cause).lines() {
-                if columns(line) + 2 <= style.width {
-                    text.push_str(&format!("  {line}\n"));
-                } else {
-                    let kept = line.len() - line.trim_start().len();
-                    text.push_str(&Flow::of(line, Paint::Plain).lines(&" ".repeat(2 + kept), 2 + kept, style));
-                }
-            }
+            text.push_str(&pictured(&clean(cause), "  ", style));
         }
         if !self.hints.is_empty() {
             text.push_str(&format!("\n{}\n", style.paint(Paint::Bold, "What to do")));

@@ -22,6 +22,7 @@ pub const SCENARIOS: &[Scenario] = &[
         cut: true,
         run: killed_api_server,
     },
+    Scenario { name: "a new etcd leader leaves every client an API server", cut: true, run: leader_dies },
     Scenario { name: "the endpoint follows when its holder loses power", cut: true, run: holder },
     Scenario { name: "a host cut off does not stop up from saying so", cut: true, run: cut_off },
     Scenario { name: "all hosts start cold at once", cut: true, run: cold_start },
@@ -108,6 +109,25 @@ fn killed_api_server(w: &World) {
         assert!(failed.len() * 20 < knocks.len(), "{} of {} new connections failed", failed.len(), knocks.len());
         w.healthy(HEAL);
     }
+}
+
+fn leader_dies(w: &World) {
+    let leads = |host: &str| w.on(host, "curl -s http://127.0.0.1:2384/metrics").contains("\netcd_server_is_leader 1");
+    let leader = HOSTS.into_iter().find(|h| leads(h)).expect("some member leads");
+    let none =
+        |host: &str| w.on(host, "sudo journalctl -t haproxy -o cat | grep -c 'api-servers has no server available'");
+    let before = HOSTS.map(none);
+    let knocking = w.api().knock(Duration::from_millis(20));
+    std::thread::sleep(Duration::from_secs(1));
+    kill_process(w, leader, "etcd");
+    wait_for("another member leads", Duration::from_secs(20), || HOSTS.into_iter().any(|h| leads(h)));
+    std::thread::sleep(Duration::from_secs(4));
+    let knocks = knocking.end();
+    let failed: Vec<_> = knocks.iter().filter(|k| k.2.is_some()).collect();
+    let longest = knocks.iter().map(|k| k.1).max().unwrap_or_default();
+    println!("        {leader} led: {} of {} failed, longest {longest:.1?}", failed.len(), knocks.len());
+    assert_eq!(before, HOSTS.map(none), "a balancer had no API server left although all of them run: {failed:?}");
+    w.healthy(HEAL);
 }
 
 /// The host that has the endpoint's address.

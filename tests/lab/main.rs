@@ -11,6 +11,7 @@ mod bare_hosts;
 mod cluster;
 mod failures;
 mod founding;
+mod worker;
 
 use hactl::lab::{Scoped, Silent, Spec};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,14 +20,16 @@ use support::{Api, Hactl};
 
 /// A lab and hactl on it.
 pub struct World {
+    /// Its hosts, gone with this value.
     pub lab: Scoped,
+    /// hactl, with the lab's inventory.
     pub hactl: Hactl,
 }
 
 impl World {
     /// Bare hosts of a lab of this name.
-    pub fn bare(name: &str, hosts: usize) -> Self {
-        let lab = Scoped::up(&Spec::new(name).hosts(hosts, 0, 0), &Silent).expect("the lab comes up");
+    pub fn bare(name: &str, (control, workers): (usize, usize)) -> Self {
+        let lab = Scoped::up(&Spec::new(name).hosts(control, workers, 0), &Silent).expect("the lab comes up");
         let hactl = Hactl::new(lab.inventory());
         Self { lab, hactl }
     }
@@ -53,9 +56,11 @@ impl World {
 /// One scenario.
 #[derive(Clone, Copy)]
 pub struct Scenario {
+    /// What it shows, as a sentence.
     pub name: &'static str,
     /// Whether it belongs to the cut that `make test` runs.
     pub cut: bool,
+    /// What it does.
     pub run: fn(&World),
 }
 
@@ -74,7 +79,7 @@ impl Tally {
         }
     }
 
-    fn suite(&mut self, lab: &str, hosts: usize, scenarios: &[Scenario]) {
+    fn suite(&mut self, lab: &str, hosts: (usize, usize), scenarios: &[Scenario]) {
         if !scenarios.iter().any(|s| self.wants(s)) {
             return;
         }
@@ -104,8 +109,13 @@ impl Tally {
 fn main() {
     let chosen: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     let mut tally = Tally { passed: 0, failed: 0, chosen };
-    tally.suite("t-main", 3, &[cluster::SCENARIOS, failures::SCENARIOS, bad_input::SCENARIOS, cluster::LAST].concat());
-    tally.suite("t-found", 3, &[bare_hosts::SCENARIOS, founding::SCENARIOS].concat());
+    tally.suite(
+        "t-main",
+        (3, 0),
+        &[cluster::SCENARIOS, failures::SCENARIOS, bad_input::SCENARIOS, cluster::LAST].concat(),
+    );
+    tally.suite("t-found", (3, 0), &[bare_hosts::SCENARIOS, founding::SCENARIOS].concat());
+    tally.suite("t-worker", (1, 1), worker::SCENARIOS);
     println!("lab: {} passed, {} failed", tally.passed, tally.failed);
     if tally.failed > 0 {
         std::process::exit(1);

@@ -1,0 +1,45 @@
+//! One control-plane host and a worker: the smallest cluster with a host that has neither API server nor etcd.
+
+use super::bare_hosts::variant;
+use super::support::wait_for;
+use super::{Scenario, World};
+use std::time::Duration;
+
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario { name: "one control-plane host and a worker become a cluster", cut: true, run: from_bare },
+    Scenario { name: "a renewed certificate is read by the balancer that uses it", cut: true, run: renewed },
+    Scenario { name: "hosts that were taken down may belong to another cluster", cut: true, run: another_cluster },
+];
+
+fn from_bare(w: &World) {
+    w.hactl.up().ok().says("nodes Ready");
+    w.hactl.up().ok().says("nothing to do");
+    let pod = "{\"spec\":{\"nodeName\":\"w1\",\"tolerations\":[{\"operator\":\"Exists\"}]}}";
+    let image = w.hactl.kubectl(&["get", "pods", "-A", "-o", "jsonpath={.items[*].spec.containers[*].image}"]).ok().out;
+    let coredns = image.split_whitespace().find(|i| i.contains("coredns")).expect("CoreDNS runs").to_owned();
+    let run = ["run", "there", "--image", &coredns, "--image-pull-policy=IfNotPresent", "--overrides", pod];
+    w.hactl.kubectl(&run).ok();
+    let phase = ["get", "pod", "there", "-o", "jsonpath={.status.phase}@{.spec.nodeName}"];
+    wait_for("a pod runs on the worker", Duration::from_secs(60), || w.hactl.kubectl(&phase).out == "Running@w1");
+    w.hactl.kubectl(&["delete", "pod", "there", "--grace-period=1"]).ok();
+}
+
+fn renewed(w: &World) {
+    let started = || w.on("cp1", "sudo pgrep -f etcd-balancer.cfg | xargs -r ps -o lstart=,pid= -p | sort | tail -1");
+    let before = started();
+    w.on("cp1", "sudo rm /etc/kubernetes/pki/apiserver-etcd-client.crt");
+    w.hactl.run(&["plan", "-v"]).ok().says("issue 1 certificate").says("reload hactl-etcd-balancer.service");
+    w.hactl.up().ok();
+    assert_ne!(started(), before, "a new haproxy reads the new certificate");
+    w.hactl.up().ok().says("nothing to do");
+}
+
+fn another_cluster(w: &World) {
+    let other = variant(w, "other.yaml", |t| t.replace("cluster: t-worker", "cluster: other"));
+    other.up().exits(3).says("t-worker");
+    w.hactl.run(&["down", "--wipe", "--yes"]).ok();
+    w.hactl.run(&["down", "--wipe", "--yes"]).ok().says("nothing to do");
+    other.up().ok();
+    other.up().ok().says("nothing to do");
+    w.hactl.up().exits(3).says("other");
+}
