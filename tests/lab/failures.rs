@@ -28,6 +28,11 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "all hosts start cold at once", cut: true, run: cold_start },
     Scenario { name: "all hosts but one start cold, whichever it is", cut: false, run: cold_start_without_one },
     Scenario { name: "with quorum lost up refuses, changes nothing and names recover", cut: true, run: lost_quorum },
+    Scenario {
+        name: "the documented way by hand brings back a quorum that is gone for good",
+        cut: false,
+        run: by_hand,
+    },
 ];
 
 const HOSTS: [&str; 3] = ["cp1", "cp2", "cp3"];
@@ -201,4 +206,24 @@ fn lost_quorum(w: &World) {
     w.lab.start("cp2", BOOT).expect("the host boots");
     w.healthy(HEAL);
     w.hactl.up().ok().says("nothing to do");
+}
+
+fn by_hand(w: &World) {
+    let documented = include_str!("../../docs/troubleshooting.md");
+    let block = documented.split_once("```sh\n").and_then(|(_, rest)| rest.split_once("```")).expect("a script").0;
+    let script: String = block.lines().map(|line| line.trim_start().to_owned() + "\n").collect();
+    let writer = Writer::start(&w.api(), "w-by-hand");
+    std::thread::sleep(Duration::from_secs(3));
+    writer.end();
+    w.wipe("cp1");
+    w.wipe("cp2");
+    w.hactl.up().exits(3).says("no quorum").says("docs/troubleshooting.md");
+    let output = w.lab.ssh("cp3").expect("the host exists").arg(format!("sudo sh -c '{script}' 2>&1")).output();
+    let output = output.expect("ssh can be started");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    w.hactl.run(&["plan", "--exit-code"]).exits(5).says("add learner");
+    w.hactl.up().ok();
+    w.hactl.up().ok().says("nothing to do");
+    let there = w.api().get("/api/v1/namespaces/default/configmaps/w-by-hand-0");
+    assert!(there.is_ok(), "what was written before is there: {there:?}");
 }
