@@ -3,7 +3,7 @@
 
 use super::make;
 use super::member::{Change, Stop, failed};
-use super::world::{FirstBoot, SimHost, World};
+use super::world::{FirstBoot, World};
 use hactl::model::facts::{FileFact, LeafFact};
 use hactl::model::names::{Digest, HostName, UnitName};
 use hactl::model::plan::{Action, Birth, HowToRun};
@@ -146,14 +146,13 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
         need(world.host(host).answers(), || format!("{host} does not answer"))?;
     }
     match effect {
-        Effect::Stamp(h) => world.host_mut(h).stamp = Some(world.intent.stamp.clone()),
-        Effect::Prepare(h) => {
-            let target = world.host_target(h);
-            let host = world.host_mut(h);
-            host.programs.extend(target.paths);
-            host.sysctls.extend(target.sysctls);
-            host.swap = false;
+        Effect::Stamp(h) => {
+            let ours = world.intent.stamp.clone();
+            let free = world.host(h).stamp.as_ref().is_none_or(|theirs| *theirs == ours);
+            need(free, || format!("{h} belongs to another cluster"))?;
+            world.host_mut(h).stamp = Some(ours);
         }
+        Effect::Prepare(h) => prepare(world, h)?,
         Effect::Package(h, package) => {
             let target = world.host_target(h);
             let programs = target.packages.iter().filter(|(_, p)| *p == package).map(|(path, _)| path.clone());
@@ -186,11 +185,12 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
         Effect::UnitEnabled(h, unit) => {
             world.host_mut(h).units.entry(unit.clone()).or_default().enabled = true;
         }
-        Effect::FirstBoot(h, boot) => world.host_mut(h).first_boot = Some(boot.clone()),
+        Effect::FirstBoot(h, boot) => first_boot(world, h, boot)?,
         Effect::MemberStarts(h, first) => member_starts(world, h, *first)?,
         Effect::DataAside(h) => {
+            need(!world.host(h).runs("etcd.service"), || format!("etcd still runs on {h}"))?;
             let host = world.host_mut(h);
-            let disk = host.disk.take();
+            let disk = host.without_data();
             host.aside.extend(disk);
         }
         Effect::QuorumAnswers => need(world.living().is_some(), || "no quorum answers".to_owned())?,
@@ -198,9 +198,20 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
         Effect::Born(h) => {
             let disk = world.host(h).disk.clone();
             let Some(disk) = disk else { return failed(format!("there is no member on {h} to seal")) };
+            let born = &world.host(h).born;
+            let ours = born.as_ref().is_none_or(|b| *b == disk.cluster);
+            need(ours, || format!("the disk on {h} is sealed for another cluster"))?;
             world.host_mut(h).born = Some(disk.cluster);
         }
-        Effect::TokenSpent(h) => world.host_mut(h).first_boot = None,
+        Effect::TokenSpent(h) => {
+            let host = world.host_mut(h);
+            host.token = None;
+            // The settings stay, but can only join from now on.
+            if let Some(FirstBoot::Genesis { founders, .. }) = &host.first_boot {
+                let members = founders.iter().map(|(name, peer)| (name.to_string(), peer.clone())).collect();
+                host.first_boot = Some(FirstBoot::Join { members });
+            }
+        }
         Effect::Members(change) => world.change_members(change)?,
         Effect::ServingSeen(h) => {
             world.kubelet_acts(h);
@@ -228,16 +239,66 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
             world.objects.insert(key.clone(), object);
         }
         Effect::NodeSeen(h) => need(world.node_ready(h), || format!("the Node {h} is not Ready"))?,
-        Effect::DataDeleted(h) => world.host_mut(h).disk = None,
-        Effect::Blank(h) => {
-            let old = world.host(h).clone();
-            let blank =
-                SimHost { on: old.on, cut: old.cut, aside: old.aside, sysctls: old.sysctls, ..SimHost::default() };
-            *world.host_mut(h) = blank;
-            world.settle();
-        }
+        Effect::DataDeleted(h) => drop(world.host_mut(h).without_data()),
+        Effect::Blank(h) => blank(world, h),
     }
     Ok(())
+}
+
+/// Directories first, then every kernel setting that there is: one that this kernel has not got fails the whole.
+fn prepare(world: &mut World, host: &HostName) -> Result<(), Stop> {
+    let target = world.host_target(host);
+    let found = world.host_mut(host);
+    found.programs.extend(target.paths);
+    let missing = target.sysctls.keys().find(|key| !found.sysctls.contains_key(*key)).cloned();
+    for (key, value) in target.sysctls {
+        found.sysctls.entry(key).and_modify(|now| *now = value);
+    }
+    need(missing.is_none(), || format!("the kernel of {host} has no setting {}", missing.unwrap_or_default()))?;
+    found.swap = false;
+    Ok(())
+}
+
+/// What stands on the disk has the last word on how a member may be born.
+fn first_boot(world: &mut World, host: &HostName, boot: &FirstBoot) -> Result<(), Stop> {
+    prepared(world, host)?;
+    let found = world.host(host);
+    let token = match boot {
+        FirstBoot::Genesis { token, .. } => {
+            need(found.born.is_none(), || format!("{host}: a sealed disk founds nothing"))?;
+            let ours = found.disk.is_none() || found.token.as_ref() == Some(token);
+            need(ours, || format!("{host} holds data of another cluster"))?;
+            Some(token.clone())
+        }
+        FirstBoot::Join { .. } => {
+            let again = found.disk.is_none() || found.first_boot.as_ref() == Some(boot);
+            need(again, || format!("{host} holds data of an earlier member"))?;
+            None
+        }
+    };
+    let found = world.host_mut(host);
+    (found.token, found.first_boot) = (token, Some(boot.clone()));
+    Ok(())
+}
+
+/// What `down` removes, by the very request that a host gets. Parts, packages and kernel settings stay.
+fn blank(world: &mut World, host: &HostName) {
+    let desired = world.desired.host(host).expect("only hosts of the inventory are taken down");
+    let ask = hactl::render::wipe(&world.desired, desired, true);
+    let below = |path: &str, folder: &String| {
+        path.strip_prefix(folder.as_str()).is_some_and(|r| r.is_empty() || r.starts_with('/'))
+    };
+    let gone = |path: &str| ask.remove.iter().chain(&ask.data).any(|folder| below(path, folder));
+    let leaves = world.host_target(host).leaves;
+    let found = world.host_mut(host);
+    found.files.retain(|path, _| !gone(path));
+    found.programs.retain(|path| !gone(path));
+    found.leaves.retain(|id, _| leaves.iter().any(|l| l.id == *id && !gone(&l.cert_path)));
+    (found.stamp, found.first_boot) = (None, None);
+    found.units.clear();
+    found.images.clear();
+    found.processes.clear();
+    world.settle();
 }
 
 fn prepared(world: &World, host: &HostName) -> Result<(), Stop> {
@@ -254,6 +315,10 @@ fn write(world: &mut World, host: &HostName, set: FileSet, path: &str) -> Result
     let Some(file) = files.into_iter().find(|f| f.path == path) else {
         return failed(format!("{path} is not a file of {set} on {host}"));
     };
+    // What is as it should be is not touched: its change time goes on saying when it last changed.
+    if world.host(host).has(&file) {
+        return Ok(());
+    }
     if world.serves_by(host, set) {
         world.disturbed.insert(host.clone());
     }

@@ -1,7 +1,7 @@
 //! Facts as `observe/` tells them: what each host says, and what the answers say together about etcd.
 
 use super::make;
-use super::world::{FirstBoot, SimHost, World};
+use super::world::{SimHost, World};
 use hactl::model::desired::Role;
 use hactl::model::facts::{
     ApiFact, Etcd, EtcdFact, EtcdView, Evidence, Facts, HostFacts, Member, Members, NodeFact, Silence, UnitFact,
@@ -97,12 +97,8 @@ impl World {
                 alarms: vec![],
             })
         });
-        let token = match &host.first_boot {
-            Some(FirstBoot::Genesis { token, .. }) => Some(token.clone()),
-            _ => None,
-        };
         let trouble = view.is_none().then(|| "connection refused".to_owned());
-        EtcdFact { data: host.disk.is_some(), token, born: host.born.clone(), view, trouble }
+        EtcdFact { data: host.disk.is_some(), token: host.token.clone(), born: host.born.clone(), view, trouble }
     }
 
     /// The first living voter leads.

@@ -5,7 +5,7 @@ use super::member::Cluster;
 use hactl::model::desired::{Desired, Role};
 use hactl::model::facts::{FileFact, LeafFact, Stamp};
 use hactl::model::names::{Digest, HostName, PeerUrl, UnitName};
-use hactl::model::target::{FileSet, HostTarget, LeafId, Target};
+use hactl::model::target::{FileSet, FileTarget, HostTarget, LeafId, Target};
 use hactl::plan::Intent;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +53,11 @@ pub struct SimHost {
     pub units: BTreeMap<UnitName, SimUnit>,
     pub disk: Option<Disk>,
     pub aside: Vec<Disk>,
+    /// What the first-boot file says. It lies with the settings: no loss of the data touches it.
     pub first_boot: Option<FirstBoot>,
+    /// The token of a genesis that has not been proven. It lies with the data, and is lost and moved aside with them.
+    pub token: Option<String>,
+    /// The seal. It lies with the data too.
     pub born: Option<String>,
     /// Main processes of static pods: program to start time.
     pub processes: BTreeMap<String, i64>,
@@ -69,6 +73,16 @@ impl SimHost {
     }
     pub fn answers(&self) -> bool {
         self.on && !self.cut
+    }
+    /// Whether a file is just as it should be.
+    pub fn has(&self, file: &FileTarget) -> bool {
+        let same = |found: &FileFact| (found.digest, found.mode, &found.owner) == (file.digest, file.mode, &file.owner);
+        self.files.get(&file.path).is_some_and(same)
+    }
+    /// The data and what lies beside them are not there any more.
+    pub fn without_data(&mut self) -> Option<Disk> {
+        (self.token, self.born) = (None, None);
+        self.disk.take()
     }
 }
 
@@ -266,7 +280,7 @@ impl World {
         let target = self.host_target(name);
         let files = target.sets.get(&which).map(|s| s.files.clone()).unwrap_or_default();
         let host = self.host(name);
-        files.iter().filter(|f| host.files.get(&f.path).is_none_or(|found| found.digest != f.digest)).count()
+        files.iter().filter(|f| !host.has(f)).count()
     }
 
     /// The power goes.
@@ -311,9 +325,7 @@ impl World {
 
     /// etcd's volume is lost (or is not mounted); the rest of the host stays.
     pub fn lose_data(&mut self, name: &HostName) {
-        let host = self.host_mut(name);
-        host.disk = None;
-        host.born = None;
+        self.host_mut(name).without_data();
         self.unit_stopped(name, &make::unit("etcd.service"), true);
         self.settle();
     }

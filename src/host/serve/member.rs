@@ -144,7 +144,11 @@ fn settings(root: &Root, data_dir: &str, first_boot: &str, first: Option<&FirstB
     }
     match first {
         Some(FirstBoot { token: Some(token), .. }) => mark(&data, GENESIS, token)?,
-        Some(FirstBoot { token: None, .. }) => mark(&data, JOIN, "joins a living cluster")?,
+        Some(FirstBoot { token: None, .. }) => {
+            mark(&data, JOIN, "joins a living cluster")?;
+            // Who joins is no founder any more, whatever it was told before.
+            remove(&data.join(GENESIS))?;
+        }
         None => {}
     }
     write_one(root.own(FIRST_BOOT), first_boot.as_bytes(), 0o644, me())?;

@@ -9,7 +9,7 @@ use super::root::Root;
 use super::run::{blocking, must, run};
 use crate::host::op::{Fault, Preparation};
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -165,7 +165,9 @@ fn set(root: &Root, key: &str, value: &str) -> Outcome<()> {
     if fs::read_to_string(&path).is_ok_and(|now| even(&now) == even(value)) {
         return Ok(());
     }
-    match fs::write(&path, value) {
+    // Opened as it is: what the kernel has not got is not made.
+    let written = fs::OpenOptions::new().write(true).truncate(true).open(&path);
+    match written.and_then(|mut setting| setting.write_all(value.as_bytes())) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(failed(format!("this kernel has no setting {key}")))

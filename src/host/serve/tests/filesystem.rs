@@ -128,10 +128,12 @@ async fn preparing_makes_directories_and_settings_and_comments_swap_out_once() {
 #[tokio::test]
 async fn every_kernel_setting_that_cannot_be_set_is_named() {
     let place = Place::new();
+    place.write("/proc/sys/vm/another", "0");
     let mut client = place.locked().await;
     let sysctls = BTreeMap::from([("net.a".to_owned(), "1".to_owned()), ("vm.b".to_owned(), "1".to_owned())]);
     let fault = client.ask(Op::Prepare(Preparation { sysctls, ..preparation() })).await.unwrap_err();
     assert!(fault.tail.len() == 2 && fault.what.contains("net.a") && fault.what.contains("vm.b"), "{fault:?}");
+    assert_eq!(place.list("/proc/sys"), ["vm/another"]);
     let sysctls = BTreeMap::from([("net/../../etc".to_owned(), "1".to_owned())]);
     assert_eq!(
         client
@@ -166,6 +168,22 @@ async fn a_wipe_moves_data_aside_and_spares_the_lock_and_can_be_repeated() {
     client.ask(op(true)).await.unwrap();
     assert!(!place.at("/var/lib/etcd").exists());
     assert_eq!(place.list("/var/lib").len(), 3, "what was moved aside stays");
+}
+
+#[tokio::test]
+async fn a_wiped_host_belongs_to_no_cluster_any_more_and_may_be_of_another_one() {
+    let place = Place::new();
+    place.write("/var/lib/hactl/parts/x/y", "part");
+    let mut client = place.locked().await;
+    let stamp = |name: &str| {
+        let ca = crate::model::names::Digest::new([7; 32]);
+        Op::Stamp(crate::model::facts::Stamp { cluster: name.parse().unwrap(), ca })
+    };
+    client.ask(stamp("lab")).await.unwrap();
+    let ask = WipeAsk { units: vec![], remove: vec![], data: vec![], delete: false, vip: None };
+    client.ask(Op::Wipe(ask)).await.unwrap();
+    assert_eq!(place.list("/var/lib/hactl"), ["busy", "lock", "parts/x/y"]);
+    client.ask(stamp("other")).await.unwrap();
 }
 
 #[tokio::test]

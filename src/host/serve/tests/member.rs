@@ -92,6 +92,16 @@ async fn the_token_is_on_the_disk_before_the_member_starts_and_gone_once_it_is_s
 }
 
 #[tokio::test]
+async fn a_founder_that_never_started_and_then_joins_is_no_founder_any_more() {
+    let place = host();
+    let mut client = place.locked().await;
+    client.ask(start(Some("token-1"))).await.unwrap_err();
+    client.ask(start(None)).await.unwrap_err();
+    assert_eq!(place.list("/var/lib/etcd"), ["hactl-join"]);
+    assert_eq!(look(&mut client).await.token, None);
+}
+
+#[tokio::test]
 async fn words_that_systemd_would_interpret_never_reach_the_settings() {
     let place = host();
     let mut client = place.locked().await;

@@ -1,0 +1,144 @@
+//! The simulated host and the real one play the same operations, and after every one of them they must say the same.
+//!
+//! The planner is proven over `sim`: wherever its idea of an operation differs from what `hactl host` does, the proof is
+//! worth nothing. In: random operations of a plan, crashes between them, other runs, and people who edit files and lose
+//! disks meanwhile. Out: for each, both accept or both refuse, and both then report the same facts. The real side is
+//! `hactl host` itself in a directory that stands for a host; what that cannot have (systemd, a running etcd, the API)
+//! is not on trial here but in the lab. The differences that are meant are all in `conformance/compare.rs`.
+
+#[path = "conformance/act.rs"]
+mod act;
+#[path = "conformance/compare.rs"]
+mod compare;
+#[path = "conformance/fixture.rs"]
+mod fixture;
+#[path = "conformance/place.rs"]
+mod place;
+#[path = "conformance/play.rs"]
+mod play;
+mod sim;
+#[path = "conformance/tamper.rs"]
+mod tamper;
+
+use act::{Act, Birth, How, Start, story};
+use hactl::model::target::FileSet;
+use play::Both;
+use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, RngSeed};
+use std::sync::{Mutex, PoisonError};
+use tamper::Tamper;
+
+/// The same cases on every run; `PROPTEST_CASES` asks for more.
+fn config(cases: u32) -> ProptestConfig {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(cases);
+    ProptestConfig {
+        cases,
+        rng_algorithm: RngAlgorithm::ChaCha,
+        rng_seed: RngSeed::Fixed(0x0068_6163_746c),
+        failure_persistence: None,
+        max_shrink_iters: 400,
+        ..ProptestConfig::default()
+    }
+}
+
+/// Plays a story to both worlds, one story at a time: a child that was forked for one host holds the lock files of all
+/// hosts in this process until it runs its program.
+fn play(acts: &[Act]) -> Result<(), String> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let mut both = Both::new().await;
+        for (at, act) in acts.iter().enumerate() {
+            let played = both.play(act).await;
+            let agreed = match played {
+                Ok(()) => both.agree().await,
+                disagreement => disagreement,
+            };
+            agreed.map_err(|why| format!("after {act:?}, the {at}th of {acts:?}: {why}"))?;
+        }
+        Ok(())
+    })
+}
+
+proptest! {
+    #![proptest_config(config(150))]
+
+    #[test]
+    fn the_simulated_host_and_the_real_one_say_the_same_after_every_operation(acts in story()) {
+        play(&acts).map_err(TestCaseError::fail)?;
+    }
+}
+
+#[test]
+fn a_member_is_born_sealed_moved_aside_and_may_then_be_born_again() {
+    let mut acts = act::opening(Start::Member);
+    acts.extend([
+        Act::Seal,
+        Act::Start(Birth::Genesis(0)),
+        Act::Start(Birth::Join),
+        Act::MoveAsideUnderEtcd,
+        Act::MoveAside,
+        Act::Seal,
+        Act::Start(Birth::Again),
+        Act::Start(Birth::Genesis(1)),
+        Act::Tamper(Tamper::DataLost),
+        Act::Start(Birth::Join),
+        Act::Wipe { delete: false },
+        Act::Stamp,
+    ]);
+    assert_eq!(play(&acts), Ok(()));
+}
+
+#[test]
+fn a_part_that_is_cut_off_resumed_damaged_and_tampered_with_is_there_just_when_it_is_whole() {
+    let mut acts = act::opening(Start::Prepared);
+    for part in ["kubelet", "kube-apiserver"] {
+        let deliver = |how| Act::Deliver { part, how };
+        acts.extend([deliver(How::CutOff(100)), deliver(How::CutOff(30)), deliver(How::Whole), deliver(How::Damaged)]);
+        acts.extend([Act::Tamper(Tamper::PartFlipped(part)), deliver(How::CutOff(200)), deliver(How::Damaged)]);
+        acts.extend([deliver(How::Whole), Act::Tamper(Tamper::PartMode(part)), deliver(How::Whole)]);
+    }
+    acts.push(Act::Tamper(Tamper::LinkGone));
+    acts.push(Act::Deliver { part: fixture::LINKED, how: How::CutOff(9) });
+    assert_eq!(play(&acts), Ok(()));
+}
+
+#[test]
+fn a_seal_outlives_its_member_and_has_the_last_word() {
+    let mut acts = act::opening(Start::Member);
+    acts.extend([
+        Act::Seal,
+        Act::Tamper(Tamper::MemberGone),
+        Act::Start(Birth::Genesis(0)),
+        Act::Start(Birth::Genesis(1)),
+        Act::Tamper(Tamper::DataOfAnother),
+        Act::Seal,
+        Act::Start(Birth::Genesis(0)),
+        Act::Tamper(Tamper::SealGone),
+        Act::Seal,
+    ]);
+    assert_eq!(play(&acts), Ok(()));
+}
+
+#[test]
+fn a_host_that_was_taken_down_keeps_what_is_its_own_and_can_be_prepared_again() {
+    let mut acts = act::opening(Start::Prepared);
+    acts.extend([
+        Act::Configure { set: FileSet::LoadBalancer, which: 0xff },
+        Act::Configure { set: FileSet::ControlPlane, which: 0xff },
+        Act::Deliver { part: fixture::LINKED, how: How::Whole },
+        Act::Tamper(Tamper::SettingGone(0)),
+        Act::Prepare,
+        Act::Wipe { delete: false },
+        Act::Tamper(Tamper::StampOfAnother),
+        Act::Stamp,
+        Act::Wipe { delete: true },
+        Act::Stamp,
+        Act::Prepare,
+        Act::Tamper(Tamper::SettingChanged(0, false)),
+        Act::Prepare,
+        Act::Deliver { part: fixture::LINKED, how: How::Damaged },
+    ]);
+    assert_eq!(play(&acts), Ok(()));
+}

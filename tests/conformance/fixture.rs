@@ -1,0 +1,187 @@
+//! What the host on trial should hold: the simulated world's own target with real content behind every digest, the
+//! directories and kernel settings that are rendered for a real host, and leaves of the real certificate table.
+
+use crate::sim::{World, make};
+use aws_lc_rs::digest::SHA256;
+use hactl::host::op::{FilePut, ObserveAsk, Preparation};
+use hactl::model::desired::Desired;
+use hactl::model::names::{Digest, HostName};
+use hactl::model::target::{FileSet, HostTarget, Leaf, LeafId, Part, Place, Target};
+use hactl::pki::Contents;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+use time::OffsetDateTime;
+
+/// Who owns everything: the user that the test runs as, by the name that the host's `/etc/passwd` gives it. Only root
+/// could give files to others, so `root` and `etcd` both become this one.
+pub const OWNER: &str = "hactl";
+/// The part with a link.
+pub const LINKED: &str = "kubelet";
+/// Directories that no file of the target lies in.
+pub const EMPTY: [&str; 3] = ["/etc/cni/net.d", "/opt/cni/bin", "/var/log/kubernetes/audit"];
+
+/// Keys and compressed parts: made once.
+pub struct Fixture {
+    pub ours: Contents,
+    pub others: Contents,
+    /// A key that belongs to no certificate.
+    pub stray_key: String,
+    sent: BTreeMap<Digest, Vec<u8>>,
+    parts: Vec<Part>,
+}
+
+pub static FIXTURE: LazyLock<Fixture> = LazyLock::new(|| {
+    let found = || hactl::pki::found(&"lab".parse().expect("a valid name"), OffsetDateTime::now_utc());
+    let mut sent = BTreeMap::new();
+    let mut parts = make::target(&desired(), make::Release::default()).hosts.remove(&host()).expect("cp1").parts;
+    for part in &mut parts {
+        let content = noise(&part.name);
+        let packed = zstd::encode_all(content.as_slice(), 1).expect("compressing to memory");
+        (part.digest, part.size) = (sha256(&content), content.len() as u64);
+        (part.sent_digest, part.sent_size) = (sha256(&packed), packed.len() as u64);
+        if part.name == LINKED {
+            part.place = Place::Program { link: Some(format!("/usr/local/bin/{LINKED}")) };
+        }
+        sent.insert(part.digest, packed);
+    }
+    Fixture {
+        ours: found().expect("authorities"),
+        others: found().expect("authorities"),
+        stray_key: rcgen::KeyPair::generate().expect("a key").serialize_pem(),
+        sent,
+        parts,
+    }
+});
+
+impl Fixture {
+    /// The compressed form of a part.
+    pub fn sent(&self, part: &Part) -> &[u8] {
+        &self.sent[&part.digest]
+    }
+    /// A certificate for a request, by whoever the leaf says.
+    pub fn sign(&self, leaf: &Leaf, request: &str) -> String {
+        let authority = self.ours.issuer(leaf).or_else(|| self.others.issuer(leaf)).expect("a known authority");
+        hactl::pki::sign(request, leaf, authority, OffsetDateTime::now_utc()).expect("a good request")
+    }
+}
+
+pub fn sha256(content: &[u8]) -> Digest {
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(aws_lc_rs::digest::digest(&SHA256, content).as_ref());
+    Digest::new(bytes)
+}
+
+/// Content that cannot be compressed: then any byte that differs on the way differs in the content.
+fn noise(name: &str) -> Vec<u8> {
+    let block = |n: u16| aws_lc_rs::digest::digest(&SHA256, format!("{name} {n}").as_bytes()).as_ref().to_vec();
+    (0..600).flat_map(block).collect()
+}
+
+pub fn host() -> HostName {
+    make::host_name("cp1")
+}
+
+fn desired() -> Desired {
+    make::desired(1, 0)
+}
+
+pub fn sets() -> Vec<FileSet> {
+    make::target(&desired(), make::Release::default()).hosts[&host()].sets.keys().copied().collect()
+}
+
+pub fn part_names() -> Vec<&'static str> {
+    FIXTURE.parts.iter().map(|p| p.name.as_str()).collect()
+}
+
+/// What a file should say, by the release of the inventory.
+pub fn content(path: &str, release: u8) -> String {
+    format!("{path} of release {release}\n")
+}
+
+/// Files of the control plane change their mode from release to release as well.
+fn mode(set: FileSet, release: u8) -> u32 {
+    if set == FileSet::ControlPlaneConfig && release > 0 { 0o600 } else { 0o644 }
+}
+
+/// What `hactl up` would prepare, with the one owner there is.
+pub fn preparation() -> Preparation {
+    let desired = desired();
+    let mut all = hactl::render::preparation(&desired, &desired.hosts[0]);
+    for (_, owner, _) in &mut all.directories {
+        OWNER.clone_into(owner);
+    }
+    all
+}
+
+fn leaves(release: u8) -> Vec<Leaf> {
+    let desired = desired();
+    let mut all = hactl::pki::leaves(&desired, &desired.hosts[0], &FIXTURE.ours.publics());
+    let some = [LeafId::EtcdPeer, LeafId::ApiserverEtcdClient, LeafId::Apiserver, LeafId::Kubelet];
+    all.retain(|leaf| some.contains(&leaf.id));
+    for leaf in &mut all {
+        OWNER.clone_into(&mut leaf.owner);
+        if leaf.id == LeafId::Apiserver {
+            leaf.sans.push(format!("DNS:release-{release}"));
+            leaf.sans.sort();
+        }
+    }
+    all
+}
+
+/// What the host should hold.
+pub fn target(release: u8) -> Target {
+    let mut all = make::target(&desired(), make::Release::default());
+    let host = all.hosts.get_mut(&host()).expect("cp1");
+    let preparation = preparation();
+    host.parts.clone_from(&FIXTURE.parts);
+    host.leaves = leaves(release);
+    host.paths = preparation.directories.into_iter().map(|(path, _, _)| path).collect();
+    host.sysctls = preparation.sysctls;
+    for (set, files) in &mut host.sets {
+        for file in &mut files.files {
+            file.digest = sha256(content(&file.path, release).as_bytes());
+            file.mode = mode(*set, release);
+            OWNER.clone_into(&mut file.owner);
+        }
+    }
+    all
+}
+
+/// Contents for some paths of a set.
+pub fn puts(target: &HostTarget, set: FileSet, paths: &[String], release: u8) -> Vec<FilePut> {
+    let files = target.sets[&set].files.iter().filter(|f| paths.contains(&f.path));
+    let put = |f: &hactl::model::target::FileTarget| FilePut {
+        path: f.path.clone(),
+        mode: f.mode,
+        owner: f.owner.clone(),
+        content: content(&f.path, release),
+        check: None,
+    };
+    files.map(put).collect()
+}
+
+/// The simulated world with this one host in it, as bare as the real one.
+pub fn world() -> World {
+    let mut world = World::bare(1, 0);
+    world.target = target(0);
+    let settings = world.host_target(&host()).sysctls;
+    let bare = world.host_mut(&host());
+    // A real one's swap cannot be tried without turning off that of the machine the test runs on.
+    bare.swap = false;
+    bare.sysctls = settings.into_keys().map(|key| (key, "77".to_owned())).collect();
+    world
+}
+
+/// Everything that the two can be asked for.
+pub fn question(world: &World) -> ObserveAsk {
+    let target = world.host_target(&host());
+    ObserveAsk {
+        files: target.sets.values().flat_map(|s| &s.files).map(|f| f.path.clone()).collect(),
+        parts: target.parts,
+        leaves: target.leaves,
+        programs: target.paths,
+        sysctls: target.sysctls.into_keys().collect(),
+        etcd: hactl::render::etcd_ask(&world.desired, &world.desired.hosts[0]),
+        ..ObserveAsk::default()
+    }
+}

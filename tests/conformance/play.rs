@@ -1,0 +1,291 @@
+//! Plays one act to both hosts: to the simulated one as the effects of a plan's action, to the real one as the operations
+//! that `execute` makes of the same action.
+
+use crate::act::{Act, Birth, How, Stale};
+use crate::compare::{Clocks, same};
+use crate::fixture::{self, FIXTURE, host};
+use crate::place::{DATA, Place};
+use crate::sim::World;
+use crate::sim::effect::{Effect, effects, happen};
+use crate::sim::member::Stop;
+use hactl::host::op::{Fault, FaultKind, FilePut, Op, Reply, WipeAsk};
+use hactl::model::names::Digest;
+use hactl::model::plan::{self, Action};
+use hactl::model::target::{FileSet, HostTarget, Leaf, Part};
+use std::collections::BTreeMap;
+
+/// Both hosts and what relates them.
+pub struct Both {
+    pub world: World,
+    pub place: Place,
+    pub clocks: Clocks,
+    release: u8,
+    /// How much of a part has arrived, as far as it was cut off.
+    partial: BTreeMap<Digest, u64>,
+}
+
+impl Both {
+    pub async fn new() -> Self {
+        let (world, place) = (fixture::world(), Place::new().await);
+        Self { world, place, clocks: Clocks::default(), release: 0, partial: BTreeMap::new() }
+    }
+
+    pub fn target(&self) -> HostTarget {
+        self.world.host_target(&host())
+    }
+
+    /// Plays one act.
+    ///
+    /// # Errors
+    /// In words, when one accepts what the other refuses.
+    pub async fn play(&mut self, act: &Act) -> Result<(), String> {
+        self.place.later_than(self.clocks.latest()).await;
+        match act {
+            Act::Stamp => {
+                let sim = self.sim(&Action::Stamp { host: host() });
+                let real = self.place.ask(Op::Stamp(self.world.intent.stamp.clone())).await;
+                same(&sim, &real, FaultKind::BadRequest)
+            }
+            Act::Prepare => {
+                let sim = self.sim(&Action::Prepare { host: host(), gaps: vec![] });
+                let real = self.place.ask(Op::Prepare(fixture::preparation())).await;
+                same(&sim, &real, FaultKind::Failed)
+            }
+            Act::Deliver { part, how } => self.deliver(part, *how).await,
+            Act::Configure { set, which } => {
+                let paths = self.some_paths(*set, *which);
+                let sim = self.sim(&Action::Configure { host: host(), set: *set, paths: paths.clone() });
+                let files = fixture::puts(&self.target(), *set, &paths, self.release);
+                self.if_ready(sim, Op::WriteFiles { files, remove: vec![] }).await
+            }
+            Act::Rejected { set, which } => self.rejected(*set, *which).await,
+            Act::Certify(which) => {
+                let leaves = self.some_leaves(*which);
+                let ids = leaves.iter().map(|l| l.id).collect();
+                let ready = self.ready();
+                let sim = self.sim(&Action::Certify { host: host(), leaves: ids });
+                if ready { same(&sim, &self.place.certify(leaves).await, FaultKind::BadRequest) } else { refused(&sim) }
+            }
+            Act::KeysOnly(which) => {
+                // Killed before anything is signed: nothing has happened that anybody could see.
+                let leaves = self.some_leaves(*which);
+                self.if_ready(self.idle(), Op::MakeKeys { leaves }).await
+            }
+            Act::WrongCert(which) => self.wrong_cert(*which).await,
+            Act::Start(birth) => self.start(*birth).await,
+            Act::MoveAside => {
+                let sim = self.sim(&Action::MoveAside { host: host() });
+                self.mirror_process();
+                let real = self.place.ask(Op::MoveAside { data_dir: DATA.to_owned() }).await;
+                same(&sim, &real, FaultKind::BadRequest)
+            }
+            Act::MoveAsideUnderEtcd => {
+                let sim = self.happen(&[Effect::DataAside(host())]);
+                let real = self.place.ask(Op::MoveAside { data_dir: DATA.to_owned() }).await;
+                same(&sim, &real, FaultKind::BadRequest)
+            }
+            Act::Seal => {
+                let disk = self.world.host(&host()).disk.clone();
+                let cluster = disk.map_or_else(|| "cafe".to_owned(), |d| d.cluster);
+                let sim = self.sim(&Action::Seal { host: host() });
+                let real = self.place.ask(Op::Seal { data_dir: DATA.to_owned(), cluster }).await;
+                same(&sim, &real, FaultKind::BadRequest)
+            }
+            Act::Wipe { delete } => {
+                let sim = self.sim(&Action::Wipe { host: host(), delete: *delete });
+                self.mirror_process();
+                let desired = &self.world.desired;
+                // Units are systemd's.
+                let ask = WipeAsk { units: vec![], ..hactl::render::wipe(desired, &desired.hosts[0], *delete) };
+                same(&sim, &self.place.ask(Op::Wipe(ask)).await, FaultKind::BadRequest)
+            }
+            Act::NextRun => {
+                self.place.next_run().await;
+                Ok(())
+            }
+            Act::Late(whose) => self.late(*whose).await,
+            Act::Release => {
+                self.release = 1 - self.release;
+                self.world.target = fixture::target(self.release);
+                Ok(())
+            }
+            Act::Tamper(tamper) => self.tamper(*tamper).await,
+        }?;
+        self.mirror_process();
+        Ok(())
+    }
+
+    /// An action's effects in the simulated world.
+    fn sim(&mut self, action: &Action) -> Result<(), String> {
+        let all = effects(&self.world, action);
+        self.happen(&all)
+    }
+
+    pub fn happen(&mut self, effects: &[Effect]) -> Result<(), String> {
+        let stopped = |stop| match stop {
+            Stop::Failed(why) => why,
+            Stop::Broken(law) => format!("{law:?}"),
+        };
+        effects.iter().try_for_each(|effect| happen(&mut self.world, effect).map_err(stopped))
+    }
+
+    /// Whether the host is stamped and prepared: before that the simulated world takes nothing else in.
+    pub fn ready(&self) -> bool {
+        let found = self.world.host(&host());
+        found.stamp.is_some() && self.target().paths.iter().all(|p| found.programs.contains(p))
+    }
+
+    /// A step that does not come to an end does nothing, and is not begun before the host is ready.
+    fn idle(&self) -> Result<(), String> {
+        if self.ready() { Ok(()) } else { Err("not ready".to_owned()) }
+    }
+
+    async fn if_ready(&mut self, sim: Result<(), String>, op: Op) -> Result<(), String> {
+        if self.ready() { same(&sim, &self.place.ask(op).await, FaultKind::BadRequest) } else { refused(&sim) }
+    }
+
+    pub fn part(&self, name: &str) -> Part {
+        self.target().parts.into_iter().find(|p| p.name == name).expect("a part of the target")
+    }
+
+    async fn deliver(&mut self, name: &str, how: How) -> Result<(), String> {
+        let part = self.part(name);
+        let action = Action::Deliver { host: host(), part: part.name.clone(), digest: part.digest };
+        if !self.ready() {
+            return refused(&self.sim(&action));
+        }
+        let sent = FIXTURE.sent(&part);
+        let offered = self.place.offer(&part).await.map_err(|fault| format!("{fault:?}"))?;
+        let Some(from) = offered else {
+            // Nothing is sent, so nothing can be cut off or damaged.
+            return self.sim(&action);
+        };
+        if self.world.host(&host()).blobs.contains(&part.digest) {
+            return Err(format!("the host wants {name} again, and sim has it"));
+        }
+        let known = self.partial.remove(&part.digest).unwrap_or(0);
+        if from != known {
+            return Err(format!("the host goes on at {from} instead of {known}"));
+        }
+        let rest = &sent[usize::try_from(from).expect("a small part")..];
+        match how {
+            How::Whole => same(&self.sim(&action), &self.place.send(rest).await, FaultKind::Corrupt),
+            How::CutOff(share) => {
+                let some = &rest[..(rest.len() - 1) * usize::from(share) / 256];
+                let until = from + some.len() as u64;
+                self.partial.insert(part.digest, until);
+                self.place.cut_off(&part, some, until).await;
+                Ok(())
+            }
+            How::Damaged => {
+                let mut rest = rest.to_vec();
+                // Behind the header, in the content itself.
+                let at = rest.len() / 2;
+                rest[at] ^= 0xff;
+                same(&Err("damaged".to_owned()), &self.place.send(&rest).await, FaultKind::Corrupt)
+            }
+        }
+    }
+
+    fn some_paths(&self, set: FileSet, which: u8) -> Vec<String> {
+        let files = self.target().sets.remove(&set).expect("a set of the target").files;
+        some(&files, which).map(|f| f.path.clone()).collect()
+    }
+
+    fn some_leaves(&self, which: u8) -> Vec<Leaf> {
+        some(&self.target().leaves, which).cloned().collect()
+    }
+
+    /// A check of the last file says no: all of them stay as they were. One that is as it should be is not checked.
+    async fn rejected(&mut self, set: FileSet, which: u8) -> Result<(), String> {
+        let (target, paths) = (self.target(), self.some_paths(set, which));
+        let mut files: Vec<FilePut> = fixture::puts(&target, set, &paths, self.release);
+        let Some(last) = files.last_mut().filter(|_| self.ready()) else { return Ok(()) };
+        last.check = Some(vec!["false".to_owned()]);
+        let wanted = target.sets[&set].files.iter().find(|f| f.path == last.path).expect("a file of the set");
+        let sim = if self.world.host(&host()).has(wanted) {
+            self.sim(&Action::Configure { host: host(), set, paths })
+        } else {
+            Err("rejected".to_owned())
+        };
+        same(&sim, &self.place.ask(Op::WriteFiles { files, remove: vec![] }).await, FaultKind::Rejected)
+    }
+
+    async fn wrong_cert(&mut self, which: u8) -> Result<(), String> {
+        let Some(leaf) = self.some_leaves(which).pop().filter(|_| self.ready()) else { return Ok(()) };
+        let stray = rcgen::KeyPair::from_pem(&FIXTURE.stray_key).expect("a key");
+        let request = rcgen::CertificateParams::default().serialize_request(&stray).and_then(|r| r.pem());
+        let pem = FIXTURE.sign(&leaf, &request.expect("a request"));
+        let real = self.place.ask(Op::InstallCerts { certs: vec![(leaf, pem)] }).await;
+        same(&Err("not its key".to_owned()), &real, FaultKind::BadRequest)
+    }
+
+    /// A directory has no systemd, so the start itself always fails there. What counts is whether the settings that come
+    /// before it are accepted; what etcd makes of them is the simulated world's to say for both.
+    async fn start(&mut self, birth: Birth) -> Result<(), String> {
+        if !self.ready() {
+            return Ok(());
+        }
+        let peer = self.world.peer(&host());
+        let birth = match birth {
+            Birth::Genesis(n) => plan::Birth::Genesis { token: format!("token-{n}"), founders: vec![(host(), peer)] },
+            Birth::Join => plan::Birth::Join { members: vec![(host().to_string(), peer)] },
+            Birth::Again => plan::Birth::Again,
+        };
+        let start = hactl::execute::member_start(DATA, &birth);
+        let mut all = effects(&self.world, &Action::StartMember { host: host(), birth });
+        let sim = if start.first.is_some() {
+            self.happen(&[all.remove(0)])
+        } else if self.world.host(&host()).disk.is_some() {
+            Ok(())
+        } else {
+            Err("there is nothing to start".to_owned())
+        };
+        let real = match self.place.ask(Op::StartMember(start)).await {
+            Err(Fault { what, .. }) if what.ends_with("has no systemd") => Ok(Reply::Done),
+            other => other,
+        };
+        same(&sim, &real, FaultKind::BadRequest)?;
+        if sim.is_ok() {
+            // Whether it comes up is no question to the host's side.
+            let _ = self.happen(&all);
+        }
+        Ok(())
+    }
+
+    /// Somebody without the lock changes nothing, whatever is asked.
+    async fn late(&mut self, whose: Stale) -> Result<(), String> {
+        let epoch = match whose {
+            Stale::Never => 0,
+            Stale::Earlier => self.place.epoch - 1,
+        };
+        let set = FileSet::Os;
+        let files = fixture::puts(&self.target(), set, &self.some_paths(set, 0xff), self.release);
+        let (held, real) = self.place.late(epoch, Op::WriteFiles { files, remove: vec![] }).await;
+        if !matches!(&held, Reply::Held { by, .. } if by == "this run") {
+            return Err(format!("the lock is held and the host says {held:?}"));
+        }
+        same(&Err("fenced".to_owned()), &real, FaultKind::Fenced)
+    }
+
+    /// The real host's etcd is as the simulated one is.
+    pub fn mirror_process(&mut self) {
+        let found = self.world.host(&host());
+        let (runs, real) = (found.runs("etcd.service"), self.place.at(DATA).join("member").exists());
+        // Data that a refused act leaves behind on one side alone show in the facts.
+        let data = found.disk.is_some() || real;
+        self.place.etcd(data, runs);
+    }
+}
+
+/// What the simulated world alone refuses, for it comes out of order.
+fn refused(sim: &Result<(), String>) -> Result<(), String> {
+    if sim.is_err() { Ok(()) } else { Err("sim takes in what comes out of order".to_owned()) }
+}
+
+/// The elements whose bit is set; all of them when none is.
+fn some<T>(all: &[T], which: u8) -> impl Iterator<Item = &T> {
+    let chosen = move |at: usize| which >> (at % 8) & 1 == 1;
+    let none = !(0..all.len()).any(chosen);
+    all.iter().enumerate().filter(move |(at, _)| none || chosen(*at)).map(|(_, one)| one)
+}
