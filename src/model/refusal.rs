@@ -95,6 +95,16 @@ pub enum Refusal {
         /// Hosts with the role etcd.
         hosts: usize,
     },
+    /// The inventory asks for another minor version than the one that runs.
+    #[error("{node} runs Kubernetes {runs}, and the inventory asks for {wanted}, another minor version")]
+    OtherMinor {
+        /// A Node that runs it.
+        node: HostName,
+        /// What it runs.
+        runs: String,
+        /// What the inventory asks for.
+        wanted: String,
+    },
     /// Something disruptive was asked for and nobody is there to agree.
     #[error("this changes {what} and there is no terminal to ask on")]
     NeedsConsent {

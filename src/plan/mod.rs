@@ -36,12 +36,34 @@ pub struct Intent {
     pub prune: Vec<HostName>,
 }
 
+/// Major and minor of a version such as `v1.36.3`.
+fn minor(version: &str) -> Option<(u32, u32)> {
+    let mut numbers = version.trim_start_matches('v').split('.').map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+/// A change of the minor version has an order of its own, which is not planned here: API servers before kubelets, one at a time.
+fn same_minor(desired: &Desired, facts: &Facts) -> Result<(), Refusal> {
+    let wanted = &desired.versions.kubernetes;
+    let apis = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.api.as_ref());
+    for node in apis.flat_map(|api| &api.nodes) {
+        let other = minor(&node.version).zip(minor(wanted)).is_some_and(|(runs, wanted)| runs != wanted);
+        if let (true, Ok(name)) = (other, node.name.parse::<HostName>())
+            && desired.host(&name).is_some()
+        {
+            return Err(Refusal::OtherMinor { node: name, runs: node.version.clone(), wanted: wanted.clone() });
+        }
+    }
+    Ok(())
+}
+
 /// What `hactl up` has to do.
 ///
 /// # Errors
 /// A [`Refusal`] when going on would not be safe.
 pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -> Result<Plan, Refusal> {
     let mut draft = draft::Draft::new(desired, target, facts, intent)?;
+    same_minor(desired, facts)?;
     for host in draft.reachable() {
         prepare::stamp(&mut draft, &host);
         prepare::prepare(&mut draft, &host);

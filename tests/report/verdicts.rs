@@ -45,6 +45,7 @@ fn refusals() -> Vec<Refusal> {
             holder: "hactl up, pid 4711, user anna, since 2026-11-21T06:57:00Z".into(),
         },
         Refusal::NoMajorityLock { locked: 1, hosts: 3 },
+        Refusal::OtherMinor { node: name("cp1"), runs: "v1.35.4".into(), wanted: "1.36.3".into() },
         Refusal::NeedsConsent { what: "etcd's members on cp2".into() },
         Refusal::Declined,
         Refusal::Preflight {

@@ -72,7 +72,8 @@ pub(super) fn present(root: &Root, part: &Part) -> Outcome<bool> {
     }
     match paths.kept(part)? {
         Kept::No => Ok(false),
-        Kept::Written => paths.settle().map(|()| true),
+        // What does not reach the disk is not there: delivering it again says why.
+        Kept::Written => Ok(paths.settle().is_ok()),
         Kept::Safe => Ok(true),
     }
 }
