@@ -213,7 +213,7 @@ impl Both {
 
     async fn wrong_cert(&mut self, which: u8) -> Result<(), String> {
         let Some(leaf) = self.some_leaves(which).pop().filter(|_| self.ready()) else { return Ok(()) };
-        let stray = rcgen::KeyPair::from_pem(&FIXTURE.stray_key).expect("a key");
+        let stray = rcgen::KeyPair::generate().expect("a key");
         let request = rcgen::CertificateParams::default().serialize_request(&stray).and_then(|r| r.pem());
         let pem = FIXTURE.sign(&leaf, &request.expect("a request"));
         let real = self.place.ask(Op::InstallCerts { certs: vec![(leaf, pem)] }).await;

@@ -210,7 +210,7 @@ impl Both {
         let leaves = &mut self.world.host_mut(&host()).leaves;
         let Some(fact) = leaves.get_mut(&leaf.id) else { return };
         match tamper {
-            // What is the certificate's own key alone: without another one the leaf is as old as its certificate again.
+            // Only its own key, which is no younger than the certificate: the leaf's change time stays as it is.
             Tamper::KeyGone(_) if cert != key && fact.key_matches => {
                 fact.key_matches = false;
                 self.place.remove(key);
