@@ -62,7 +62,7 @@ fn play(acts: &[Act]) -> Result<(), String> {
 }
 
 proptest! {
-    #![proptest_config(config(150))]
+    #![proptest_config(config(60))]
 
     #[test]
     fn the_simulated_host_and_the_real_one_say_the_same_after_every_operation(acts in story()) {
@@ -105,6 +105,13 @@ fn a_part_that_is_cut_off_resumed_damaged_and_tampered_with_is_there_just_when_i
 }
 
 #[test]
+fn a_founder_whose_etcd_never_came_up_joins_without_its_token() {
+    let mut acts = act::opening(Start::Prepared);
+    acts.extend([Act::Start(Birth::Genesis(0)), Act::Start(Birth::Join), Act::Start(Birth::Again)]);
+    assert_eq!(play(&acts), Ok(()));
+}
+
+#[test]
 fn a_seal_outlives_its_member_and_has_the_last_word() {
     let mut acts = act::opening(Start::Member);
     acts.extend([
@@ -125,6 +132,9 @@ fn a_seal_outlives_its_member_and_has_the_last_word() {
 fn a_host_that_was_taken_down_keeps_what_is_its_own_and_can_be_prepared_again() {
     let mut acts = act::opening(Start::Prepared);
     acts.extend([
+        Act::Configure { set: FileSet::Os, which: 0xff },
+        Act::Tamper(Tamper::FileMode(0)),
+        Act::Configure { set: FileSet::Os, which: 0xff },
         Act::Configure { set: FileSet::LoadBalancer, which: 0xff },
         Act::Configure { set: FileSet::ControlPlane, which: 0xff },
         Act::Deliver { part: fixture::LINKED, how: How::Whole },
