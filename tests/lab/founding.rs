@@ -57,6 +57,7 @@ pub fn up_when_free(w: &World) {
 }
 
 fn killed_thrice(w: &World) {
+    bare_again(w);
     for seconds in [2.0, 9.0, 16.0] {
         killed_after(w, Duration::from_secs_f32(seconds));
     }
