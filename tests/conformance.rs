@@ -24,22 +24,8 @@ use act::{Act, Birth, How, Start, story};
 use hactl::model::target::FileSet;
 use play::Both;
 use proptest::prelude::*;
-use proptest::test_runner::{RngAlgorithm, RngSeed};
 use std::sync::{Mutex, PoisonError};
 use tamper::Tamper;
-
-/// The same cases on every run; `PROPTEST_CASES` asks for more.
-fn config(cases: u32) -> ProptestConfig {
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(cases);
-    ProptestConfig {
-        cases,
-        rng_algorithm: RngAlgorithm::ChaCha,
-        rng_seed: RngSeed::Fixed(0x0068_6163_746c),
-        failure_persistence: None,
-        max_shrink_iters: 400,
-        ..ProptestConfig::default()
-    }
-}
 
 /// Plays a story to both worlds, one story at a time: a child that was forked for one host holds the lock files of all
 /// hosts in this process until it runs its program.
@@ -62,7 +48,7 @@ fn play(acts: &[Act]) -> Result<(), String> {
 }
 
 proptest! {
-    #![proptest_config(config(60))]
+    #![proptest_config(sim::config(60, 400))]
 
     #[test]
     fn the_simulated_host_and_the_real_one_say_the_same_after_every_operation(acts in story()) {

@@ -10,7 +10,6 @@ use hactl::model::refusal::Refusal;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use proptest::test_runner::{RngAlgorithm, RngSeed};
 use sim::{Broken, Chaos, Ended, Release, Script, World};
 use std::sync::LazyLock;
 
@@ -26,19 +25,6 @@ static CONVERGED: LazyLock<Vec<World>> = LazyLock::new(|| {
 
 fn converged(control: u8) -> World {
     CONVERGED[usize::from(control / 2)].clone()
-}
-
-/// The same cases on every run; `PROPTEST_CASES` asks for more.
-fn config(cases: u32) -> ProptestConfig {
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(cases);
-    ProptestConfig {
-        cases,
-        rng_algorithm: RngAlgorithm::ChaCha,
-        rng_seed: RngSeed::Fixed(0x0068_6163_746c),
-        failure_persistence: None,
-        max_shrink_iters: 4000,
-        ..ProptestConfig::default()
-    }
 }
 
 #[derive(Debug, Clone)]
@@ -203,7 +189,7 @@ fn a_run_killed_after_any_effect_of_a_replacement_and_a_rolling_change_is_finish
 }
 
 proptest! {
-    #![proptest_config(config(3000))]
+    #![proptest_config(sim::config(3000, 4000))]
 
     #[test]
     fn a_cluster_in_the_making_survives_whatever_happens_between_the_effects(

@@ -159,36 +159,42 @@ impl Hands {
         }
     }
 
-    /// Asks every connected etcd host at once: the first that has a quorum behind it is enough, and one that waits for
-    /// ever holds up nothing.
-    async fn prove_quorum(&self, index: usize, patience: Duration, within_ms: u64) -> Result<(), StepError> {
-        let connected = self.desired.with(Role::Etcd).map(|h| &h.name).filter(|h| self.machines.contains_key(*h));
-        let asked = connected.filter_map(|host| Some((host, self.asks.etcd(host)?)));
-        let proofs: Vec<_> = asked
-            .map(|(host, etcd)| {
-                let op = Op::Await { condition: Condition::EtcdQuorum(etcd), within_ms };
-                Box::pin(async move { self.call(index, host, op, patience).await.map(|_| host) })
-            })
-            .collect();
-        if proofs.is_empty() {
-            return Err(failed("no etcd host is connected".to_owned()));
+    /// Asks all these hosts at once: the first whose condition holds is enough, and one that waits for ever holds up nothing.
+    async fn first_of<'a>(
+        &self,
+        index: usize,
+        role: &str,
+        asked: impl Iterator<Item = (&'a HostName, Condition)>,
+        patience: Duration,
+        within_ms: u64,
+    ) -> Result<&'a HostName, StepError> {
+        let ask = |(host, condition): (&'a HostName, Condition)| {
+            let op = Op::Await { condition, within_ms };
+            Box::pin(async move { self.call(index, host, op, patience).await.map(|_| host) })
+        };
+        let waits: Vec<_> = asked.map(ask).collect();
+        if waits.is_empty() {
+            return Err(failed(format!("no {role} host is connected")));
         }
-        let (host, _) = futures::future::select_ok(proofs).await?;
+        Ok(futures::future::select_ok(waits).await?.0)
+    }
+
+    fn connected(&self, role: Role) -> impl Iterator<Item = &HostName> {
+        self.desired.with(role).map(|h| &h.name).filter(|h| self.machines.contains_key(*h))
+    }
+
+    async fn prove_quorum(&self, index: usize, patience: Duration, within_ms: u64) -> Result<(), StepError> {
+        let hosts = self.connected(Role::Etcd);
+        let asked = hosts.filter_map(|host| Some((host, Condition::EtcdQuorum(self.asks.etcd(host)?))));
+        let host = self.first_of(index, "etcd", asked, patience, within_ms).await?;
         let cluster = self.cluster_id(index, host, patience).await?;
         (self.record_birth)(&cluster).map_err(failed)
     }
 
-    /// Asks every connected control-plane host at once; the first whose API server is ready is enough.
     async fn await_api(&self, index: usize, patience: Duration, within_ms: u64) -> Result<(), StepError> {
-        let mut waits = Vec::new();
-        for host in self.desired.with(Role::ControlPlane).map(|h| &h.name).filter(|h| self.machines.contains_key(*h)) {
-            let op = Op::Await { condition: self.asks.serving(host, &self.target).map_err(failed)?, within_ms };
-            waits.push(Box::pin(self.call(index, host, op, patience)));
-        }
-        if waits.is_empty() {
-            return Err(failed("no control-plane host is connected".to_owned()));
-        }
-        futures::future::select_ok(waits).await.map(drop)
+        let ask = |host| Ok((host, self.asks.serving(host, &self.target).map_err(failed)?));
+        let asked: Vec<_> = self.connected(Role::ControlPlane).map(ask).collect::<Result<_, StepError>>()?;
+        self.first_of(index, "control-plane", asked.into_iter(), patience, within_ms).await.map(drop)
     }
 
     /// An API client through the first control-plane host whose API server answers.

@@ -4,6 +4,7 @@
 //! thing to do. The host's name is not repeated here: whoever asked knows whom.
 
 use super::op::Fault;
+use crate::model::facts::Silence;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -271,6 +272,10 @@ fn detail(said: &str) -> String {
 }
 
 impl HostError {
+    /// A host that failed like this, as facts know it.
+    pub fn silence(&self) -> Silence {
+        Silence { why: self.to_string(), hint: self.hint() }
+    }
     /// Last lines of the host's log that explain it, oldest first.
     pub fn tail(&self) -> &[String] {
         match self {

@@ -31,6 +31,13 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// Whether an object can be asked for now: the Node of a host that is silent is made by its kubelet, some day.
+    pub fn can_exist(object: &serde_json::Value, hosts: &BTreeMap<HostName, Result<HostFacts, Silence>>) -> bool {
+        let name = object.pointer("/metadata/name").and_then(serde_json::Value::as_str);
+        let node = name.filter(|_| object["kind"] == "Node");
+        let answer = node.and_then(|name| hosts.iter().find(|(host, _)| host.as_str() == name));
+        answer.is_none_or(|(_, answer)| answer.is_ok())
+    }
     /// A host's facts, when it answered.
     pub fn host(&self, name: &HostName) -> Option<&HostFacts> {
         self.hosts.get(name).and_then(|r| r.as_ref().ok())

@@ -1,6 +1,6 @@
 //! Which objects are missing or differ, told from what the API servers hold.
 
-use crate::model::facts::{HostFacts, Silence};
+use crate::model::facts::{Facts, HostFacts, Silence};
 use crate::model::names::HostName;
 use crate::model::target::{Addon, object_key};
 use std::collections::BTreeMap;
@@ -22,12 +22,6 @@ pub(super) fn drift(
         };
         what.map(|what| (key, what))
     };
-    // The Node of a host that is silent is made by its kubelet, some day.
-    let expected = |object: &&serde_json::Value| {
-        let node =
-            (object["kind"] == "Node").then(|| object.pointer("/metadata/name").and_then(|n| n.as_str())).flatten();
-        let host = node.and_then(|name| hosts.iter().find(|(host, _)| host.as_str() == name));
-        host.is_none_or(|(_, answer)| answer.is_ok())
-    };
+    let expected = |object: &&serde_json::Value| Facts::can_exist(object, hosts);
     addons.iter().map(|a| (a.name.clone(), a.objects.iter().filter(expected).filter_map(differs).collect())).collect()
 }

@@ -2,6 +2,7 @@
 
 use super::draft::Draft;
 use crate::model::desired::{Cni, EndpointKind, Role};
+use crate::model::facts::Facts;
 use crate::model::plan::{Action, Mark};
 use crate::model::target::{FileSet, Place};
 
@@ -62,19 +63,18 @@ pub(super) fn objects(d: &mut Draft) {
                 (drift.iter().map(|(key, _)| key.clone()).collect(), first.unwrap_or_default())
             }
             None => (
-                addon.objects.iter().filter(|o| made_soon(d, o)).map(crate::model::target::object_key).collect(),
+                addon
+                    .objects
+                    .iter()
+                    .filter(|object| Facts::can_exist(object, &d.facts.hosts))
+                    .map(crate::model::target::object_key)
+                    .collect(),
                 "no API server could be asked yet".to_owned(),
             ),
         };
         let action = Action::Apply { addon: addon.name.clone(), objects };
         d.ensure(action, why, needs, Mark::Applied(addon.name.clone()));
     }
-}
-
-/// Whether an object can be expected: the Node of a host that is silent is made by its kubelet, some day.
-fn made_soon(d: &Draft, object: &serde_json::Value) -> bool {
-    let name = object.pointer("/metadata/name").and_then(serde_json::Value::as_str).unwrap_or_default();
-    object["kind"] != "Node" || d.reachable().iter().any(|h| h.name.as_str() == name)
 }
 
 /// Every Node is there and Ready, unless nobody was asked to connect pods.

@@ -202,7 +202,7 @@ pub(super) fn control_plane(d: &mut Draft, host: &Host) {
             guard,
         );
     }
-    let kubelet = Mark::Running(name.clone(), unit("kubelet.service"));
+    let kubelet = Mark::Running(name.clone(), super::holds::kubelet_unit());
     let wake = d.plans(&kubelet) && !serves_now && !d.holds(&Mark::NodeReady(name.clone()));
     let await_needs = vec![configured.clone(), kubelet];
     let action = Action::AwaitServing { host: name.clone(), wake };

@@ -105,7 +105,7 @@ impl Session {
         let mut silent = BTreeMap::new();
         for (host, error) in failed {
             sink.emit(Event::Warning { text: format!("{host}: {error}") });
-            silent.insert(host, Silence { why: error.to_string(), hint: error.hint() });
+            silent.insert(host, error.silence());
         }
         Ok(Self { desired, places, machines, silent, sink, stop })
     }
@@ -137,7 +137,7 @@ impl Session {
         for (host, error) in &failed {
             self.sink.emit(Event::Warning { text: format!("{host}: could not take the lock: {error}") });
             self.machines.remove(host);
-            self.silent.insert(host.clone(), Silence { why: error.to_string(), hint: error.hint() });
+            self.silent.insert(host.clone(), error.silence());
         }
         if self.machines.is_empty() {
             return Err(Failure::NoHost { hosts: failed });

@@ -20,8 +20,8 @@ const UNCHANGED_WITHIN: Duration = Duration::from_secs(10);
 /// The same when all that fails is that some hosts are silent: the others may still need a moment.
 const SETTLE_WITHIN: Duration = Duration::from_secs(30);
 /// What a silent host alone makes fail, besides the checks of the host itself.
-const SUMMARIES: [&str; 5] =
-    ["etcd members healthy", "API servers ready", "endpoint ready", "nodes Ready", "system pods Ready"];
+const SUMMARIES: [&str; 6] =
+    ["hosts answer", "etcd members healthy", "API servers ready", "endpoint ready", "nodes Ready", "system pods Ready"];
 /// Plans that follow one another before the run gives up; a healthy run needs two, a woken one three.
 const MOST_ROUNDS: usize = 8;
 
@@ -125,8 +125,7 @@ async fn pass(session: &Session, state: &State, mut look: Look, changed: bool) -
             return Ok((checks, look.facts));
         }
         let silent = |host: &HostName| look.facts.host(host).is_none();
-        let explained =
-            |c: &Check| c.host.as_ref().map_or_else(|| SUMMARIES.contains(&c.name) || c.name == "hosts answer", silent);
+        let explained = |c: &Check| c.host.as_ref().map_or_else(|| SUMMARIES.contains(&c.name), silent);
         let anybody = session.desired.hosts.iter().any(|h| silent(&h.name));
         let patience = match (changed, anybody && failing.iter().all(explained)) {
             (false, _) => UNCHANGED_WITHIN,

@@ -1,8 +1,9 @@
 //! The laws do fire: each test does on purpose what no plan may do, and the law that forbids it must say so. A law that
 //! cannot be broken proves nothing about the plans that keep it.
 
+use crate::converged;
+use crate::sim::config;
 use crate::sim::{Broken, Chaos, Ended, Script, World, make};
-use crate::{config, converged};
 use hactl::model::names::{HostName, PeerUrl};
 use hactl::model::plan::{Action, Birth, Guard, HowToRun, Plan};
 use hactl::model::target::FileSet;
@@ -203,7 +204,7 @@ fn the_cases_are_the_same_on_every_run() {
     use proptest::strategy::{Strategy, ValueTree};
     use proptest::test_runner::TestRunner;
     let draw = || {
-        let mut runner = TestRunner::new(config(1));
+        let mut runner = TestRunner::new(config(1, 4000));
         (0..20)
             .map(|_| format!("{:?}", crate::act().new_tree(&mut runner).expect("a value").current()))
             .collect::<Vec<_>>()

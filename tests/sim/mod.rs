@@ -18,3 +18,17 @@ pub use law::Broken;
 pub use make::Release;
 pub use run::{Chaos, Ended, Script};
 pub use world::World;
+
+/// The same cases on every run; `PROPTEST_CASES` asks for more.
+pub fn config(cases: u32, max_shrink_iters: u32) -> proptest::prelude::ProptestConfig {
+    use proptest::test_runner::{RngAlgorithm, RngSeed};
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(cases);
+    proptest::prelude::ProptestConfig {
+        cases,
+        rng_algorithm: RngAlgorithm::ChaCha,
+        rng_seed: RngSeed::Fixed(0x0068_6163_746c),
+        failure_persistence: None,
+        max_shrink_iters,
+        ..Default::default()
+    }
+}

@@ -1,7 +1,8 @@
 //! Images in containerd's store: which are there, and importing one that was delivered.
 //!
-//! In: a delivered OCI archive, decompressed on its way into containerd. Out: the image under its reference, unpacked, and pinned so that kubelet's clean-up of
-//! images leaves it alone. containerd is asked through its own `ctr`, which is delivered with it.
+//! In: a delivered OCI archive, decompressed on its way into containerd. Out: the image under its reference, unpacked, and
+//! pinned so that kubelet's clean-up of images leaves it alone. containerd is asked through its own `ctr`, which is
+//! delivered with it.
 
 use super::Host;
 use super::fault::{Outcome, bad, failed, fault};

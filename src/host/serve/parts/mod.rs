@@ -227,7 +227,7 @@ enum Intake<'a> {
 impl<'a> Intake<'a> {
     fn new(paths: &'a Paths, part: &'a Part) -> Outcome<Self> {
         Ok(match part.place {
-            Place::Program { .. } => Self::Program(Box::new(Unpack::new(part, &paths.fresh, fresh(paths, part)?)?)),
+            Place::Program { .. } => Self::Program(Box::new(Unpack::new(part, &paths.fresh, fresh(paths)?)?)),
             Place::Image { .. } => Self::Image(Context::new(&SHA256)),
         })
     }
@@ -259,20 +259,20 @@ impl<'a> Intake<'a> {
 }
 
 /// The file that becomes a program once it is whole.
-fn fresh(paths: &Paths, part: &Part) -> Outcome<File> {
+fn fresh(paths: &Paths) -> Outcome<File> {
     let out = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(&paths.fresh)
         .explain("create", &paths.fresh)?;
-    label(part, &paths.fresh, &out)?;
+    label(&paths.fresh, &out)?;
     Ok(out)
 }
 
 /// Where SELinux rules, systemd runs only what is labelled as a program.
-fn label(part: &Part, path: &Path, file: &File) -> Outcome<()> {
-    if !matches!(part.place, Place::Program { .. }) || !Path::new("/sys/fs/selinux/enforce").exists() {
+fn label(path: &Path, file: &File) -> Outcome<()> {
+    if !Path::new("/sys/fs/selinux/enforce").exists() {
         return Ok(());
     }
     let label = b"system_u:object_r:bin_t:s0\0";
