@@ -72,8 +72,9 @@ impl Paths {
     /// Notes that this very file was verified in this boot.
     pub(super) fn note_written(&self, file: &File) -> Outcome<()> {
         let found = file.metadata().explain("look at", &self.content)?;
-        // Without the boot's name the content is read again at the next look, and nothing else is lost.
-        let boot = boot().unwrap_or_default();
+        // A boot without a name is no later look's boot: the content is read again then, and nothing else is lost. Empty it must
+        // not be, for that would say that the content is on the disk.
+        let boot = boot().unwrap_or_else(|| "a boot without a name\n".to_owned());
         fs::write(&self.note, format!("{}{boot}", identity(&found))).explain("write", &self.note)
     }
 
