@@ -119,6 +119,7 @@ fn desired(hosts: &[(&str, &[Role])]) -> Desired {
         proxy: Proxy::default(),
         manifests: vec![],
         extra: Extra::default(),
+        ignored_checks: std::collections::BTreeSet::default(),
     }
 }
 

@@ -7,6 +7,7 @@
 use crate::model::facts::{HostFacts, Stamp};
 use crate::model::names::{PeerUrl, UnitName};
 use crate::model::plan::HowToRun;
+use crate::model::survey::{Survey, Way};
 use crate::model::target::{Leaf, LeafId, Part};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -107,6 +108,15 @@ pub enum Op {
         /// The address, of a network of the host's own.
         address: Ipv4Addr,
     },
+    /// What the host is like before it becomes part of a cluster. Changes nothing.
+    Survey {
+        /// etcd's data directory, where one will be: its disk is measured.
+        etcd_dir: Option<String>,
+        /// The host's own address.
+        address: IpAddr,
+    },
+    /// Knocks at other hosts and listens for theirs, at the same time as they do. Changes nothing.
+    Meet(Meeting),
     /// Writes which cluster this host belongs to.
     Stamp(Stamp),
     /// Users, directories, modules, kernel settings, swap.
@@ -231,6 +241,65 @@ pub enum Reply {
     Owner(Option<String>),
     /// Lines of text.
     Lines(Vec<String>),
+    /// What the host is like.
+    Surveyed(Box<Survey>),
+    /// Who was heard, and who was reached.
+    Met {
+        /// Each that was expected.
+        heard: Vec<Heard>,
+        /// Per knock, in their order: `None`, or why it did not get through.
+        knocked: Vec<Option<String>>,
+    },
+}
+
+/// A host's part in finding out which hosts reach which.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Meeting {
+    /// Who this is, as the others expect it.
+    pub who: u16,
+    /// The host's own address.
+    pub address: IpAddr,
+    /// Who will knock here.
+    pub expected: Vec<Expected>,
+    /// Whom to knock at.
+    pub knocks: Vec<Knock>,
+    /// How long a knock may take to get through, milliseconds; listeners wait a little longer.
+    pub within_ms: u64,
+}
+
+/// A knock that will come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expected {
+    /// Who will knock.
+    pub who: u16,
+    /// On which way.
+    pub way: Way,
+}
+
+/// What became of a knock that was to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Heard {
+    /// Who was to knock.
+    pub who: u16,
+    /// On which way.
+    pub way: Way,
+    /// Whether it was heard; `None`: somebody else has that port, so nobody could listen.
+    pub heard: Option<bool>,
+}
+
+/// Whom to knock at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Knock {
+    /// The other host's address.
+    pub to: IpAddr,
+    /// On which way.
+    pub way: Way,
+    /// Whether a listener of ours is to echo; else a connection is enough, for a component listens there already.
+    pub echo: bool,
 }
 
 /// What an observation should cover.

@@ -76,6 +76,9 @@ pub struct Inventory {
     /// Who can open recovery bundles and the replicated state.
     #[schemars(with = "Vault")]
     pub vault: Option<At<Vault>>,
+    /// What is looked at before anything is changed.
+    #[schemars(with = "Preflight")]
+    pub preflight: Option<At<Preflight>>,
     /// Settings handed to components as they are, for what hactl has no key for.
     #[schemars(with = "Extra")]
     pub extra: Option<At<Extra>>,
@@ -125,6 +128,15 @@ pub struct Endpoint {
     /// More names and addresses for the API servers' certificates.
     #[schemars(with = "Vec<String>", extend("default" = []))]
     pub sans: Option<Texts>,
+}
+
+/// What is looked at before anything is changed.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Preflight {
+    /// Checks that warn instead of stopping the run, by the names that stand in brackets behind their findings.
+    #[schemars(with = "Vec<String>", extend("default" = []))]
+    pub ignore: Option<Texts>,
 }
 
 /// How hosts are reached by SSH.

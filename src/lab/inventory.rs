@@ -96,7 +96,8 @@ hosts:
   - name: w1
     address: 10.88.4.12
     roles: [worker]
-# What containers on one machine need; real hosts need none of it.
+# What containers on one machine need; real hosts need none of it. (The machine keeps their clock.)
+preflight: {ignore: [time-synchronised]}
 extra: {kubelet: {config: {failCgroupV1: false, cgroupDriver: cgroupfs}}, containerd: {restrictOomScoreAdj: true}, kube-proxy: {config: {conntrack: {maxPerCore: 0, min: 0}}}}
 "#;
         assert_eq!(text, expected);

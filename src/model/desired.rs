@@ -4,7 +4,7 @@
 
 use super::names::{ClusterName, HostName, PeerUrl};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -38,6 +38,8 @@ pub struct Desired {
     pub manifests: Vec<PathBuf>,
     /// Settings handed to components as they are.
     pub extra: Extra,
+    /// Checks before the start that warn instead of stopping the run.
+    pub ignored_checks: BTreeSet<String>,
 }
 
 /// Versions, always without a leading `v`.
@@ -382,5 +384,6 @@ pub fn sample(n: u8) -> Desired {
         proxy: Proxy::default(),
         manifests: vec![],
         extra: Extra::default(),
+        ignored_checks: BTreeSet::new(),
     }
 }

@@ -12,4 +12,5 @@ pub mod names;
 pub mod plan;
 pub mod refusal;
 pub mod secret;
+pub mod survey;
 pub mod target;

@@ -7,6 +7,7 @@ mod checks;
 mod classify;
 mod drift;
 mod hash;
+pub mod preflight;
 
 pub use asks::Asks;
 pub use checks::checks;

@@ -67,6 +67,7 @@ fn desired() -> Desired {
         proxy: Proxy::default(),
         manifests: vec![],
         extra: Extra::default(),
+        ignored_checks: std::collections::BTreeSet::default(),
     }
 }
 

@@ -65,6 +65,7 @@ pub(super) fn desired() -> Desired {
         proxy: Proxy::default(),
         manifests: Vec::new(),
         extra: Extra::default(),
+        ignored_checks: std::collections::BTreeSet::default(),
     }
 }
 

@@ -2,27 +2,21 @@
 
 use super::{Failure, Session, State};
 use crate::component::Bundle;
-use crate::host::Feed;
-use crate::host::op::{FilePut, ObserveAsk, Op, Reply};
+use crate::host::op::{FilePut, ObserveAsk};
 use crate::model::check::Check;
-use crate::model::desired::{Desired, EndpointKind, Host, Role};
+use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{Etcd, Facts, Stamp};
 use crate::model::names::HostName;
 use crate::model::plan::Plan;
-use crate::model::refusal::Refusal;
 use crate::model::target::{FileSet, HostTarget, Part, Target};
 use crate::observe::{Asks, HashCheck};
 use crate::render::{Input, Keys, Trust};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// After a cold start members elect a leader within seconds; until then silence is not yet a loss of quorum.
 const ELECTION_PATIENCE: Duration = Duration::from_secs(20);
-
-/// How long a host may take to find out whether somebody answers for the endpoint's address.
-const STRANGER: Duration = Duration::from_secs(5);
 
 /// Contents of files by host and set.
 pub type Files = BTreeMap<HostName, BTreeMap<FileSet, Vec<FilePut>>>;
@@ -186,94 +180,4 @@ fn split(
         contents.insert(set.set, set.files.iter().map(crate::render::RenderedFile::put).collect());
     }
     (target, contents)
-}
-
-/// What would make the run fail half-way, found before anything is changed.
-///
-/// # Errors
-/// [`Refusal::Preflight`] with every problem found.
-pub async fn preflight(session: &Session, look: &Look) -> Result<(), Refusal> {
-    let desired = &session.desired;
-    let mut problems = Vec::new();
-    for host in &desired.hosts {
-        let Some(facts) = look.facts.host(&host.name) else { continue };
-        let name = &host.name;
-        if !facts.addresses.iter().any(|a| a.address == host.address) {
-            let has: Vec<String> = facts.addresses.iter().map(|a| a.address.to_string()).collect();
-            problems.push(format!("{name}: has no address {}; it has {}", host.address, has.join(", ")));
-        }
-        let bare = facts.stamp.is_none();
-        if bare {
-            for port in &facts.ports {
-                let by = &port.by;
-                problems.push(format!("{name}: port {} is taken by {by}; stop it, or use another host", port.port));
-            }
-        }
-        if let Some(target) = look.target.hosts.get(name) {
-            let missing = target.parts.iter().filter(|p| !facts.blobs.contains(&p.digest));
-            let needed = missing.map(|p| p.size * 2 + p.sent_size).sum::<u64>() >> 20;
-            if needed > 0 && facts.disk_free_mib < needed + 512 {
-                problems.push(format!(
-                    "{name}: {} MiB free below /var/lib, {} needed; free some space, or use another disk",
-                    facts.disk_free_mib,
-                    needed + 512
-                ));
-            }
-        }
-    }
-    if let EndpointKind::Vip { address, .. } = &desired.endpoint.kind {
-        let balancers: Vec<&Host> = desired.with(Role::LoadBalancer).collect();
-        for host in &balancers {
-            let Some(facts) = look.facts.host(&host.name) else { continue };
-            let fits = facts
-                .addresses
-                .iter()
-                .any(|a| crate::model::desired::Cidr { base: a.address, prefix: a.prefix }.contains(*address));
-            if !fits && !facts.addresses.is_empty() {
-                problems.push(format!(
-                    "{}: endpoint.vip {address} lies in none of its networks; choose an address of the hosts' own network",
-                    host.name
-                ));
-            }
-        }
-    }
-    duplicates(look, &mut problems);
-    stranger(session, look, &mut problems).await;
-    if problems.is_empty() { Ok(()) } else { Err(Refusal::Preflight { problems }) }
-}
-
-/// Somebody who answers at the endpoint's address although none of our hosts holds it.
-async fn stranger(session: &Session, look: &Look, problems: &mut Vec<String>) {
-    let EndpointKind::Vip { address, .. } = &session.desired.endpoint.kind else { return };
-    let answered = || look.facts.hosts.values().filter_map(|f| f.as_ref().ok());
-    let ours = answered().any(|f| f.stamp.is_some() || f.addresses.iter().any(|a| a.address == *address));
-    let mut balancers = session.desired.with(Role::LoadBalancer);
-    let Some((name, machine)) = balancers.find_map(|h| Some((&h.name, session.machines.get(&h.name)?))) else { return };
-    let IpAddr::V4(address) = *address else { return };
-    if ours {
-        return;
-    }
-    match machine.call(Op::WhoHas { address }, Feed::None, STRANGER, &|_| {}).await {
-        Ok(Reply::Owner(None)) => {}
-        Ok(Reply::Owner(Some(hardware))) => problems.push(format!(
-            "endpoint.vip {address} is taken: {hardware} answers for it on {name}'s network, and none of the hosts holds it; choose a free address"
-        )),
-        Ok(other) => problems.push(format!("{name}: could not ask who has {address}: it said {other:?}")),
-        Err(error) => problems.push(format!("{name}: could not ask who has {address}: {error}")),
-    }
-}
-
-fn duplicates(look: &Look, problems: &mut Vec<String>) {
-    let mut seen: BTreeMap<&str, &HostName> = BTreeMap::new();
-    for (host, facts) in &look.facts.hosts {
-        let Ok(facts) = facts else { continue };
-        if facts.machine_id.is_empty() {
-            continue;
-        }
-        if let Some(other) = seen.insert(&facts.machine_id, host) {
-            problems.push(format!(
-                "{other} and {host} are one machine, or clones with one /etc/machine-id; give each its own (systemd-machine-id-setup)"
-            ));
-        }
-    }
 }

@@ -7,6 +7,7 @@ mod down;
 mod failure;
 mod kubeconfig;
 mod look;
+mod preflight;
 mod session;
 mod state;
 mod status;

@@ -9,6 +9,7 @@ use crate::model::facts::Facts;
 use crate::model::names::HostName;
 use crate::model::plan::{Plan, Stage};
 use crate::model::refusal::Refusal;
+use crate::model::survey::Finding;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,7 +46,13 @@ pub struct Summary {
 pub async fn pending(session: &Session) -> Result<Plan, Failure> {
     let state = session.state(false).await?;
     let look = Look::take(session, &state).await?;
-    look.plan(&state, &[], &session.desired)
+    let mut plan = look.plan(&state, &[], &session.desired)?;
+    if !plan.is_empty() {
+        let findings = super::preflight::findings(session, &look).await;
+        let stops = |f: &Finding| if f.stops { "`up` will refuse: " } else { "" };
+        plan.warnings.extend(findings.iter().map(|f| format!("{}{f}", stops(f))));
+    }
+    Ok(plan)
 }
 
 /// Lock, then rounds of observe, plan, consent and execute until there is nothing to do, then verify.
@@ -77,7 +84,7 @@ pub async fn up(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Resu
             let first = plan.steps.first().map(|s| s.action.to_string()).unwrap_or_default();
             return Err(Refusal::NoProgress { steps: plan.steps.len(), first }.into());
         }
-        super::look::preflight(session, &look).await?;
+        super::preflight::preflight(session, &look).await?;
         locked.allows(&plan)?;
         session.sink.emit(Event::Planned { plan: Box::new(plan.clone()) });
         ask.consent(&plan, choices)?;

@@ -46,6 +46,31 @@ fn taken(w: &World) {
     assert_eq!(w.on("cp2", "ls /etc/kubernetes /etc/etcd 2>/dev/null"), "", "nothing was written");
 }
 
+fn closed_ways(w: &World) {
+    let address = |host: &str| w.lab.address(host).expect("the lab has this host");
+    // A firewall on cp2 that drops etcd's peers, one on cp3 that refuses VRRP, and an MTU on cp1 that others do not know of.
+    w.on("cp2", "sudo iptables -I INPUT -p tcp --dport 2380 -j DROP");
+    w.on("cp3", "sudo iptables -I INPUT -p 112 -j DROP");
+    w.on("cp1", "sudo ip link set dev $(ip -br -4 addr | awk '/10\\.88\\./ {print $1}' | cut -d@ -f1) mtu 1280");
+    w.on("cp3", "sudo mkdir -p /etc/rancher/k3s");
+    let ran = w.hactl.up().exits(3).says("Nothing was changed");
+    let ran = ran
+        .says("cp2: 2380/tcp for etcd's peers cannot be reached from cp1, cp3")
+        .says(&format!("iptables -I INPUT -p tcp -s {} --dport 2380 -j ACCEPT", address("cp1")))
+        .says("cp3: IP protocol 112 (VRRP) for keepalived cannot be reached from cp1, cp2")
+        .says("cp3: has been part of another Kubernetes: k3s (/etc/rancher/k3s)")
+        .says("[path-mtu]")
+        .says("[mtu]");
+    assert!(ran.took < Duration::from_secs(30), "a preflight took {:?}", ran.took);
+    w.hactl.run(&["plan"]).ok().says("`up` will refuse: cp2: 2380/tcp");
+    w.on("cp2", "sudo iptables -F INPUT");
+    w.on("cp3", "sudo iptables -F INPUT; sudo rm -r /etc/rancher");
+    w.on("cp1", "sudo ip link set dev $(ip -br -4 addr | awk '/10\\.88\\./ {print $1}' | cut -d@ -f1) mtu 1500");
+    let plan = w.hactl.run(&["plan"]).ok();
+    assert!(!plan.all().contains("will refuse"), "{}", plan.all());
+    assert_eq!(w.on("cp2", "ls /etc/kubernetes /etc/etcd 2>/dev/null"), "", "nothing was written");
+}
+
 fn no_sudo(w: &World) {
     for host in ["cp1", "cp2", "cp3"] {
         w.on(

@@ -63,6 +63,7 @@ pub fn desired(hosts: u8) -> Desired {
         proxy: Proxy::default(),
         manifests: vec![],
         extra: Extra::default(),
+        ignored_checks: std::collections::BTreeSet::default(),
     }
 }
 

@@ -103,6 +103,7 @@ pub fn desired(control: u8, workers: u8) -> Desired {
         proxy: Proxy::default(),
         manifests: vec![],
         extra: Extra::default(),
+        ignored_checks: std::collections::BTreeSet::default(),
     }
 }
 

@@ -18,9 +18,11 @@ mod packages;
 mod parts;
 mod pki;
 mod prepare;
+mod reach;
 mod root;
 mod run;
 mod session;
+mod survey;
 mod tls;
 mod units;
 mod wait;
@@ -65,6 +67,8 @@ fn changes(op: &Op) -> bool {
         | Op::Observe(_)
         | Op::EtcdHash { .. }
         | Op::WhoHas { .. }
+        | Op::Survey { .. }
+        | Op::Meet(_)
         | Op::Await { .. }
         | Op::Journal { .. } => false,
         Op::Stamp(_)
@@ -93,6 +97,10 @@ async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
         Op::Observe(ask) => Ok(Reply::Facts(Box::new(Box::pin(observe::observe(host, *ask)).await?))),
         Op::EtcdHash { etcd, revision } => member::hash(host, &etcd, revision).await,
         Op::WhoHas { address } => observe::neighbour::owner(host, address).await.map(Reply::Owner),
+        Op::Survey { etcd_dir, address } => {
+            survey::survey(host, etcd_dir, address).await.map(|s| Reply::Surveyed(Box::new(s)))
+        }
+        Op::Meet(meeting) => reach::meet(host, meeting).await.map(|(heard, knocked)| Reply::Met { heard, knocked }),
         Op::Stamp(stamp) => files::write_stamp(host, stamp).await.map(done),
         Op::Prepare(preparation) => prepare::prepare(host, preparation).await.map(done),
         Op::InstallPackages { packages } => packages::install(host, &packages).await.map(done),

@@ -154,6 +154,7 @@ pub fn desired(judge: &mut Judge<'_>, raw: &At<Inventory>) -> Desired {
         proxy: settings::proxy(judge, raw.proxy.as_ref()),
         manifests,
         extra: extra::extra(judge, raw.extra.as_ref()),
+        ignored_checks: settings::ignored_checks(judge, raw.preflight.as_ref()),
     }
 }
 

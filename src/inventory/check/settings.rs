@@ -6,8 +6,9 @@ use crate::inventory::DEFAULT_KUBERNETES;
 use crate::inventory::at::At;
 use crate::inventory::schema::{self, Inventory, Texts};
 use crate::model::desired::{ControlPlane, EtcdSettings, Proxy, Security, Versions};
+use crate::model::survey::CHECKS;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 /// Versions.
@@ -141,6 +142,22 @@ pub fn proxy(judge: &mut Judge<'_>, raw: Option<&At<schema::Proxy>>) -> Proxy {
         }
     }
     Proxy { http, https, no_proxy }
+}
+
+/// Checks before the start that only warn, each by a name that there is.
+pub fn ignored_checks(judge: &mut Judge<'_>, raw: Option<&At<schema::Preflight>>) -> BTreeSet<String> {
+    let given = raw.and_then(|p| p.value.ignore.as_ref()).into_iter().flat_map(|list| &list.value);
+    let mut ignored = BTreeSet::new();
+    for name in given {
+        if CHECKS.contains(&name.value.as_str()) {
+            ignored.insert(name.value.clone());
+            continue;
+        }
+        let what = format!("there is no check {:?}", shorten(&name.value));
+        let remedy = "take the name that stands in brackets behind the finding";
+        judge.refuse(name.place, what, format!("one of: {}", CHECKS.join(", ")), remedy);
+    }
+    ignored
 }
 
 /// The user's manifests, as absolute paths.

@@ -1,0 +1,330 @@
+//! The verdicts. Pure: what was seen in, findings out.
+
+use super::ways::purpose;
+use crate::model::desired::{Desired, EndpointKind, Host, KubeProxy, Role};
+use crate::model::facts::{Facts, HostFacts};
+use crate::model::names::HostName;
+use crate::model::survey::{Finding, Survey, Tried, Way};
+use crate::model::target::Target;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// Above this certificates that were just issued are not valid yet on the other host, milliseconds.
+const SKEW_STOPS_MS: i64 = 10_000;
+/// Above this logs of different hosts cannot be put in order, milliseconds.
+const SKEW_WARNS_MS: i64 = 500;
+/// etcd's documentation asks for a disk that is faster, microseconds.
+const SLOW_FSYNC_US: u64 = 10_000;
+/// What a control plane needs before anybody runs a pod, MiB.
+const CONTROL_PLANE_MIB: u64 = 1700;
+/// Room that is to be left when everything is delivered, MiB.
+const SPARE_MIB: u64 = 512;
+/// The first kernel with all that kube-proxy's nftables mode uses, see Kubernetes' documentation of it.
+const NFTABLES_KERNEL: (u32, u32) = (5, 13);
+
+/// Everything the verdicts rest on.
+#[derive(Debug)]
+pub struct Seen<'a> {
+    /// What is wanted.
+    pub desired: &'a Desired,
+    /// What every host should hold.
+    pub target: &'a Target,
+    /// What every host said of itself.
+    pub facts: &'a Facts,
+    /// What new hosts are like.
+    pub surveys: &'a BTreeMap<HostName, Survey>,
+    /// Which ways were tried.
+    pub tried: &'a [Tried],
+    /// Who answers for the virtual address although no host of ours holds it: asked where, hardware address.
+    pub stranger: Option<(HostName, String)>,
+}
+
+/// Every finding; those that stop the run first.
+pub fn judge(seen: &Seen<'_>) -> Vec<Finding> {
+    let mut list = Vec::new();
+    for host in &seen.desired.hosts {
+        let Some(facts) = seen.facts.host(&host.name) else { continue };
+        basics(seen, host, facts, &mut list);
+        if let Some(survey) = seen.surveys.get(&host.name) {
+            surveyed(seen.desired, host, facts, survey, &mut list);
+        }
+    }
+    duplicates(seen.facts, &mut list);
+    clocks(seen.facts, seen.surveys, &mut list);
+    virtual_address(seen, &mut list);
+    mtus(seen.surveys, &mut list);
+    ways(seen, &mut list);
+    for finding in &mut list {
+        finding.stops = finding.stops && !seen.desired.ignored_checks.contains(finding.check);
+    }
+    list.sort_by_key(|f| !f.stops);
+    list
+}
+
+fn stops(check: &'static str, host: &HostName, what: impl Into<String>, remedy: impl Into<String>) -> Finding {
+    Finding { check, host: Some(host.clone()), stops: true, what: what.into(), remedy: remedy.into() }
+}
+
+fn warns(check: &'static str, host: &HostName, what: impl Into<String>, remedy: impl Into<String>) -> Finding {
+    Finding { stops: false, ..stops(check, host, what, remedy) }
+}
+
+fn basics(seen: &Seen<'_>, host: &Host, facts: &HostFacts, list: &mut Vec<Finding>) {
+    let name = &host.name;
+    if !facts.addresses.iter().any(|a| a.address == host.address) {
+        let has: Vec<String> = facts.addresses.iter().map(|a| a.address.to_string()).collect();
+        let what = format!("has no address {}; it has {}", host.address, has.join(", "));
+        list.push(stops("own-address", name, what, "put one of these into the inventory"));
+    }
+    if facts.stamp.is_none() {
+        for port in &facts.ports {
+            let what = format!("port {} is taken by {}", port.port, port.by);
+            list.push(stops("ports-free", name, what, "stop it, or use another host"));
+        }
+    }
+    if let Some(target) = seen.target.hosts.get(name) {
+        let missing = target.parts.iter().filter(|p| !facts.blobs.contains(&p.digest));
+        let needed = missing.map(|p| p.size * 2 + p.sent_size).sum::<u64>() >> 20;
+        if needed > 0 && facts.disk_free_mib < needed + SPARE_MIB {
+            let what = format!("{} MiB free below /var/lib, {} needed", facts.disk_free_mib, needed + SPARE_MIB);
+            list.push(stops("disk-space", name, what, "free some space, or use another disk"));
+        }
+    }
+}
+
+fn surveyed(desired: &Desired, host: &Host, facts: &HostFacts, survey: &Survey, list: &mut Vec<Finding>) {
+    let name = &host.name;
+    if survey.clock_synchronised == Some(false) {
+        list.push(stops(
+            "time-synchronised",
+            name,
+            "nobody keeps its clock right, so certificates and leases will fail some day",
+            "`apt-get install chrony`, or `timedatectl set-ntp true`",
+        ));
+    }
+    for other in &survey.others {
+        let what = format!("has been part of another Kubernetes: {other}");
+        list.push(stops("other-kubernetes", name, what, "remove that first, or use another host"));
+    }
+    for path in &survey.noexec {
+        let what = format!("{path} is mounted noexec, and programs must run from there");
+        list.push(stops("exec-allowed", name, what, "remount it with exec, also in /etc/fstab"));
+    }
+    if host.is_node() {
+        node(desired, host, facts, survey, list);
+    }
+    if host.is(Role::ControlPlane) && facts.memory_mib > 0 && facts.memory_mib < CONTROL_PLANE_MIB {
+        let what = format!("{} MiB of memory; a control plane wants {CONTROL_PLANE_MIB}", facts.memory_mib);
+        list.push(warns("memory", name, what, "give it more, or expect it to be killed under load"));
+    }
+    if host.is(Role::ControlPlane) && facts.cpus == 1 {
+        list.push(warns("processors", name, "one processor; a control plane wants 2", "give it another one"));
+    }
+    if let Some(us) = survey.fsync_us.filter(|us| *us > SLOW_FSYNC_US) {
+        let dir = desired.etcd.data_dir.display();
+        list.push(warns(
+            "etcd-disk",
+            name,
+            format!(
+                "the disk below {dir} takes {} ms to make a small write durable; etcd wants less than 10",
+                us / 1000
+            ),
+            "put etcd.dataDir on a local SSD of its own, or expect elections under load",
+        ));
+    }
+    if survey.page_bytes > 4096 {
+        let what = format!("memory pages of {} KiB; many images are built for 4", survey.page_bytes >> 10);
+        list.push(warns("page-size", name, what, "boot a kernel with 4 KiB pages"));
+    }
+    if survey.selinux.as_deref() == Some("enforcing") {
+        list.push(warns(
+            "selinux",
+            name,
+            "SELinux is enforcing, and hactl was not tested with that",
+            "install container-selinux, `setsebool -P haproxy_connect_any 1`, and look for denials with `ausearch -m avc`",
+        ));
+    }
+    if survey.reboot_required {
+        let what = "its package manager asks for a reboot";
+        list.push(warns("reboot-pending", name, what, "reboot it now, while it carries nothing"));
+    }
+}
+
+fn node(desired: &Desired, host: &Host, facts: &HostFacts, survey: &Survey, list: &mut Vec<Finding>) {
+    let name = &host.name;
+    if !facts.cgroup_v2 {
+        let accepted = desired.extra.kubelet_config.get("failCgroupV1").is_some_and(|v| v == false);
+        let what = "cgroup v1, which Kubernetes is about to drop";
+        let finding = if accepted {
+            warns("cgroup-v2", name, what, "boot with systemd.unified_cgroup_hierarchy=1")
+        } else {
+            let remedy =
+                "boot with systemd.unified_cgroup_hierarchy=1, or accept it: extra.kubelet.config.failCgroupV1: false";
+            stops("cgroup-v2", name, format!("{what}; the kubelet will not start"), remedy)
+        };
+        list.push(finding);
+    }
+    if desired.network.kube_proxy == KubeProxy::Nftables
+        && kernel(&facts.kernel).is_some_and(|found| found < NFTABLES_KERNEL)
+    {
+        let (major, minor) = NFTABLES_KERNEL;
+        let what = format!("kernel {}; kube-proxy's nftables need {major}.{minor}", facts.kernel);
+        list.push(stops("kernel", name, what, "upgrade the kernel"));
+    }
+    let loops = |server: &IpAddr| server.is_loopback();
+    if !facts.systemd_resolved && !survey.nameservers.is_empty() && survey.nameservers.iter().all(loops) {
+        list.push(warns(
+            "resolver-loop",
+            name,
+            "/etc/resolv.conf names only a name server on loopback, which pods cannot ask: CoreDNS would ask itself",
+            "set extra.kubelet.config.resolvConf to a file that names a real one",
+        ));
+    }
+}
+
+fn kernel(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+/// Machines that were cloned, or one machine that stands in the inventory twice.
+fn duplicates(facts: &Facts, list: &mut Vec<Finding>) {
+    let mut seen: BTreeMap<&str, &HostName> = BTreeMap::new();
+    for (host, facts) in &facts.hosts {
+        let Ok(facts) = facts else { continue };
+        if facts.machine_id.is_empty() {
+            continue;
+        }
+        if let Some(other) = seen.insert(&facts.machine_id, host) {
+            list.push(Finding {
+                check: "machine-id",
+                host: None,
+                stops: true,
+                what: format!("{other} and {host} are one machine, or clones with one /etc/machine-id"),
+                remedy: "give each its own (`rm /etc/machine-id; systemd-machine-id-setup`)".to_owned(),
+            });
+        }
+    }
+}
+
+/// The clock that is furthest from the median.
+fn clocks(facts: &Facts, surveys: &BTreeMap<HostName, Survey>, list: &mut Vec<Finding>) {
+    let mut clocks: Vec<(i64, &HostName)> =
+        facts.hosts.iter().filter_map(|(h, f)| Some((f.as_ref().ok()?.now_ms, h))).collect();
+    clocks.sort_unstable();
+    let Some((median, _)) = clocks.get(clocks.len() / 2).copied().filter(|_| !surveys.is_empty()) else { return };
+    for (now, host) in clocks {
+        let apart = now - median;
+        let direction = if apart > 0 { "ahead of" } else { "behind" };
+        let what =
+            format!("its clock is {}.{} s {direction} the others'", apart.abs() / 1000, apart.abs() % 1000 / 100);
+        let remedy = "let chrony or timesyncd set it (`chronyc makestep`)";
+        if apart.abs() >= SKEW_STOPS_MS {
+            list.push(stops("clocks-agree", host, what, remedy));
+        } else if apart.abs() >= SKEW_WARNS_MS {
+            list.push(warns("clocks-agree", host, what, remedy));
+        }
+    }
+}
+
+fn virtual_address(seen: &Seen<'_>, list: &mut Vec<Finding>) {
+    let EndpointKind::Vip { address, .. } = &seen.desired.endpoint.kind else { return };
+    for host in seen.desired.with(Role::LoadBalancer) {
+        let Some(facts) = seen.facts.host(&host.name) else { continue };
+        let net = |a: &crate::model::facts::InterfaceAddress| crate::model::desired::Cidr {
+            base: a.address,
+            prefix: a.prefix,
+        };
+        if !facts.addresses.is_empty() && !facts.addresses.iter().any(|a| net(a).contains(*address)) {
+            let what = format!("endpoint.vip {address} lies in none of its networks");
+            let remedy = "choose an address of the hosts' own network, or `endpoint: {local: true}`";
+            list.push(stops("vip-network", &host.name, what, remedy));
+        }
+    }
+    if let Some((host, hardware)) = &seen.stranger {
+        list.push(Finding {
+            check: "vip-free",
+            host: None,
+            stops: true,
+            what: format!(
+                "endpoint.vip {address} is taken: {hardware} answers for it on {host}'s network, and none of the hosts holds it"
+            ),
+            remedy: "choose a free address".to_owned(),
+        });
+    }
+}
+
+fn mtus(surveys: &BTreeMap<HostName, Survey>, list: &mut Vec<Finding>) {
+    let known: Vec<(u32, &HostName)> = surveys.iter().filter_map(|(h, s)| Some((s.mtu?, h))).collect();
+    let (Some(least), Some(most)) = (known.iter().min(), known.iter().max()) else { return };
+    if least.0 != most.0 {
+        let what = format!("its interface has an MTU of {}, and that of {} has {}", least.0, most.1, most.0);
+        list.push(warns("mtu", least.1, what, "give all interfaces of the hosts' network the same MTU"));
+    }
+}
+
+/// One finding for each host and way that others did not get through on.
+fn ways(seen: &Seen<'_>, list: &mut Vec<Finding>) {
+    let mut closed: BTreeMap<(&HostName, Way), Vec<&Tried>> = BTreeMap::new();
+    for tried in seen.tried.iter().filter(|t| t.trouble.is_some()) {
+        closed.entry((&tried.to, tried.way)).or_default().push(tried);
+    }
+    for ((to, way), tried) in closed {
+        let from: Vec<&str> = tried.iter().map(|t| t.from.as_str()).collect();
+        let why = tried.iter().find_map(|t| t.trouble.as_deref()).unwrap_or_default();
+        let large = why.contains("large packets");
+        let what =
+            format!("{way} for {} cannot be reached from {}: {why}", purpose(seen.desired, way), from.join(", "));
+        let addresses: Vec<String> =
+            tried.iter().filter_map(|t| Some(seen.desired.host(&t.from)?.address.to_string())).collect();
+        let firewalls = seen.surveys.get(to).map(|s| s.firewalls.as_slice()).unwrap_or_default();
+        let (check, remedy) = if large {
+            (
+                "path-mtu",
+                "the network between them swallows packets of the interface's MTU: make the MTUs equal, or lower them"
+                    .to_owned(),
+            )
+        } else {
+            ("paths", rule(way, &addresses, firewalls))
+        };
+        list.push(stops(check, to, what, remedy));
+    }
+}
+
+/// The rule that lets it through, in the words of the firewall that is there.
+fn rule(way: Way, from: &[String], firewalls: &[String]) -> String {
+    let has = |name: &str| firewalls.iter().any(|f| f == name);
+    let first = from.first().map_or("ADDRESS", String::as_str);
+    let more = if from.len() > 1 { format!(" (and the same for {})", from[1..].join(", ")) } else { String::new() };
+    match way {
+        Way::Tcp(_) | Way::Udp(_) if has("firewalld") => {
+            format!("on it: `firewall-cmd --permanent --add-port={way} && firewall-cmd --reload`")
+        }
+        Way::Vrrp if has("firewalld") => {
+            "on it: `firewall-cmd --permanent --add-protocol=vrrp && firewall-cmd --reload`".to_owned()
+        }
+        Way::Tcp(port) if has("ufw") => {
+            format!("on it: `ufw allow proto tcp from {first} to any port {port}`{more}")
+        }
+        Way::Udp(port) if has("ufw") => {
+            format!("on it: `ufw allow proto udp from {first} to any port {port}`{more}")
+        }
+        Way::Vrrp if has("ufw") => format!(
+            "on it: `-A ufw-before-input -p 112 -s {first} -j ACCEPT`{more} in /etc/ufw/before.rules, then `ufw reload`"
+        ),
+        Way::Tcp(port) => format!(
+            "let it through, on the host and between them: `iptables -I INPUT -p tcp -s {first} --dport {port} -j ACCEPT`{more}"
+        ),
+        Way::Udp(port) => format!(
+            "let it through, on the host and between them: `iptables -I INPUT -p udp -s {first} --dport {port} -j ACCEPT`{more}"
+        ),
+        Way::Vrrp => {
+            format!(
+                "let it through, on the host and between them: `iptables -I INPUT -p 112 -s {first} -j ACCEPT`{more}"
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! Each verdict, from what was seen to the words.
+
+use super::*;
+use crate::model::desired::sample;
+use crate::model::facts::{Etcd, InterfaceAddress, PortFact};
+use crate::model::survey::CHECKS;
+
+fn named(host: &str) -> HostName {
+    host.parse().expect("a host name")
+}
+
+struct Case {
+    desired: Desired,
+    facts: Facts,
+    surveys: BTreeMap<HostName, Survey>,
+    tried: Vec<Tried>,
+    stranger: Option<(HostName, String)>,
+}
+
+/// Three sound hosts that are not part of anything yet.
+fn case() -> Case {
+    let desired = sample(3);
+    let fact = |host: &Host| HostFacts {
+        machine_id: host.name.to_string(),
+        kernel: "6.1.0-25-amd64".to_owned(),
+        cpus: 2,
+        memory_mib: 4096,
+        disk_free_mib: 100_000,
+        cgroup_v2: true,
+        now_ms: 1_000_000,
+        addresses: vec![InterfaceAddress { interface: "eth0".to_owned(), address: host.address, prefix: 24 }],
+        ..HostFacts::default()
+    };
+    let survey = Survey {
+        clock_synchronised: Some(true),
+        page_bytes: 4096,
+        mtu: Some(1500),
+        fsync_us: Some(900),
+        ..Survey::default()
+    };
+    Case {
+        facts: Facts {
+            hosts: desired.hosts.iter().map(|h| (h.name.clone(), Ok(fact(h)))).collect(),
+            etcd: Etcd::NeverBorn,
+            drift: BTreeMap::new(),
+        },
+        surveys: desired.hosts.iter().map(|h| (h.name.clone(), survey.clone())).collect(),
+        desired,
+        tried: vec![],
+        stranger: None,
+    }
+}
+
+impl Case {
+    fn judge(&self) -> Vec<Finding> {
+        let found = judge(&Seen {
+            desired: &self.desired,
+            target: &Target::default(),
+            facts: &self.facts,
+            surveys: &self.surveys,
+            tried: &self.tried,
+            stranger: self.stranger.clone(),
+        });
+        for finding in &found {
+            assert!(CHECKS.contains(&finding.check), "{} is not listed", finding.check);
+            assert!(!finding.remedy.is_empty());
+        }
+        found
+    }
+    fn fact(&mut self, host: &str) -> &mut HostFacts {
+        self.facts.hosts.get_mut(&named(host)).and_then(|f| f.as_mut().ok()).expect("a host of the case")
+    }
+    fn survey(&mut self, host: &str) -> &mut Survey {
+        self.surveys.get_mut(&named(host)).expect("a host of the case")
+    }
+    fn only(&self) -> Finding {
+        let found = self.judge();
+        assert_eq!(found.len(), 1, "{found:?}");
+        found.into_iter().next().expect("just counted")
+    }
+}
+
+#[track_caller]
+fn says(finding: &Finding, check: &str, stops: bool, text: &str) {
+    assert_eq!((finding.check, finding.stops), (check, stops), "{finding}");
+    assert!(finding.to_string().contains(text), "{finding}");
+}
+
+#[test]
+fn sound_hosts_give_no_finding() {
+    assert_eq!(case().judge(), []);
+}
+
+#[test]
+fn each_fault_of_a_host_is_found_under_its_name() {
+    type Spoil = fn(&mut Case);
+    let cases: &[(&str, bool, &str, Spoil)] = &[
+        ("own-address", true, "cp2: has no address 10.88.0.12; it has 10.9.9.9", |c| {
+            c.desired.endpoint.kind = EndpointKind::Local { name: None };
+            c.fact("cp2").addresses[0].address = "10.9.9.9".parse().unwrap();
+        }),
+        ("ports-free", true, "port 2379 is taken by nginx (pid 7)", |c| {
+            c.fact("cp2").ports = vec![PortFact { port: 2379, by: "nginx (pid 7)".to_owned() }];
+        }),
+        ("time-synchronised", true, "timedatectl set-ntp true", |c| c.survey("cp2").clock_synchronised = Some(false)),
+        ("other-kubernetes", true, "k3s (/etc/rancher/k3s)", |c| {
+            c.survey("cp2").others = vec!["k3s (/etc/rancher/k3s)".to_owned()];
+        }),
+        ("exec-allowed", true, "/var/lib/kubelet is mounted noexec", |c| {
+            c.survey("cp2").noexec = vec!["/var/lib/kubelet".to_owned()];
+        }),
+        ("cgroup-v2", true, "the kubelet will not start", |c| c.fact("cp2").cgroup_v2 = false),
+        ("cgroup-v2", false, "about to drop", |c| {
+            c.desired.extra.kubelet_config.insert("failCgroupV1".to_owned(), false.into());
+            c.fact("cp2").cgroup_v2 = false;
+        }),
+        ("kernel", true, "nftables need 5.13", |c| c.fact("cp2").kernel = "5.10.0-9".to_owned()),
+        ("memory", false, "1024 MiB", |c| c.fact("cp2").memory_mib = 1024),
+        ("processors", false, "one processor", |c| c.fact("cp2").cpus = 1),
+        ("etcd-disk", false, "takes 31 ms", |c| c.survey("cp2").fsync_us = Some(31_400)),
+        ("page-size", false, "64 KiB", |c| c.survey("cp2").page_bytes = 65536),
+        ("selinux", false, "haproxy_connect_any", |c| c.survey("cp2").selinux = Some("enforcing".to_owned())),
+        ("reboot-pending", false, "reboot it now", |c| c.survey("cp2").reboot_required = true),
+        ("resolver-loop", false, "ask itself", |c| c.survey("cp2").nameservers = vec!["127.0.0.1".parse().unwrap()]),
+        ("machine-id", true, "cp1 and cp2 are one machine", |c| c.fact("cp2").machine_id = "cp1".to_owned()),
+        ("clocks-agree", true, "12.0 s behind", |c| c.fact("cp2").now_ms -= 12_000),
+        ("clocks-agree", false, "0.7 s ahead", |c| c.fact("cp2").now_ms += 700),
+        ("vip-network", true, "none of its networks", |c| c.fact("cp2").addresses[0].prefix = 32),
+        ("vip-free", true, "aa:bb answers for it on cp1's network", |c| {
+            c.stranger = Some(("cp1".parse().unwrap(), "aa:bb".to_owned()));
+        }),
+        ("mtu", false, "cp2: its interface has an MTU of 1400", |c| c.survey("cp2").mtu = Some(1400)),
+    ];
+    for (check, stops, text, spoil) in cases {
+        let mut case = case();
+        spoil(&mut case);
+        says(&case.only(), check, *stops, text);
+    }
+}
+
+fn closed(from: &str, way: Way, why: &str) -> Tried {
+    let trouble = Some(why.to_owned());
+    Tried { from: from.parse().unwrap(), to: "cp2".parse().unwrap(), way, trouble }
+}
+
+#[test]
+fn a_closed_port_is_one_finding_with_the_rule_of_the_firewall_that_is_there() {
+    let mut case = case();
+    case.tried = vec![closed("cp1", Way::Tcp(2380), "timed out"), closed("cp3", Way::Tcp(2380), "timed out")];
+    says(&case.only(), "paths", true, "2380/tcp for etcd's peers cannot be reached from cp1, cp3: timed out");
+    says(
+        &case.only(),
+        "paths",
+        true,
+        "iptables -I INPUT -p tcp -s 10.88.0.11 --dport 2380 -j ACCEPT` (and the same for 10.88.0.13)",
+    );
+    case.survey("cp2").firewalls = vec!["ufw".to_owned()];
+    says(&case.only(), "paths", true, "ufw allow proto tcp from 10.88.0.11 to any port 2380");
+    case.survey("cp2").firewalls = vec!["firewalld".to_owned()];
+    says(&case.only(), "paths", true, "firewall-cmd --permanent --add-port=2380/tcp");
+    case.tried = vec![closed("cp1", Way::Vrrp, "sent, and not heard")];
+    says(&case.only(), "paths", true, "--add-protocol=vrrp");
+}
+
+#[test]
+fn a_path_that_swallows_large_packets_is_told_from_a_closed_port() {
+    let mut case = case();
+    case.tried = vec![closed("cp1", Way::Tcp(2380), "connected, but large packets do not get through")];
+    says(&case.only(), "path-mtu", true, "make the MTUs equal");
+}
+
+#[test]
+fn a_check_that_the_inventory_ignores_warns_and_no_longer_stops() {
+    let mut case = case();
+    case.survey("cp2").clock_synchronised = Some(false);
+    case.desired.ignored_checks.insert("time-synchronised".to_owned());
+    says(&case.only(), "time-synchronised", false, "nobody keeps its clock right");
+}
+
+#[test]
+fn what_stops_comes_before_what_warns() {
+    let mut case = case();
+    case.fact("cp1").cpus = 1;
+    case.survey("cp3").others = vec!["k0s (/var/lib/k0s)".to_owned()];
+    assert_eq!(case.judge().iter().map(|f| f.check).collect::<Vec<_>>(), ["other-kubernetes", "processors"]);
+}

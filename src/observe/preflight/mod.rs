@@ -1,0 +1,107 @@
+//! What would make a run fail half-way, found before anything is changed: every check has a name, a verdict and a remedy.
+//!
+//! In: facts of all hosts, connected machines. Out: [`Finding`]s, errors first. Hosts that belong to the cluster already are not
+//! surveyed again; a new host is, and hosts knock at one another on the ways that components will use.
+
+mod judge;
+mod ways;
+
+pub use judge::{Seen, judge};
+
+use crate::host::op::{Expected, Heard, Knock, Meeting, Op, Reply};
+use crate::host::{Feed, Machine};
+use crate::model::desired::{Desired, Role};
+use crate::model::facts::Facts;
+use crate::model::names::HostName;
+use crate::model::survey::{Survey, Tried, Way};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a knock may take to get through.
+const KNOCK: Duration = Duration::from_secs(4);
+/// A survey measures a disk; a meeting waits for all others.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Surveys new hosts, and lets them and the others knock at one another. A host that does not answer is left out: its
+/// silence is told elsewhere.
+pub async fn look(
+    desired: &Desired,
+    machines: &BTreeMap<HostName, Arc<Machine>>,
+    facts: &Facts,
+) -> (BTreeMap<HostName, Survey>, Vec<Tried>) {
+    let new: BTreeSet<&HostName> =
+        desired.hosts.iter().map(|h| &h.name).filter(|h| facts.host(h).is_some_and(|f| f.stamp.is_none())).collect();
+    if new.is_empty() {
+        return (BTreeMap::new(), Vec::new());
+    }
+    let surveys = async {
+        let one = async |name: &HostName| {
+            let (host, machine) = (desired.host(name)?, machines.get(name)?);
+            let etcd_dir = host.is(Role::Etcd).then(|| desired.etcd.data_dir.display().to_string());
+            let op = Op::Survey { etcd_dir, address: host.address };
+            match machine.call(op, Feed::None, PATIENCE, &|_| {}).await {
+                Ok(Reply::Surveyed(survey)) => Some((name.clone(), *survey)),
+                _ => None,
+            }
+        };
+        futures::future::join_all(new.iter().map(|h| one(h))).await.into_iter().flatten().collect()
+    };
+    tokio::join!(surveys, meet(desired, machines, &new, facts))
+}
+
+/// Every way is tried at the same time, and both ends are asked what became of it.
+async fn meet(
+    desired: &Desired,
+    machines: &BTreeMap<HostName, Arc<Machine>>,
+    new: &BTreeSet<&HostName>,
+    facts: &Facts,
+) -> Vec<Tried> {
+    let present = |host: &HostName| facts.host(host).is_some() && machines.contains_key(host);
+    let ways = ways::wanted(desired, &|host| present(host), &|host| new.contains(host));
+    let number = |host: &HostName| {
+        let at = desired.hosts.iter().position(|h| &h.name == host).unwrap_or(0);
+        u16::try_from(at).unwrap_or(u16::MAX)
+    };
+    let taking_part: BTreeSet<&HostName> = ways.iter().flat_map(|w| [&w.from, &w.to]).collect();
+    let one = async |host: &HostName| -> Option<(HostName, Vec<Heard>, Vec<Option<String>>)> {
+        let (machine, known) = (machines.get(host)?, desired.host(host)?);
+        let expected = ways.iter().filter(|w| &w.to == host && w.echo);
+        let knocks = ways.iter().filter(|w| &w.from == host);
+        let address = |name: &HostName| desired.host(name).map(|h| h.address);
+        let meeting = Meeting {
+            who: number(host),
+            address: known.address,
+            expected: expected.map(|w| Expected { who: number(&w.from), way: w.way }).collect(),
+            knocks: knocks.filter_map(|w| Some(Knock { to: address(&w.to)?, way: w.way, echo: w.echo })).collect(),
+            within_ms: u64::try_from(KNOCK.as_millis()).unwrap_or(u64::MAX),
+        };
+        match machine.call(Op::Meet(meeting), Feed::None, PATIENCE, &|_| {}).await {
+            Ok(Reply::Met { heard, knocked }) => Some((host.clone(), heard, knocked)),
+            _ => None,
+        }
+    };
+    let told = futures::future::join_all(taking_part.into_iter().map(one)).await;
+    let told: BTreeMap<HostName, (Vec<Heard>, Vec<Option<String>>)> =
+        told.into_iter().flatten().map(|(host, heard, knocked)| (host, (heard, knocked))).collect();
+    let mut next: BTreeMap<&HostName, usize> = BTreeMap::new();
+    let mut tried = Vec::new();
+    for way in &ways {
+        // The knocks of a host are answered in their order.
+        let at = next.entry(&way.from).or_default();
+        let said = told.get(&way.from).and_then(|(_, knocked)| knocked.get(*at));
+        *at += 1;
+        let heard = told.get(&way.to).and_then(|(heard, _)| {
+            heard.iter().find(|h| h.who == number(&way.from) && h.way == way.way).and_then(|h| h.heard)
+        });
+        let listened = !way.echo || heard.is_some();
+        // Who says nothing, or could not listen, gives no verdict.
+        let (Some(said), true) = (said, listened) else { continue };
+        let trouble = match (way.way, said) {
+            (Way::Vrrp, None) if heard == Some(false) => Some("sent, and not heard".to_owned()),
+            (_, said) => said.clone(),
+        };
+        tried.push(Tried { from: way.from.clone(), to: way.to.clone(), way: way.way, trouble });
+    }
+    tried
+}

@@ -1,0 +1,64 @@
+//! Before anything is changed: new hosts are looked at and knock at one another, and every finding is told.
+//!
+//! In: a session and a look at the world. Out: warnings as events, or one refusal with everything that stops the run.
+
+use super::Session;
+use super::look::Look;
+use crate::host::Feed;
+use crate::host::op::{Op, Reply};
+use crate::model::desired::{EndpointKind, Role};
+use crate::model::event::Event;
+use crate::model::names::HostName;
+use crate::model::refusal::Refusal;
+use crate::model::survey::Finding;
+use crate::observe::preflight::{Seen, judge};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// How long a host may take to find out whether somebody answers for the endpoint's address.
+const STRANGER: Duration = Duration::from_secs(5);
+
+/// Everything found, what stops the run first.
+pub async fn findings(session: &Session, look: &Look) -> Vec<Finding> {
+    let desired = &session.desired;
+    let seen = crate::observe::preflight::look(desired, &session.machines, &look.facts);
+    let ((surveys, tried), stranger) = tokio::join!(seen, stranger(session, look));
+    judge(&Seen { desired, target: &look.target, facts: &look.facts, surveys: &surveys, tried: &tried, stranger })
+}
+
+/// Tells what is worth a warning.
+///
+/// # Errors
+/// [`Refusal::Preflight`] with every problem found.
+pub async fn preflight(session: &Session, look: &Look) -> Result<(), Refusal> {
+    let (problems, warnings): (Vec<_>, Vec<_>) = findings(session, look).await.into_iter().partition(|f| f.stops);
+    for warning in warnings {
+        session.sink.emit(Event::Warning { text: warning.to_string() });
+    }
+    if problems.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::Preflight { problems: problems.iter().map(ToString::to_string).collect() })
+}
+
+/// Somebody who answers at the endpoint's address although none of our hosts holds it.
+async fn stranger(session: &Session, look: &Look) -> Option<(HostName, String)> {
+    let EndpointKind::Vip { address: IpAddr::V4(address), .. } = session.desired.endpoint.kind else { return None };
+    let answered = || look.facts.hosts.values().filter_map(|f| f.as_ref().ok());
+    if answered().any(|f| f.stamp.is_some() || f.addresses.iter().any(|a| a.address == address)) {
+        return None;
+    }
+    let mut balancers = session.desired.with(Role::LoadBalancer);
+    let (name, machine) = balancers.find_map(|h| Some((&h.name, session.machines.get(&h.name)?)))?;
+    match machine.call(Op::WhoHas { address }, Feed::None, STRANGER, &|_| {}).await {
+        Ok(Reply::Owner(owner)) => owner.map(|hardware| (name.clone(), hardware)),
+        outcome => {
+            let text = match outcome {
+                Ok(other) => format!("it said {other:?}"),
+                Err(error) => error.to_string(),
+            };
+            session.sink.emit(Event::Warning { text: format!("{name}: could not ask who has {address}: {text}") });
+            None
+        }
+    }
+}
