@@ -13,6 +13,11 @@ pub const SCENARIOS: &[Scenario] = &[
         cut: true,
         run: taken,
     },
+    Scenario {
+        name: "closed ports, swallowed packets and another Kubernetes are found before anything is done",
+        cut: true,
+        run: closed_ways,
+    },
     Scenario { name: "a user without sudo is told the line that sudoers lacks", cut: true, run: no_sudo },
     Scenario {
         name: "a host that answers garbage, or without end, is named and harms nobody",
@@ -48,10 +53,13 @@ fn taken(w: &World) {
 
 fn closed_ways(w: &World) {
     let address = |host: &str| w.lab.address(host).expect("the lab has this host");
-    // A firewall on cp2 that drops etcd's peers, one on cp3 that refuses VRRP, and an MTU on cp1 that others do not know of.
+    // A firewall on cp2 that drops etcd's peers, one on cp3 that drops VRRP, a path to cp1 that swallows large packets
+    // without a word, and an MTU that differs.
     w.on("cp2", "sudo iptables -I INPUT -p tcp --dport 2380 -j DROP");
     w.on("cp3", "sudo iptables -I INPUT -p 112 -j DROP");
-    w.on("cp1", "sudo ip link set dev $(ip -br -4 addr | awk '/10\\.88\\./ {print $1}' | cut -d@ -f1) mtu 1280");
+    w.on("cp1", "sudo iptables -I INPUT -p tcp --dport 6443 -m length --length 1300:65535 -j DROP");
+    let mtu = "sudo ip link set dev $(ip -br -4 addr | awk '/10\\.88\\./ {print $1}' | cut -d@ -f1) mtu";
+    w.on("cp1", &format!("{mtu} 1480"));
     w.on("cp3", "sudo mkdir -p /etc/rancher/k3s");
     let ran = w.hactl.up().exits(3).says("Nothing was changed");
     let ran = ran
@@ -59,13 +67,15 @@ fn closed_ways(w: &World) {
         .says(&format!("iptables -I INPUT -p tcp -s {} --dport 2380 -j ACCEPT", address("cp1")))
         .says("cp3: IP protocol 112 (VRRP) for keepalived cannot be reached from cp1, cp2")
         .says("cp3: has been part of another Kubernetes: k3s (/etc/rancher/k3s)")
-        .says("[path-mtu]")
-        .says("[mtu]");
+        .says("cp1: 6443/tcp for the API server cannot be reached from cp2, cp3: connected, but large packets do not get through")
+        .says("cp1: its interface has an MTU of 1480");
     assert!(ran.took < Duration::from_secs(30), "a preflight took {:?}", ran.took);
     w.hactl.run(&["plan"]).ok().says("`up` will refuse: cp2: 2380/tcp");
-    w.on("cp2", "sudo iptables -F INPUT");
-    w.on("cp3", "sudo iptables -F INPUT; sudo rm -r /etc/rancher");
-    w.on("cp1", "sudo ip link set dev $(ip -br -4 addr | awk '/10\\.88\\./ {print $1}' | cut -d@ -f1) mtu 1500");
+    for host in ["cp1", "cp2", "cp3"] {
+        w.on(host, "sudo iptables -F INPUT");
+    }
+    w.on("cp3", "sudo rm -r /etc/rancher");
+    w.on("cp1", &format!("{mtu} 1500"));
     let plan = w.hactl.run(&["plan"]).ok();
     assert!(!plan.all().contains("will refuse"), "{}", plan.all());
     assert_eq!(w.on("cp2", "ls /etc/kubernetes /etc/etcd 2>/dev/null"), "", "nothing was written");
