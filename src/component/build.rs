@@ -20,6 +20,8 @@ pub struct Built {
     pub fresh: usize,
     /// Components that no host has a use for.
     pub ignored: Vec<String>,
+    /// Bundles that were there, made of other bytes.
+    pub replaced: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -96,10 +98,13 @@ pub fn build(store: &Path, from: &Path, progress: &(dyn Fn(Progress<'_>) + Sync)
         memory.save(store)?;
     }
     let locks = locks(&sources, &blobs, from)?;
+    let mut replaced = Vec::new();
     for lock in &locks {
-        pack::publish(store, lock)?;
+        if pack::publish(store, lock)? {
+            replaced.push(lock.name());
+        }
     }
-    Ok(Built { locks, fresh, ignored })
+    Ok(Built { locks, fresh, ignored, replaced })
 }
 
 /// One lock for each version of the kubelet.

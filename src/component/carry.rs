@@ -92,6 +92,12 @@ struct Head {
     identity: Digest,
 }
 
+/// As much of the first entry as every format has.
+#[derive(Debug, Deserialize)]
+struct Format {
+    format: u32,
+}
+
 /// What was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exported {
@@ -285,10 +291,6 @@ fn begin<R: Read>(reader: &mut Reader<R>) -> Result<Lock, BundleError> {
     reader.exact(&mut text, HEAD)?;
     reader.padding(size, HEAD)?;
     // A later format may say more; its number says so first.
-    #[derive(Deserialize)]
-    struct Format {
-        format: u32,
-    }
     let broken = |why: String| CarryError::Tampered { from: reader.from.clone(), why: format!("{HEAD}: {why}") };
     let format: Format = serde_json::from_slice(&text).map_err(|e| broken(e.to_string()))?;
     if format.format != FORMAT {
@@ -332,9 +334,9 @@ fn take<R: Read>(
     reader.pour(size, &mut file, &fresh, &within)?;
     file.sync_all().map_err(io_error("write", &fresh))?;
     let found = verify::measure(&fresh, component.size);
-    let whole = found.as_ref().is_ok_and(|found| {
-        (found.digest, found.size) == wanted && found.sent_digest == component.sent_digest
-    });
+    let whole = found
+        .as_ref()
+        .is_ok_and(|found| (found.digest, found.size) == wanted && found.sent_digest == component.sent_digest);
     match found {
         Ok(found) if whole => {
             std::fs::rename(&fresh, &place).map_err(io_error("create", &place))?;

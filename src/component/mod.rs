@@ -24,10 +24,10 @@ mod verify;
 
 pub use build::{Built, build};
 pub use bundle::{Bundle, default_store, list};
-pub use carry::{CarryError, Carried, Exported, export, import};
+pub use carry::{Carried, CarryError, Exported, export, import};
 pub use fetch::{
     BadMirror, Downloaded, FetchError, Mirror, Mirrors, Moment, Order, Patience, Prospect, Source, Standing, download,
-    prospect, replaces,
+    prospect,
 };
 pub use lock::{Component, Kind, Lock};
 pub use pack::Progress;

@@ -211,8 +211,12 @@ pub(super) fn lock(kubernetes: &str, made: &[Made]) -> Lock {
     Lock::new(kubernetes.to_owned(), components)
 }
 
-/// Writes a lock down unless it is there already.
-pub(super) fn publish(store: &Path, lock: &Lock) -> Result<(), BundleError> {
+/// Writes a lock down unless it is there already. Whether it took the place of a bundle made of other bytes.
+pub(super) fn publish(store: &Path, lock: &Lock) -> Result<bool, BundleError> {
     let path = bundle::lock_path(store, &lock.name());
-    if matches!(Lock::read(&path), Ok(there) if &there == lock) { Ok(()) } else { lock.write(&path) }
+    let there = Lock::read(&path).ok();
+    if there.as_ref() != Some(lock) {
+        lock.write(&path)?;
+    }
+    Ok(there.is_some_and(|there| there.identity() != lock.identity()))
 }

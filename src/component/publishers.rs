@@ -255,7 +255,8 @@ fn origin(row: &Row, v: &str, arch: Arch) -> Origin {
         (Kind::Program, "etcd" | "etcdctl" | "etcdutl") => {
             let folder = format!("etcd-v{v}-linux-{arch}");
             let release = github(format!("etcd-io/etcd/releases/download/v{v}"));
-            let file = Published { url: format!("{release}/{folder}.tar.gz"), checksum: format!("{release}/SHA256SUMS") };
+            let file =
+                Published { url: format!("{release}/{folder}.tar.gz"), checksum: format!("{release}/SHA256SUMS") };
             Origin::Member(file, format!("{folder}/{}", row.name))
         }
         // The static build: the other one asks for a C library of its day, and hosts may be older.
@@ -266,7 +267,10 @@ fn origin(row: &Row, v: &str, arch: Arch) -> Origin {
         }
         (Kind::Program, "runc") => {
             let release = github(format!("opencontainers/runc/releases/download/v{v}"));
-            Origin::File(Published { url: format!("{release}/runc.{arch}"), checksum: format!("{release}/runc.sha256sum") })
+            Origin::File(Published {
+                url: format!("{release}/runc.{arch}"),
+                checksum: format!("{release}/runc.sha256sum"),
+            })
         }
         // The archive is named by the version of the common plugins alone.
         (Kind::Program, "cni-flannel") => {

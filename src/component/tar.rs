@@ -91,7 +91,7 @@ mod tests {
             prop_assert_eq!(read_header(&block), Some((name.clone(), Entry::File(size))));
             let theirs = ::tar::Header::from_byte_slice(&block);
             prop_assert_eq!(theirs.entry_size().unwrap(), size);
-            prop_assert_eq!(theirs.path_bytes().as_ref(), name.as_bytes());
+            prop_assert_eq!(theirs.path_bytes().into_owned(), name.into_bytes());
             let cksum = theirs.cksum().unwrap();
             let sum: u32 = block.iter().enumerate().map(|(i, b)| if (148..156).contains(&i) { 32 } else { u32::from(*b) }).sum();
             prop_assert_eq!(cksum, sum);

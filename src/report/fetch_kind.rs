@@ -75,12 +75,17 @@ impl FetchKind {
         const MIRROR: &str = "`--mirror HOST=URL` asks another place; digests are checked all the same";
         match self {
             Self::NoRelease => &["`hactl bundle build --help` shows how versions are chosen"],
-            Self::Name => &["see that this machine resolves names; where only a proxy does, name it in HTTPS_PROXY", MIRROR],
+            Self::Name => {
+                &["see that this machine resolves names; where only a proxy does, name it in HTTPS_PROXY", MIRROR]
+            }
             Self::Trust => &[
                 "a proxy that looks into TLS shows a certificate of its own: add its authority to this machine's, or name a file with all of them in SSL_CERT_FILE",
                 MIRROR,
             ],
-            Self::Unreachable => &["see that this machine may reach the server; a proxy is named in HTTPS_PROXY, exceptions in NO_PROXY", MIRROR],
+            Self::Unreachable => &[
+                "see that this machine may reach the server; a proxy is named in HTTPS_PROXY, exceptions in NO_PROXY",
+                MIRROR,
+            ],
             Self::NotFound => &[
                 "is this version released, and for this architecture? The publisher's list of releases says so; `--kubernetes` and `--with NAME=VERSION` choose another",
                 "a mirror may not have it: leave `--mirror` out to ask the publisher",
@@ -98,16 +103,26 @@ impl FetchKind {
                 "find out why before anything else: publishers do not change what they released",
                 "once you know that the new one is right, take this source out of the lock file, and run the same command again",
             ],
-            Self::NotUnderstood => &["see what the server sends: a proxy or a portal that asks for a login answers in its stead", MIRROR],
-            Self::Full => &["make room, or name a store on another disk with --bundles DIR; what came so far is kept, and the same command goes on from there"],
+            Self::NotUnderstood => {
+                &["see what the server sends: a proxy or a portal that asks for a login answers in its stead", MIRROR]
+            }
+            Self::Full => &[
+                "make room, or name a store on another disk with --bundles DIR; what came so far is kept, and the same command goes on from there",
+            ],
             Self::Busy => &["wait for the other one to end: the lock goes with its process"],
-            Self::NotABundle => &["`hactl bundle export` writes such a file; the hactl that reads it must be as new as the one that wrote it"],
-            Self::CutShort => &["copy the file again and run the same command: what was whole is in the store already and is not taken twice"],
+            Self::NotABundle => &[
+                "`hactl bundle export` writes such a file; the hactl that reads it must be as new as the one that wrote it",
+            ],
+            Self::CutShort => &[
+                "copy the file again and run the same command: what was whole is in the store already and is not taken twice",
+            ],
             Self::Tampered => &[
                 "the bundle was not taken; copy the file again from where it was exported",
                 "compare the identity with what `hactl bundle list` shows there; `--expect` does so",
             ],
-            Self::Different => &["`--replace` takes it in the other's place: hosts get the new bytes at the next `hactl up`"],
+            Self::Different => {
+                &["`--replace` takes it in the other's place: hosts get the new bytes at the next `hactl up`"]
+            }
         }
     }
 }

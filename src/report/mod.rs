@@ -28,11 +28,11 @@ pub mod verdict;
 pub mod words;
 
 pub use consent::{ask, ask_name};
+pub use fetch_kind::FetchKind;
 pub use plan_text::{plan_json, plan_text};
 pub use reader::{OutputKind, Reader, Tee, reader};
 pub use runlog::RunLog;
 pub use status::status_text;
 pub use status_json::status_json;
 pub use style::Style;
-pub use fetch_kind::FetchKind;
 pub use verdict::{ConnectKind, FailureKind, Verdict};

@@ -1,7 +1,7 @@
 //! Bundles as one file: whole, cut, tampered with, twice, side by side.
 
 use crate::shelf::{VERSION, World, noise};
-use hactl::component::{Bundle, BundleError, CarryError, Carried, export, import, list, verify};
+use hactl::component::{Bundle, BundleError, Carried, CarryError, export, import, list, verify};
 use proptest::prelude::*;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -144,7 +144,8 @@ fn another_bundle_of_the_same_version_is_replaced_only_on_request() {
 fn an_identity_that_was_expected_is_checked_before_anything_is_taken() {
     let (file, identity) = exported();
     let dir = tempfile::tempdir().unwrap();
-    let wrong = import(dir.path(), file.as_slice(), "the file", Some("a5".repeat(32).parse().unwrap()), false, &|_, _| {});
+    let wrong =
+        import(dir.path(), file.as_slice(), "the file", Some("a5".repeat(32).parse().unwrap()), false, &|_, _| {});
     assert!(matches!(wrong, Err(BundleError::Carry(CarryError::Unexpected { .. }))));
     assert!(!dir.path().join("blobs").exists());
     import(dir.path(), file.as_slice(), "the file", Some(identity.parse().unwrap()), false, &|_, _| {}).unwrap();

@@ -19,7 +19,7 @@ fn hactl(store: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-fn fetch<'a>(world: &World, more: &[&'a str]) -> Vec<String> {
+fn fetch(world: &World, more: &[&str]) -> Vec<String> {
     let mut all: Vec<String> = ["build", "--kubernetes", VERSION].map(str::to_owned).to_vec();
     for mirror in world.mirrors() {
         all.extend(["--mirror".to_owned(), mirror]);
@@ -92,13 +92,26 @@ fn a_dry_run_lists_every_place_and_asks_none() {
     assert!(!world.store().exists());
 }
 
+/// A code, what breaks, the exit code, what is said.
+type Case = (&'static str, fn(&World), i32, &'static [&'static str]);
+
 #[test]
 fn every_failure_has_its_exit_code_its_place_and_a_way_on() {
-    let cases: [(&str, fn(&World), i32, &[&str]); 4] = [
-        ("checksum", |w| w.server.put(KUBELET, noise("wrong", 150_000)), 3, &["kubelet.sha256 says", "another network"]),
+    let cases: [Case; 4] = [
+        (
+            "checksum",
+            |w| w.server.put(KUBELET, noise("wrong", 150_000)),
+            3,
+            &["kubelet.sha256 says", "another network"],
+        ),
         ("not-published", |w| drop(w.server.state().files.remove(KUBELET)), 1, &["(404)", "is this version released"]),
         ("denied", |w| w.server.quirk(KUBELET, Quirk::Status(401, 9)), 1, &["not given to everybody", "--mirror"]),
-        ("not-understood", |w| w.server.put(&format!("{KUBELET}.sha256"), "<html>"), 1, &["no SHA-256 of kubelet", "portal"]),
+        (
+            "not-understood",
+            |w| w.server.put(&format!("{KUBELET}.sha256"), "<html>"),
+            1,
+            &["no SHA-256 of kubelet", "portal"],
+        ),
     ];
     for (code, breaks, exit, says) in cases {
         let world = World::new();
@@ -218,7 +231,10 @@ fn a_certificate_is_trusted_only_when_this_machine_does_and_tls_is_never_left() 
     let arguments = fetch(&world, &["--mirror", &place]);
     let untrusted = hactl(&world.store(), &strs(&arguments)).output().unwrap();
     let text = all(&untrusted);
-    assert!(untrusted.status.code() == Some(1) && text.contains("no secure connection") && text.contains("SSL_CERT_FILE"), "{text}");
+    assert!(
+        untrusted.status.code() == Some(1) && text.contains("no secure connection") && text.contains("SSL_CERT_FILE"),
+        "{text}"
+    );
 
     // Trusted, all of kubelet comes; what is missing on the secure server then ends the run.
     let file = world.root().join("authority.pem");
@@ -232,7 +248,10 @@ fn a_certificate_is_trusted_only_when_this_machine_does_and_tls_is_never_left() 
         let content = world.server.state().files[&path].clone();
         secure.put(&path, content);
     }
-    secure.quirk(&KUBELET.replace("kubelet", "kubectl"), Quirk::Redirect(format!("{}{}", world.server.url(), KUBELET.replace("kubelet", "kubectl"))));
+    secure.quirk(
+        &KUBELET.replace("kubelet", "kubectl"),
+        Quirk::Redirect(format!("{}{}", world.server.url(), KUBELET.replace("kubelet", "kubectl"))),
+    );
     let sent_on = hactl(&world.store(), &strs(&arguments)).env("SSL_CERT_FILE", &file).output().unwrap();
     let text = all(&sent_on);
     assert!(sent_on.status.code() == Some(1) && text.contains("from https to http"), "{text}");
@@ -271,7 +290,10 @@ fn a_file_is_written_whole_and_a_cut_one_is_refused_in_words() {
     let other = world.root().join("other");
     let done = hactl(&other, &["import", file.to_str().unwrap()]).output().unwrap();
     let text = all(&done).split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(done.status.code() == Some(1) && text.contains("cut short") && text.contains("copy the file again"), "{text}");
+    assert!(
+        done.status.code() == Some(1) && text.contains("cut short") && text.contains("copy the file again"),
+        "{text}"
+    );
     let mut bad = whole.clone();
     bad[whole.len() / 2] ^= 1;
     std::fs::write(&file, &bad).unwrap();

@@ -73,7 +73,15 @@ fn wrong_bytes_are_refused_by_both_names_and_nothing_of_them_is_kept() {
     assert!(url.ends_with(KUBELET) && by.ends_with("kubelet.sha256"));
     assert_eq!(*found, sha256(&noise("something else", 150_000)));
     assert_ne!(expected, found);
-    assert_eq!(prospect(&world.store(), &world.order()).unwrap().iter().find(|p| p.source.ends_with("kubelet")).unwrap().locked, None);
+    assert_eq!(
+        prospect(&world.store(), &world.order())
+            .unwrap()
+            .iter()
+            .find(|p| p.source.ends_with("kubelet"))
+            .unwrap()
+            .locked,
+        None
+    );
     assert!(!world.store().join("bundles/k8s-1.36.3.lock.json").exists());
 }
 
@@ -86,7 +94,10 @@ fn a_part_of_another_file_is_noticed_at_the_end_and_fetched_again_in_one_piece()
     world.server.well_again();
     let downloads = world.store().join("downloads");
     let parts = std::fs::read_dir(downloads).unwrap().map(|e| e.unwrap().path());
-    let part = parts.filter(|p| p.extension().is_some_and(|e| e == "part")).find(|p| p.metadata().unwrap().len() == 50_000).unwrap();
+    let part = parts
+        .filter(|p| p.extension().is_some_and(|e| e == "part"))
+        .find(|p| p.metadata().unwrap().len() == 50_000)
+        .unwrap();
     std::fs::write(&part, noise("a disk that lies", 50_000)).unwrap();
     world.server.asked();
     world.build();
@@ -107,7 +118,10 @@ fn a_file_that_changed_between_two_attempts_is_fetched_from_its_beginning() {
     world.server.asked();
     world.build();
     let asked = world.server.asked_for(KUBELET);
-    assert!(asked.len() == 1 && asked[0].if_range.is_some(), "the tag is another one, so the whole was sent: {asked:?}");
+    assert!(
+        asked.len() == 1 && asked[0].if_range.is_some(),
+        "the tag is another one, so the whole was sent: {asked:?}"
+    );
 }
 
 #[test]
@@ -227,7 +241,10 @@ fn a_run_that_is_dropped_leaves_its_parts_to_the_next() {
     drop(runtime);
     world.server.asked();
     world.build();
-    assert_eq!(world.server.asked_for(KUBELET).iter().map(|a| a.range.as_deref()).collect::<Vec<_>>(), [Some("bytes=70000-")]);
+    assert_eq!(
+        world.server.asked_for(KUBELET).iter().map(|a| a.range.as_deref()).collect::<Vec<_>>(),
+        [Some("bytes=70000-")]
+    );
 }
 
 #[test]

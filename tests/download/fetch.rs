@@ -31,8 +31,24 @@ fn a_bundle_is_made_of_what_the_publishers_have_and_verifies() {
     }
     let reference = |name: &str| got.lock.components.iter().find(|c| c.name == name).unwrap().reference.clone();
     assert_eq!(reference("coredns").unwrap(), "registry.k8s.io/coredns/coredns:v1.14.6");
-    assert_eq!(reference("flannel").and(got.lock.components.iter().find(|c| c.name == "flannel" && c.kind == Kind::Image).unwrap().reference.clone()).unwrap(), "ghcr.io/flannel-io/flannel:v0.28.4");
-    assert!(fs::read_dir(world.store().join("downloads")).unwrap().next().is_none(), "what is in the store is not kept twice");
+    assert_eq!(
+        reference("flannel")
+            .and(
+                got.lock
+                    .components
+                    .iter()
+                    .find(|c| c.name == "flannel" && c.kind == Kind::Image)
+                    .unwrap()
+                    .reference
+                    .clone()
+            )
+            .unwrap(),
+        "ghcr.io/flannel-io/flannel:v0.28.4"
+    );
+    assert!(
+        fs::read_dir(world.store().join("downloads")).unwrap().next().is_none(),
+        "what is in the store is not kept twice"
+    );
 }
 
 #[test]
@@ -43,10 +59,16 @@ fn the_same_programs_from_a_directory_make_the_same_blobs() {
     fs::create_dir_all(dist.join("bin")).unwrap();
     let mut rows = Vec::new();
     for c in &got.lock.components {
-        fs::write(dist.join("bin").join(&c.name).with_extension(format!("{:?}", c.kind)), content(&world, &got.lock, &c.name, c.kind)).unwrap();
+        fs::write(
+            dist.join("bin").join(&c.name).with_extension(format!("{:?}", c.kind)),
+            content(&world, &got.lock, &c.name, c.kind),
+        )
+        .unwrap();
         let kind = if c.kind == Kind::Image { "image" } else { "binary" };
-        rows.push(json!({"name": c.name, "version": c.version, "kind": kind, "path": format!("bin/{}.{:?}", c.name, c.kind),
-            "reference": c.reference, "architecture": c.architecture, "use": "host"}));
+        rows.push(
+            json!({"name": c.name, "version": c.version, "kind": kind, "path": format!("bin/{}.{:?}", c.name, c.kind),
+            "reference": c.reference, "architecture": c.architecture, "use": "host"}),
+        );
     }
     fs::write(dist.join("components.json"), json!({"schema": 1, "components": rows}).to_string()).unwrap();
     let built = component::build(&world.root().join("other"), &dist, &|_| {}).unwrap().locks.remove(0);
@@ -95,7 +117,8 @@ fn a_bundle_may_hold_both_architectures_and_says_which_file_is_for_which() {
     let order = Order { architectures: vec![Arch::Amd64, Arch::Arm64], ..world.order() };
     let lock = build(&world.store(), &order).unwrap().lock;
     assert_eq!(lock.components.len(), 44);
-    let digest = |arch: &str| lock.components.iter().find(|c| c.name == "kubelet" && c.architecture == arch).unwrap().digest;
+    let digest =
+        |arch: &str| lock.components.iter().find(|c| c.name == "kubelet" && c.architecture == arch).unwrap().digest;
     assert_eq!(digest("amd64").hex(), sha256(&program("kubelet amd64")));
     assert_eq!(digest("arm64").hex(), sha256(&program("kubelet arm64")));
     assert!(verify(&world.store(), &[lock]).unwrap().problems.is_empty());
@@ -105,10 +128,18 @@ fn a_bundle_may_hold_both_architectures_and_says_which_file_is_for_which() {
 fn another_version_of_a_component_can_be_chosen_and_unknown_ones_are_refused_before_anybody_is_asked() {
     let world = World::new();
     let release = "/github/etcd-io/etcd/releases/download/v3.6.15";
-    let content = archive(&["etcd", "etcdctl", "etcdutl"].map(|n| (["etcd-v3.6.15-linux-amd64/", n].concat(), program(n))).each_ref().map(|(p, c)| (p.as_str(), c.clone())));
-    world.server.put(&format!("{release}/SHA256SUMS"), format!("{}  etcd-v3.6.15-linux-amd64.tar.gz\n", sha256(&content)));
+    let content = archive(
+        &["etcd", "etcdctl", "etcdutl"]
+            .map(|n| (["etcd-v3.6.15-linux-amd64/", n].concat(), program(n)))
+            .each_ref()
+            .map(|(p, c)| (p.as_str(), c.clone())),
+    );
+    world
+        .server
+        .put(&format!("{release}/SHA256SUMS"), format!("{}  etcd-v3.6.15-linux-amd64.tar.gz\n", sha256(&content)));
     world.server.put(&format!("{release}/etcd-v3.6.15-linux-amd64.tar.gz"), content);
-    let with = |name: &str, version: &str| Order { with: [(name.to_owned(), version.to_owned())].into(), ..world.order() };
+    let with =
+        |name: &str, version: &str| Order { with: [(name.to_owned(), version.to_owned())].into(), ..world.order() };
     let lock = build(&world.store(), &with("etcd", "3.6.15")).unwrap().lock;
     assert_eq!(lock.versions()["etcd"], "3.6.15");
     world.server.asked();
@@ -156,15 +187,24 @@ fn the_versions_are_the_pins_that_components_are_built_from() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("components");
     let pinned = |folder: &str, module: &str| {
         let text = fs::read_to_string(root.join(folder).join("go.mod")).unwrap();
-        let line = text.lines().find_map(|l| l.trim().trim_start_matches("require ").strip_prefix(&format!("{module} v")).map(ToOwned::to_owned));
-        line.unwrap_or_else(|| panic!("{folder} does not require {module}")).split_whitespace().next().unwrap().to_owned()
+        let line = text.lines().find_map(|l| {
+            l.trim().trim_start_matches("require ").strip_prefix(&format!("{module} v")).map(ToOwned::to_owned)
+        });
+        line.unwrap_or_else(|| panic!("{folder} does not require {module}"))
+            .split_whitespace()
+            .next()
+            .unwrap()
+            .to_owned()
     };
     let world = World::new();
     let versions: std::collections::BTreeMap<String, String> = prospect(&world.store(), &world.order())
         .unwrap()
         .iter()
         .flat_map(|p| p.components.clone())
-        .map(|c| { let (n, v) = c.split_once(' ').unwrap(); (n.to_owned(), v.to_owned()) })
+        .map(|c| {
+            let (n, v) = c.split_once(' ').unwrap();
+            (n.to_owned(), v.to_owned())
+        })
         .collect();
     for (name, folder, module) in [
         ("kubelet", "kubernetes-1.36", "k8s.io/kubernetes"),

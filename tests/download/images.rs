@@ -64,7 +64,9 @@ fn a_registry_that_wants_a_token_of_everybody_gets_one() {
     world.build();
     let asked = world.server.asked();
     assert!(asked.iter().any(|a| a.path == "/token"));
-    assert!(asked.iter().filter(|a| a.path.contains("/k8s/") || a.path.contains("/github/")).all(|a| a.path != "/token"));
+    assert!(
+        asked.iter().filter(|a| a.path.contains("/k8s/") || a.path.contains("/github/")).all(|a| a.path != "/token")
+    );
 }
 
 #[test]
@@ -76,7 +78,10 @@ fn a_registry_that_gives_no_token_is_told_as_such() {
         state.deny = true;
     }
     let error = fetch(world.refusal());
-    assert!(matches!(&error, FetchError::Denied { status: 401, why, .. } if why.contains("incorrect username")), "{error}");
+    assert!(
+        matches!(&error, FetchError::Denied { status: 401, why, .. } if why.contains("incorrect username")),
+        "{error}"
+    );
 }
 
 #[test]

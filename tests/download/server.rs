@@ -165,7 +165,8 @@ fn talk(line: Box<dyn Line>, state: &Mutex<State>, address: SocketAddr) -> std::
             if_range: headers.get("if-range").cloned(),
             through,
         };
-        let (head, body, end) = answer(&mut state.lock().unwrap_or_else(std::sync::PoisonError::into_inner), asked, &headers, address);
+        let (head, body, end) =
+            answer(&mut state.lock().unwrap_or_else(std::sync::PoisonError::into_inner), asked, &headers, address);
         let out = line.get_mut();
         out.write_all(head.as_bytes())?;
         out.write_all(&body)?;
@@ -176,8 +177,7 @@ fn talk(line: Box<dyn Line>, state: &Mutex<State>, address: SocketAddr) -> std::
             End::Stall => {
                 // Until the client gives up.
                 let mut byte = [0];
-                line.read(&mut byte)?;
-                return Ok(());
+                return line.read_exact(&mut byte);
             }
         }
     }
@@ -194,7 +194,12 @@ fn plain(status: u16, more: &str, body: &str) -> (String, Vec<u8>, End) {
     (head, body.as_bytes().to_vec(), End::Next)
 }
 
-fn answer(state: &mut State, asked: Asked, headers: &BTreeMap<String, String>, at: SocketAddr) -> (String, Vec<u8>, End) {
+fn answer(
+    state: &mut State,
+    asked: Asked,
+    headers: &BTreeMap<String, String>,
+    at: SocketAddr,
+) -> (String, Vec<u8>, End) {
     state.asked.push(asked.clone());
     let path = asked.path.as_str();
     if path == "/token" {
@@ -236,8 +241,7 @@ fn answer_file(state: &State, asked: &Asked, quirks: &mut [Quirk]) -> (String, V
         return plain(404, "", "not found");
     };
     let sum = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, content);
-    let tag: String = sum.as_ref().iter().take(8).map(|b| format!("{b:02x}")).collect();
-    let tag = format!("\"{tag}\"");
+    let tag = format!("\"{:?}\"", &sum.as_ref()[..8]).replace(' ', "");
     let ranges = !quirks.contains(&Quirk::NoRanges);
     let same = asked.if_range.as_ref().is_none_or(|t| *t == tag);
     let start = asked.range.as_ref().and_then(|r| r.strip_prefix("bytes=")?.strip_suffix('-')?.parse::<usize>().ok());
@@ -262,7 +266,9 @@ fn answer_file(state: &State, asked: &Asked, quirks: &mut [Quirk]) -> (String, V
         }
     }
     let (status, range) = match start {
-        Some(s) => ("206 Partial Content", format!("Content-Range: bytes {s}-{}/{}\r\n", content.len() - 1, content.len())),
+        Some(s) => {
+            ("206 Partial Content", format!("Content-Range: bytes {s}-{}/{}\r\n", content.len() - 1, content.len()))
+        }
         None => ("200 OK", String::new()),
     };
     let head = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nETag: {tag}\r\n{range}\r\n");

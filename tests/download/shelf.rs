@@ -2,9 +2,7 @@
 
 use crate::server::Server;
 use flate2::{Compression, write::GzEncoder};
-use hactl::component::{
-    self, BundleError, Downloaded, Lock, Mirror, Mirrors, Moment, Order, Patience, Source,
-};
+use hactl::component::{self, BundleError, Downloaded, Lock, Mirror, Mirrors, Moment, Order, Patience, Source};
 use serde_json::json;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -29,7 +27,9 @@ pub fn noise(name: &str, size: usize) -> Vec<u8> {
 
 pub fn sha256(content: &[u8]) -> String {
     let sum = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, content);
-    sum.as_ref().iter().map(|b| format!("{b:02x}")).collect()
+    let mut raw = [0; 32];
+    raw.copy_from_slice(sum.as_ref());
+    hactl::model::names::Digest::new(raw).hex()
 }
 
 pub fn program(name: &str) -> Vec<u8> {
@@ -173,9 +173,10 @@ impl World {
                 "size": manifest.len(), "platform": {"os": "linux", "architecture": arch}}));
             self.server.put(&format!("/v2/{repository}/manifests/{digest}"), manifest);
         }
-        let index = json!({"schemaVersion": 2, "mediaType": "application/vnd.docker.distribution.manifest.list.v2+json",
+        let index =
+            json!({"schemaVersion": 2, "mediaType": "application/vnd.docker.distribution.manifest.list.v2+json",
             "manifests": listed})
-        .to_string();
+            .to_string();
         self.server.put(&format!("/v2/{repository}/manifests/{tag}"), index.clone());
         sha256(index.as_bytes())
     }

@@ -98,7 +98,8 @@ pub fn import(
     if json {
         println!("{}", json!({"bundle": lock.name(), "identity": lock.identity(), "taken": taken, "there": there}));
     } else {
-        let what = if taken == 0 { "already there".to_owned() } else { format!("{taken} files taken, {there} already there") };
+        let what =
+            if taken == 0 { "already there".to_owned() } else { format!("{taken} files taken, {there} already there") };
         println!("{}: {what}; all of it is as it was exported", lock.name());
         println!("identity {}", lock.identity().hex());
     }

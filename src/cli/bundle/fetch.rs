@@ -140,6 +140,11 @@ fn prospects(all: &[Prospect], json: bool) {
         let missing: Vec<&Prospect> = all.iter().filter(|p| p.standing != Standing::Packed).collect();
         let known: u64 = missing.iter().filter_map(|p| p.size).sum();
         let unknown = missing.iter().filter(|p| p.size.is_none()).count();
-        println!("{} of {} sources to fetch: {} that are known, {unknown} of unknown size", missing.len(), all.len(), HumanBytes(known));
+        println!(
+            "{} of {} sources to fetch: {} that are known, {unknown} of unknown size",
+            missing.len(),
+            all.len(),
+            HumanBytes(known)
+        );
     }
 }

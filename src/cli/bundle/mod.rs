@@ -101,7 +101,7 @@ pub fn run(common: &Common, args: BundleArgs) -> u8 {
 
 /// Tells what was built.
 fn told(built: &Built, begun: Instant, store: &Path, json: bool) {
-    let Built { locks, fresh, ignored } = built;
+    let Built { locks, fresh, ignored, replaced } = built;
     for lock in locks {
         if json {
             println!("{}", line(lock));
@@ -112,6 +112,9 @@ fn told(built: &Built, begun: Instant, store: &Path, json: bool) {
     if !json {
         let what = if *fresh == 0 { "nothing to do".to_owned() } else { format!("{fresh} files compressed") };
         println!("{what} in {:.1} s; the store is {}", begun.elapsed().as_secs_f64(), store.display());
+        for name in replaced {
+            println!("{name} was there, made of other bytes: hosts get the new ones at the next `hactl up`");
+        }
         if !ignored.is_empty() {
             println!("left out, for no host has a use for them: {}", ignored.join(", "));
         }

@@ -9,7 +9,9 @@ pub fn of(error: &BundleError) -> Verdict {
     let kind = match error {
         BundleError::Fetch(error) => FailureKind::Fetch(fetch(error)),
         BundleError::Carry(error) => FailureKind::Fetch(carry(error)),
-        BundleError::Io { source, .. } if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
+        BundleError::Io { source, .. }
+            if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
+        {
             FailureKind::Fetch(FetchKind::Full)
         }
         BundleError::Busy { .. } => FailureKind::Fetch(FetchKind::Busy),

@@ -55,7 +55,9 @@ mod tests {
             format!("{a}  kubelet\n"),
             format!("{b}  kubectl\n{a} *kubelet\n"),
             format!("{b}  kubelet.exe\n{a}  ./bin/kubelet\n"),
-            format!("-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n{b}  runc.arm64\n{a}  kubelet\n-----BEGIN PGP SIGNATURE-----\n\niQ==\n"),
+            format!(
+                "-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n{b}  runc.arm64\n{a}  kubelet\n-----BEGIN PGP SIGNATURE-----\n\niQ==\n"
+            ),
             a.to_uppercase(),
         ] {
             assert_eq!(of(&text, "kubelet").map(|d| d.hex()), Ok(a.clone()), "{text}");

@@ -106,12 +106,18 @@ mod tests {
     fn a_member_is_read_by_its_name_with_or_without_a_dot() {
         let dir = tempfile::tempdir().unwrap();
         let file = tar::EntryType::Regular;
-        let path = archive(dir.path(), &[("./", tar::EntryType::Directory, b""), ("./bridge", file, b"B"), ("bin/ctr", file, b"C")]);
+        let path = archive(
+            dir.path(),
+            &[("./", tar::EntryType::Directory, b""), ("./bridge", file, b"B"), ("bin/ctr", file, b"C")],
+        );
         assert_eq!(content(&path, "bridge").unwrap().unwrap(), b"B");
         assert_eq!(content(&path, "bin/ctr").unwrap().unwrap(), b"C");
         assert_eq!(content(&path, "ctr").unwrap(), None);
         let wanted = ["bridge".to_owned(), "bin/ctr".to_owned(), "gone".to_owned()];
-        assert_eq!(sizes(&path, &wanted).unwrap().into_iter().collect::<Vec<_>>(), [("bin/ctr".into(), 1), ("bridge".into(), 1)]);
+        assert_eq!(
+            sizes(&path, &wanted).unwrap().into_iter().collect::<Vec<_>>(),
+            [("bin/ctr".into(), 1), ("bridge".into(), 1)]
+        );
     }
 
     #[test]

@@ -27,7 +27,7 @@ use super::lock::Lock;
 use super::memory::Memory;
 use super::pack::{self, Blob, Content, Item, Made, Progress};
 use super::publishers::{Image, Origin, Published, Wanted};
-use super::{BundleError, bundle, io_error};
+use super::{BundleError, io_error};
 use crate::model::names::Digest;
 use futures::{StreamExt as _, TryStreamExt as _};
 use net::{Net, Place};
@@ -115,7 +115,7 @@ enum Ready {
 /// A source as its publisher describes it.
 enum Described {
     File(Published, Digest),
-    Image(Image, Resolved),
+    Image(Image, Box<Resolved>),
 }
 
 /// Fetches what the store does not have.
@@ -166,7 +166,7 @@ async fn describe(
             let described = match origin {
                 Origin::Image(image) => {
                     let resolved = registry::resolve(net, &image, arch, pins, tell).await?;
-                    Described::Image(image, resolved)
+                    Described::Image(image, Box::new(resolved))
                 }
                 Origin::File(file) | Origin::Member(file, _) => {
                     let place = net.mirrors.url(&file.checksum);
@@ -262,11 +262,7 @@ fn key_of(wanted: &Wanted) -> String {
 }
 
 /// What there is to pack for a component.
-fn fresh(
-    wanted: &Wanted,
-    described: &BTreeMap<String, Described>,
-    files: &Files,
-) -> Result<Ready, BundleError> {
+fn fresh(wanted: &Wanted, described: &BTreeMap<String, Described>, files: &Files) -> Result<Ready, BundleError> {
     let url = key_of(wanted);
     let lost = || FetchError::NotUnderstood { url: url.clone(), why: "it was fetched and is gone".to_owned() };
     let file = |digest: &Digest| files.get(digest).cloned().ok_or_else(lost);
@@ -335,11 +331,12 @@ impl Downloaded {
             memory.save(&self.store)?;
         }
         let lock: Lock = pack::lock(&self.kubernetes, &made);
-        pack::publish(&self.store, &lock)?;
+        let replaced = pack::publish(&self.store, &lock)?;
         for path in self.used.iter().filter(|path| path.starts_with(&self.dir)) {
             std::fs::remove_file(path).map_err(io_error("remove", path))?;
         }
-        Ok(Built { locks: vec![lock], fresh: items.len(), ignored: Vec::new() })
+        let replaced = if replaced { vec![lock.name()] } else { Vec::new() };
+        Ok(Built { locks: vec![lock], fresh: items.len(), ignored: Vec::new(), replaced })
     }
 }
 
@@ -350,9 +347,4 @@ impl Ready {
             Self::Fresh(_, item) => Some(item),
         }
     }
-}
-
-/// Whether the bundle of an order is in the store already, made of other bytes.
-pub fn replaces(store: &Path, built: &Lock) -> bool {
-    Lock::read(&bundle::lock_path(store, &built.name())).is_ok_and(|there| there.identity() != built.identity())
 }

@@ -157,32 +157,18 @@ impl Net {
     }
 
     /// Asks for a place from an offset on.
-    pub async fn open(
-        &self,
-        place: &Place,
-        from: u64,
-        validator: Option<&str>,
-        what: &str,
-    ) -> Result<Opened, Trouble> {
+    pub async fn open(&self, place: &Place, from: u64, validator: Option<&str>, what: &str) -> Result<Opened, Trouble> {
         let patience = self.patience.connect + self.patience.silence;
         let opened = async {
             match place {
                 Place::Http(url) => self.open_http(url, from, validator, what).await,
-                Place::Blob(reference, digest) => {
-                    self.open_blob(reference, digest, from, what, &place.url()).await
-                }
+                Place::Blob(reference, digest) => self.open_blob(reference, digest, from, what, &place.url()).await,
             }
         };
         timeout(patience, opened).await.unwrap_or(Err(Why::Silent.into()))
     }
 
-    async fn open_http(
-        &self,
-        url: &str,
-        from: u64,
-        validator: Option<&str>,
-        what: &str,
-    ) -> Result<Opened, Trouble> {
+    async fn open_http(&self, url: &str, from: u64, validator: Option<&str>, what: &str) -> Result<Opened, Trouble> {
         let mut request = self.http.get(url);
         if from > 0 {
             request = request.header(RANGE, format!("bytes={from}-"));
@@ -203,7 +189,13 @@ impl Net {
             _ => {
                 // The reason of a refusal helps whoever reads it, and is not worth waiting for.
                 let text = timeout(self.patience.silence, response.text()).await;
-                return Err(of_status(url, what, status, &text.map_or_else(|_| String::new(), Result::unwrap_or_default), &headers));
+                return Err(of_status(
+                    url,
+                    what,
+                    status,
+                    &text.map_or_else(|_| String::new(), Result::unwrap_or_default),
+                    &headers,
+                ));
             }
         };
         let owned = url.to_owned();
@@ -233,10 +225,8 @@ impl Net {
             }
         };
         // The client's own verdict on the digest comes as an error at the end; ours follows anyway, on the whole file.
-        let judged = |e: &io::Error| e.get_ref().is_some_and(|inner| inner.is::<DigestError>());
-        let body = stream.stream.take_while(move |piece| {
-            std::future::ready(!piece.as_ref().is_err_and(judged))
-        });
+        let judged = |e: &io::Error| e.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<DigestError>);
+        let body = stream.stream.take_while(move |piece| std::future::ready(!piece.as_ref().is_err_and(judged)));
         let body = body.map(|piece| piece.map_err(|e| Trouble::from(Why::Cut(deepest(&e))))).boxed();
         Ok(Opened { start, total: stream.content_length.map(|rest| start + rest), validator: None, body })
     }

@@ -87,7 +87,8 @@ impl Part {
 
     /// Adds bytes.
     pub fn add(&mut self, bytes: &[u8]) -> Result<(), BundleError> {
-        let file = self.file.as_mut().ok_or_else(|| io_error("write", &self.path)(io::ErrorKind::NotConnected.into()))?;
+        let file =
+            self.file.as_mut().ok_or_else(|| io_error("write", &self.path)(io::ErrorKind::NotConnected.into()))?;
         file.write_all(bytes).map_err(io_error("write", &self.path))?;
         self.len += bytes.len() as u64;
         Ok(())

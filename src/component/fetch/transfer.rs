@@ -144,7 +144,7 @@ pub async fn get(
     tell: &(dyn Fn(Moment<'_>) + Sync),
 ) -> Result<(PathBuf, u64, bool), BundleError> {
     let mut part = Part::open(dir, job.digest)?;
-    let (looked, found) = off(part, |part| part.finished()).await?;
+    let (looked, found) = off(part, Part::finished).await?;
     part = looked;
     if let Some((path, size)) = found {
         return Ok((path, size, false));
@@ -159,7 +159,7 @@ pub async fn get(
             continued |= part.len() > 0;
             continue;
         }
-        let (looked, found) = off(part, |part| part.digest()).await?;
+        let (looked, found) = off(part, Part::digest).await?;
         part = looked;
         if found == job.digest {
             let (path, size) = part.finish()?;
