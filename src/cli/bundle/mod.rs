@@ -15,7 +15,7 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Make, list, verify and carry bundles of components.
+/// Fetch, build, verify and carry bundles of components.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   hactl bundle build --kubernetes 1.36.3     fetch what its publishers released
