@@ -110,6 +110,14 @@ pub enum BundleError {
     /// A bundle in one file could not be written or taken.
     #[error(transparent)]
     Carry(#[from] CarryError),
+    /// Nothing was built, and nothing to fetch was named.
+    #[error(
+        "there are no built components in {path}: `--kubernetes VERSION` fetches released ones, `--from DIR` names another place"
+    )]
+    Nowhere {
+        /// Where was looked.
+        path: PathBuf,
+    },
     /// Several bundles are there, and none was named.
     #[error("there are several bundles: {}; name one, such as k8s-{}", .there.join(", "), .there.last().map_or("", String::as_str))]
     Which {

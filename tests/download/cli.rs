@@ -152,6 +152,17 @@ fn wrong_flags_are_usage_errors() {
     }
 }
 
+#[test]
+fn without_anything_built_or_named_both_ways_to_a_bundle_are_told() {
+    let home = tempfile::tempdir().unwrap();
+    let done = hactl(home.path(), &["build"]).env("XDG_CACHE_HOME", home.path()).output().unwrap();
+    let text = all(&done);
+    assert!(
+        done.status.code() == Some(2) && text.contains("--kubernetes VERSION") && text.contains("--from DIR"),
+        "{text}"
+    );
+}
+
 fn wait(child: &mut Child, what: &str, mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + Duration::from_secs(30);
     while !holds() {

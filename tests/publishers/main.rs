@@ -5,6 +5,7 @@
 
 mod lay;
 #[path = "../download/server.rs"]
+#[allow(dead_code, reason = "what goes wrong with a server is tested elsewhere")]
 mod server;
 
 use hactl::component::{self, Kind, Lock};

@@ -60,7 +60,11 @@ impl From<BundleError> for Stopped {
 pub fn run(store: &Path, args: BuildArgs, json: bool) -> Result<u8, Stopped> {
     let begun = Instant::now();
     let Some(kubernetes) = &args.kubernetes else {
-        let from = args.from.unwrap_or_else(|| component::default_store().with_file_name("dist"));
+        let usual = component::default_store().with_file_name("dist");
+        if args.from.is_none() && !usual.join("components.json").exists() {
+            return Err(BundleError::Nowhere { path: usual }.into());
+        }
+        let from = args.from.unwrap_or(usual);
         let shown = Shown::new(json);
         let built = component::build(store, &from, &|progress| shown.packed(progress));
         shown.end();

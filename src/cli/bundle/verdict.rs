@@ -15,7 +15,7 @@ pub fn of(error: &BundleError) -> Verdict {
             FailureKind::Fetch(FetchKind::Full)
         }
         BundleError::Busy { .. } => FailureKind::Fetch(FetchKind::Busy),
-        BundleError::Which { .. } => FailureKind::Usage,
+        BundleError::Which { .. } | BundleError::Nowhere { .. } => FailureKind::Usage,
         _ => FailureKind::Bundle,
     };
     Verdict::of(&kind, Some(error))
