@@ -9,11 +9,14 @@ HOSTS ?= 3
 # The checker of licences and sources: built once, kept by version.
 DENY_VERSION := 0.20.2
 DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
+# The registry that downloads are tested with: the same, for tests alone.
+REGISTRY_VERSION := 3.0.0
+REGISTRY := $(CACHE)/tools/registry-$(REGISTRY_VERSION)/registry
 # What hactl's own build and the lab need; the components name theirs in components/packages.
 PACKAGES := build-essential cmake protobuf-compiler libprotobuf-dev lxc mmdebstrap iptables nftables iproute2 \
             openssh-client openssh-server sudo openssl shellcheck ca-certificates $(shell sed 's/\#.*//' components/packages)
 
-.PHONY: help lab lab-down build packages components bundle test test-all check unit bench clean
+.PHONY: help lab lab-down build packages components bundle registry test test-all check unit bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -47,6 +50,13 @@ $(DENY):
 	@cargo install --quiet --locked --version $(DENY_VERSION) --root $(CACHE)/tools/cargo-deny-$(DENY_VERSION) \
 	  --target-dir $(CACHE)/tools/build cargo-deny && rm -rf "$(CACHE)/tools/build"
 
+$(REGISTRY):
+	@echo "building the registry $(REGISTRY_VERSION), for tests (once, some minutes)"
+	@GOBIN="$(dir $(REGISTRY))" GOFLAGS=-buildvcs=false GOWORK=off CGO_ENABLED=0 \
+	  go install github.com/distribution/distribution/v3/cmd/registry@v$(REGISTRY_VERSION)
+
+registry: $(REGISTRY) ## build the registry that downloads are tested with
+
 check: packages $(DENY) ## formatting, lints, shell scripts, licences
 	cargo fmt --check
 	cargo clippy --release --all-targets --locked -- -D warnings
@@ -56,11 +66,11 @@ check: packages $(DENY) ## formatting, lints, shell scripts, licences
 unit: build ## tests that need no lab
 	cargo test --release --locked -q
 
-test: bundle ## everything, with a cut of the lab that touches every capability
-	@tests/run.sh cut
+test: bundle registry ## everything, with a cut of the lab that touches every capability
+	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" tests/run.sh cut
 
-test-all: bundle ## everything, the whole lab
-	@tests/run.sh all
+test-all: bundle registry ## everything, the whole lab
+	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" tests/run.sh all
 
 bench: bundle ## the figures of the README, beside kubeadm in the same run
 	@DIST="$(DIST)" cargo test --release --locked --test bench

@@ -13,8 +13,8 @@ failed=0
 
 # Adds up what the test runners counted in a log.
 count() {
-	p=$(sed -n 's/^test result: .* \([0-9][0-9]*\) passed; .*/\1/p; s/^lab: \([0-9][0-9]*\) passed, .*/\1/p' "$1" | awk '{ n += $1 } END { print n + 0 }')
-	f=$(sed -n 's/^test result: .* \([0-9][0-9]*\) failed; .*/\1/p; s/^lab: [0-9][0-9]* passed, \([0-9][0-9]*\) failed.*/\1/p' "$1" | awk '{ n += $1 } END { print n + 0 }')
+	p=$(sed -n 's/^test result: .* \([0-9][0-9]*\) passed; .*/\1/p; s/^[a-z]*: \([0-9][0-9]*\) passed, .*/\1/p' "$1" | awk '{ n += $1 } END { print n + 0 }')
+	f=$(sed -n 's/^test result: .* \([0-9][0-9]*\) failed; .*/\1/p; s/^[a-z]*: [0-9][0-9]* passed, \([0-9][0-9]*\) failed.*/\1/p' "$1" | awk '{ n += $1 } END { print n + 0 }')
 	passed=$((passed + p))
 	failed=$((failed + f))
 }
@@ -41,6 +41,7 @@ suite() {
 
 suite components sh -c 'cd components/image && go test ./... && echo "test result: ok. 1 passed; 0 failed;"'
 suite units cargo test --release --locked --no-fail-fast
+suite publishers cargo test --release --locked --test publishers
 suite lab cargo test --release --locked --test lab -- "$which"
 
 echo "$passed passed, $failed failed"

@@ -74,7 +74,7 @@ enum Verb {
     Down(verbs::DownArgs),
     /// Write and check inventories
     Inventory(inventory::InventoryArgs),
-    /// Build, list and verify bundles of components
+    /// Fetch, build, verify and carry bundles of components
     Bundle(bundle::BundleArgs),
     /// Bare hosts on this machine
     Lab(lab::LabArgs),

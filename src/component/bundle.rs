@@ -3,13 +3,13 @@
 //! In: a store, a Kubernetes version, the desired state. Out: [`Part`]s in the order of delivery; paths of compressed
 //! files, each checked before it is handed out.
 
-use super::lock::{Component, Lock, name_of};
+use super::lock::{Component, Kind, Lock, name_of};
 use super::memory::{Memory, Print};
 use super::sum::Sum;
 use super::{BundleError, io_error, table};
 use crate::model::desired::{Desired, Host};
 use crate::model::names::Digest;
-use crate::model::target::{Part, Place};
+use crate::model::target::Part;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
@@ -203,7 +203,9 @@ impl Bundle {
     /// Puts a program of this machine's architecture into a folder, executable; what is there already is kept.
     pub fn unpack_program(&self, name: &str, into: &Path) -> Result<PathBuf, BundleError> {
         use std::os::unix::fs::OpenOptionsExt as _;
-        let part = self.parts().into_iter().find(|p| p.name == name && matches!(p.place, Place::Program { .. }));
+        let here = go_name(std::env::consts::ARCH);
+        let fits = |c: &&Component| c.name == name && c.kind == Kind::Program && c.architecture == here;
+        let part = self.lock.components.iter().find(fits).map(Component::part);
         let missing =
             || BundleError::NoSuchVersion { wanted: name.to_owned(), store: self.store.clone(), there: vec![] };
         let part = part.ok_or_else(missing)?;

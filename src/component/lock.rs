@@ -3,7 +3,7 @@
 //! In: `bundles/<name>.lock.json` of a store. Out: a checked [`Lock`].
 
 use super::table::{self, Row};
-use super::{BundleError, io_error};
+use super::{BundleError, io_error, sum};
 use crate::model::names::Digest;
 use crate::model::target::{Part, Place};
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use std::path::Path;
 
 const SCHEMA: u32 = 1;
 /// A lock file has a few kilobytes.
-const LARGEST: u64 = 1 << 20;
+pub(super) const LARGEST: u64 = 1 << 20;
 
 /// What a bundle consists of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,6 +96,22 @@ impl Lock {
         name_of(&self.kubernetes)
     }
 
+    /// What the bundle is, whichever way it was compressed: the SHA-256 of all that reaches a host. Two bundles with the
+    /// same identity make the same hosts.
+    pub fn identity(&self) -> Digest {
+        let mut text = format!("hactl bundle {SCHEMA} {}\n", self.kubernetes);
+        for c in &self.components {
+            let kind = if c.kind == Kind::Image { "image" } else { "program" };
+            let none = || "-".to_owned();
+            let (reference, link) = (c.reference.clone().unwrap_or_else(none), c.link.clone().unwrap_or_else(none));
+            let words = [&c.name, &c.version, kind, &c.architecture, &reference, &link, &c.digest.hex()];
+            // Lengths, so that no two lists of words read the same.
+            text.extend(words.iter().map(|word| format!("{}:{word} ", word.len())));
+            text.push_str(&format!("{}\n", c.size));
+        }
+        sum::of(text.as_bytes())
+    }
+
     /// Component names with their versions.
     pub fn versions(&self) -> BTreeMap<String, String> {
         self.components.iter().map(|c| (c.name.clone(), c.version.clone())).collect()
@@ -114,16 +130,21 @@ impl Lock {
             return Err(malformed(format!("it has {} bytes", meta.len())));
         }
         let text = std::fs::read(path).map_err(io_error("read", path))?;
-        let lock: Self = serde_json::from_slice(&text).map_err(|e| malformed(e.to_string()))?;
+        Self::parse(&text).map_err(malformed)
+    }
+
+    /// Judges the text of a lock.
+    pub(super) fn parse(text: &[u8]) -> Result<Self, String> {
+        let lock: Self = serde_json::from_slice(text).map_err(|e| e.to_string())?;
         if lock.schema != SCHEMA {
-            return Err(malformed(format!("schema {} is not schema {SCHEMA}", lock.schema)));
+            return Err(format!("schema {} is not schema {SCHEMA}", lock.schema));
         }
         for component in &lock.components {
             if component.row().is_none() {
-                return Err(malformed(format!("{} is no component that a host has a use for", component.name)));
+                return Err(format!("{} is no component that a host has a use for", component.name));
             }
             if component.kind == Kind::Image && component.reference.is_none() {
-                return Err(malformed(format!("image {} has no reference", component.name)));
+                return Err(format!("image {} has no reference", component.name));
             }
         }
         Ok(lock)

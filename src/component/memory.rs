@@ -5,7 +5,8 @@
 //! Losing the memory costs time, never correctness.
 
 use super::lock::replace;
-use super::{BundleError, io_error};
+use super::pack::Blob;
+use super::{BundleError, bundle, io_error};
 use crate::model::names::Digest;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -34,6 +35,10 @@ impl Print {
             changed_ns: ns(meta.ctime(), meta.ctime_nsec()),
         }
     }
+    /// Bytes of the file.
+    pub fn size(self) -> u64 {
+        self.size
+    }
 }
 
 /// What was found when a file was last read.
@@ -52,6 +57,8 @@ pub struct Memory {
     sources: BTreeMap<PathBuf, Seen>,
     /// Blobs, by the digest of their content: the digest of the compressed file.
     blobs: BTreeMap<Digest, Seen>,
+    /// What became of fetched sources: the digest and size of a component's content, by source and its digest.
+    fetched: BTreeMap<String, (Digest, u64)>,
 }
 
 fn path(store: &Path) -> PathBuf {
@@ -76,6 +83,27 @@ impl Memory {
     /// The digest of a blob's compressed file that has not changed since.
     pub fn blob(&self, content: &Digest, print: Print) -> Option<Digest> {
         self.blobs.get(content).filter(|seen| seen.print == print).map(|seen| seen.digest)
+    }
+    /// What a source of this digest was fetched for.
+    pub fn fetched(&self, key: &str) -> Option<(Digest, u64)> {
+        self.fetched.get(key).copied()
+    }
+    /// Remembers what became of a source.
+    pub fn note_fetched(&mut self, key: String, content: (Digest, u64)) {
+        self.fetched.insert(key, content);
+    }
+    /// A blob that is in the store as it was when it was last read.
+    pub fn known(&self, store: &Path, digest: Digest, size: u64) -> Option<Blob> {
+        let meta = std::fs::metadata(bundle::blob_path(store, &digest)).ok()?;
+        let sent_digest = self.blob(&digest, Print::of(&meta))?;
+        Some(Blob { digest, size, sent_digest, sent_size: meta.len() })
+    }
+    /// Remembers a blob that was just written and read.
+    pub fn note_packed(&mut self, store: &Path, blob: &Blob) -> Result<(), BundleError> {
+        let path = bundle::blob_path(store, &blob.digest);
+        let meta = std::fs::metadata(&path).map_err(io_error("read", &path))?;
+        self.note_blob(blob.digest, Print::of(&meta), blob.sent_digest);
+        Ok(())
     }
     /// Remembers a source.
     pub fn note_source(&mut self, path: &Path, print: Print, digest: Digest) {

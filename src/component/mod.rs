@@ -1,6 +1,6 @@
 //! Bundles: the pinned programs and images of one Kubernetes version, kept compressed on the administrator's machine.
 //!
-//! In: a directory of built components, or a store made from one earlier. Out: the [`Part`]s a host should have, in the
+//! In: a directory of built components, the publishers' servers, a bundle in one file, or a store made earlier. Out: the [`Part`]s a host should have, in the
 //! order they are best sent, and the file to send for each. Hosts need no internet; what was pinned when the bundle was
 //! built is what they get, checked here before it is sent and there before it is used.
 //!
@@ -11,15 +11,27 @@
 
 mod build;
 mod bundle;
+mod carry;
+mod fetch;
 mod lock;
 mod memory;
+mod pack;
+mod publishers;
 mod sum;
 mod table;
+mod tar;
 mod verify;
 
-pub use build::{Built, Progress, build};
+pub use build::{Built, build};
 pub use bundle::{Bundle, default_store, list};
+pub use carry::{Carried, CarryError, Exported, export, import};
+pub use fetch::{
+    BadMirror, Downloaded, FetchError, Mirror, Mirrors, Moment, Order, Patience, Prospect, Source, Standing, download,
+    prospect,
+};
 pub use lock::{Component, Kind, Lock};
+pub use pack::Progress;
+pub use publishers::{Arch, HOSTS, NoRelease};
 pub use verify::{Problem, Verified, verify};
 
 use std::io;
@@ -48,7 +60,7 @@ pub enum BundleError {
         why: String,
     },
     /// The version that is asked for is not there.
-    #[error("no bundle for Kubernetes {wanted} in {store}; there {}; build it with `hactl bundle build --from DIR`",
+    #[error("no bundle for Kubernetes {wanted} in {store}; there {}; make it with `hactl bundle build --kubernetes VERSION` or `hactl bundle build --from DIR`",
         if .there.is_empty() { "is none".to_owned() } else { format!("are: {}", .there.join(", ")) })]
     NoSuchVersion {
         /// What is asked for.
@@ -91,6 +103,32 @@ pub enum BundleError {
         component: String,
         /// What is wrong.
         why: String,
+    },
+    /// Something could not be fetched.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// A bundle in one file could not be written or taken.
+    #[error(transparent)]
+    Carry(#[from] CarryError),
+    /// Nothing was built, and nothing to fetch was named.
+    #[error(
+        "there are no built components in {path}: `--kubernetes VERSION` fetches released ones, `--from DIR` names another place"
+    )]
+    Nowhere {
+        /// Where was looked.
+        path: PathBuf,
+    },
+    /// Several bundles are there, and none was named.
+    #[error("there are several bundles: {}; name one, such as k8s-{}", .there.join(", "), .there.last().map_or("", String::as_str))]
+    Which {
+        /// Their versions.
+        there: Vec<String>,
+    },
+    /// Another process works there.
+    #[error("another hactl is fetching into {path}")]
+    Busy {
+        /// The folder.
+        path: PathBuf,
     },
     /// A digest that is in no bundle of this name.
     #[error("bundle {bundle} has nothing with digest {digest}")]

@@ -6,6 +6,13 @@ use crate::model::names::Digest;
 use aws_lc_rs::digest::{Context, SHA256};
 use std::io::{self, Read, Write};
 
+/// The digest of bytes in memory.
+pub fn of(bytes: &[u8]) -> Digest {
+    let mut raw = [0; 32];
+    raw.copy_from_slice(aws_lc_rs::digest::digest(&SHA256, bytes).as_ref());
+    Digest::new(raw)
+}
+
 /// Adds up what goes through it.
 pub struct Sum<T> {
     inner: T,
@@ -19,8 +26,14 @@ impl<T> Sum<T> {
         Self { inner, context: Context::new(&SHA256), bytes: 0 }
     }
     /// How many bytes so far.
-    pub fn bytes(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.bytes
+    }
+    /// The digest of what went through until now.
+    pub fn so_far(&self) -> Digest {
+        let mut raw = [0; 32];
+        raw.copy_from_slice(self.context.clone().finish().as_ref());
+        Digest::new(raw)
     }
     /// What was inside, the digest, the number of bytes.
     pub fn finish(self) -> (T, Digest, u64) {

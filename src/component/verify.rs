@@ -4,6 +4,7 @@
 //! remembered is believed here.
 
 use super::lock::{Component, Lock};
+use super::pack::Blob;
 use super::sum::Sum;
 use super::{BundleError, bundle};
 use std::collections::BTreeMap;
@@ -68,28 +69,33 @@ pub fn verify(store: &Path, locks: &[Lock]) -> Result<Verified, BundleError> {
 }
 
 fn whole(component: &Component, path: &Path) -> Result<(), String> {
-    let file = File::open(path).map_err(|e| match e.kind() {
+    let meta = std::fs::metadata(path).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => "it is gone".to_owned(),
         _ => e.to_string(),
     })?;
-    let length = file.metadata().map_err(|e| e.to_string())?.len();
+    let length = meta.len();
     if length != component.sent_size {
         return Err(format!("it has {length} bytes instead of {}", component.sent_size));
     }
-    let mut compressed = io::BufReader::with_capacity(1 << 17, Sum::new(file));
-    let mut content = Sum::new(io::sink());
-    let unpacked = zstd::Decoder::with_buffer(&mut compressed).and_then(|decoder| {
-        // A frame that was tampered with may unpack to anything: stop soon after its size is wrong.
-        io::copy(&mut decoder.take(component.size + 1), &mut content)
-    });
-    unpacked.map_err(|e| format!("it cannot be unpacked: {e}"))?;
-    io::copy(&mut compressed, &mut io::sink()).map_err(|e| e.to_string())?;
-    let (_, sent_digest, _) = compressed.into_inner().finish();
-    if content.bytes() != component.size || content.finish().1 != component.digest {
+    let found = measure(path, component.size).map_err(|e| format!("it cannot be unpacked: {e}"))?;
+    if (found.size, found.digest) != (component.size, component.digest) {
         return Err("its content is not what the bundle was built from".to_owned());
     }
-    if sent_digest != component.sent_digest {
+    if found.sent_digest != component.sent_digest {
         return Err("its digest is not the one it was built with".to_owned());
     }
     Ok(())
+}
+
+/// What a compressed file holds, by reading all of it; its content is read up to `most` bytes and one more.
+pub(super) fn measure(path: &Path, most: u64) -> io::Result<Blob> {
+    let mut compressed = io::BufReader::with_capacity(1 << 17, Sum::new(File::open(path)?));
+    let mut content = Sum::new(io::sink());
+    // A frame that was tampered with may unpack to anything: stop soon after its size is wrong.
+    let plain = zstd::Decoder::with_buffer(&mut compressed)?;
+    io::copy(&mut plain.take(most.saturating_add(1)), &mut content)?;
+    io::copy(&mut compressed, &mut io::sink())?;
+    let (_, sent_digest, sent_size) = compressed.into_inner().finish();
+    let (_, digest, size) = content.finish();
+    Ok(Blob { digest, size, sent_digest, sent_size })
 }

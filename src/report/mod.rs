@@ -11,6 +11,7 @@ pub mod board;
 pub mod checks;
 pub mod consent;
 mod failure;
+mod fetch_kind;
 mod flow;
 pub mod group;
 pub mod json;
@@ -27,6 +28,7 @@ pub mod verdict;
 pub mod words;
 
 pub use consent::{ask, ask_name};
+pub use fetch_kind::FetchKind;
 pub use plan_text::{plan_json, plan_text};
 pub use reader::{OutputKind, Reader, Tee, reader};
 pub use runlog::RunLog;

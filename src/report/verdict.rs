@@ -3,6 +3,7 @@
 //! In: a [`FailureKind`], or a refusal, and the error behind it. Out: a [`Verdict`], as text for people and as the
 //! last object of `-o json`. Nowhere else is an exit code chosen or a hint worded.
 
+use super::fetch_kind::FetchKind;
 use super::flow::{Flow, pictured};
 use super::style::{Paint, Style};
 use super::words::{clean, count, one_line};
@@ -76,6 +77,8 @@ pub enum FailureKind {
     },
     /// The components could not be found, or are not what they should be.
     Bundle,
+    /// A bundle could not be fetched, exported or imported.
+    Fetch(FetchKind),
     /// What the administrator keeps could not be read or written.
     State,
     /// Stopped by a signal.
@@ -149,6 +152,7 @@ impl Verdict {
                 (exit::FAILED, "step", format!("{place}could not {what}{others}"))
             }
             FailureKind::Bundle => (exit::FAILED, "bundle", or("the components cannot be used")),
+            FailureKind::Fetch(kind) => (kind.exit(), kind.code(), or("the components cannot be fetched")),
             FailureKind::State => (exit::FAILED, "state", or("the state cannot be read or written")),
             FailureKind::Interrupted => (exit::FAILED, "interrupted", "stopped on request".to_owned()),
             FailureKind::Degraded { failed } => {
@@ -300,6 +304,7 @@ fn hints(kind: &FailureKind) -> Vec<String> {
         FailureKind::Usage => &["`hactl --help` lists the commands, `hactl COMMAND --help` shows examples"],
         FailureKind::Inventory => &["`hactl inventory check` reads the inventory alone, without touching a host"],
         FailureKind::Bundle => &["`hactl bundle verify` names what is missing or changed"],
+        FailureKind::Fetch(kind) => kind.hints(),
         FailureKind::State => &[
             "the state lies beside the inventory in .hactl/, unless --state names another place: see that it can be read and written by you",
         ],

@@ -3,7 +3,7 @@
 use crate::world::*;
 use hactl::model::facts::Evidence;
 use hactl::model::refusal::Refusal;
-use hactl::report::{ConnectKind, FailureKind, Style, Verdict};
+use hactl::report::{ConnectKind, FailureKind, FetchKind, Style, Verdict};
 use snapbox::{assert_data_eq, file};
 use std::fmt;
 
@@ -115,6 +115,22 @@ fn kinds() -> Vec<(FailureKind, u8)> {
         (step(36, 1), 1),
         (step(0, 3), 1),
         (FailureKind::Bundle, 1),
+        (FailureKind::Fetch(FetchKind::NoRelease), 2),
+        (FailureKind::Fetch(FetchKind::Name), 1),
+        (FailureKind::Fetch(FetchKind::Trust), 1),
+        (FailureKind::Fetch(FetchKind::Unreachable), 1),
+        (FailureKind::Fetch(FetchKind::NotFound), 1),
+        (FailureKind::Fetch(FetchKind::Denied), 1),
+        (FailureKind::Fetch(FetchKind::Unwell), 1),
+        (FailureKind::Fetch(FetchKind::Checksum), 3),
+        (FailureKind::Fetch(FetchKind::Moved), 3),
+        (FailureKind::Fetch(FetchKind::NotUnderstood), 1),
+        (FailureKind::Fetch(FetchKind::Full), 1),
+        (FailureKind::Fetch(FetchKind::Busy), 6),
+        (FailureKind::Fetch(FetchKind::NotABundle), 1),
+        (FailureKind::Fetch(FetchKind::CutShort), 1),
+        (FailureKind::Fetch(FetchKind::Tampered), 3),
+        (FailureKind::Fetch(FetchKind::Different), 3),
         (FailureKind::State, 1),
         (FailureKind::Interrupted, 1),
         (FailureKind::Degraded { failed: 2 }, 4),

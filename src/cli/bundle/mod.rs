@@ -2,22 +2,28 @@
 
 #![expect(clippy::print_stdout, reason = "a verb's own reader: results on stdout, progress on stderr")]
 
+mod carry;
+mod fetch;
+mod progress;
+mod verdict;
+
 use super::common::{Common, Output};
-use crate::component::{self, Built, BundleError, Lock, Progress, Verified};
-use crate::report::{FailureKind, Verdict};
+use crate::component::{self, Built, BundleError, Lock, Verified};
 use clap::{Args, Subcommand};
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use indicatif::HumanBytes;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Build, list and verify bundles of components.
+/// Fetch, build, verify and carry bundles of components.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
+  hactl bundle build --kubernetes 1.36.3     fetch what its publishers released
   hactl bundle build                         from what components/build.sh made
-  hactl bundle build --from ./dist
   hactl bundle list
-  hactl bundle verify k8s-1.36.3             read every byte; 1 when one is not as it was built")]
+  hactl bundle verify k8s-1.36.3             read every byte; 1 when one is not as it was built
+  hactl bundle export k8s-1.36.3 k8s.hactl   one file, for places without a network
+  hactl bundle import k8s.hactl")]
 pub struct BundleArgs {
     #[command(subcommand)]
     verb: BundleVerb,
@@ -25,13 +31,17 @@ pub struct BundleArgs {
 
 #[derive(Debug, Subcommand)]
 enum BundleVerb {
-    /// Compress and pin built components; what is there already is left alone
-    #[command(after_help = "Examples:\n  hactl bundle build\n  hactl bundle build --from ./dist")]
-    Build {
-        /// A directory with a components.json [default: $XDG_CACHE_HOME/hactl/dist]
-        #[arg(long, value_name = "DIR")]
-        from: Option<PathBuf>,
-    },
+    /// Fetch released components, or take built ones; what is there already is left alone
+    #[command(after_help = "Examples:
+  hactl bundle build --kubernetes 1.36.3                    from the publishers' servers
+  hactl bundle build --kubernetes 1.36.3 --dry-run          what would be fetched, and from where
+  hactl bundle build --kubernetes 1.36.3 --with etcd=3.6.15 another version than the table's
+  hactl bundle build --kubernetes 1.36.3 --mirror registry.k8s.io=https://harbor.example/k8s
+  hactl bundle build --from ./dist                          what components/build.sh made
+
+It asks dl.k8s.io, github.com, registry.k8s.io and ghcr.io, through HTTPS_PROXY where that is set. Digests are locked at
+their first use. Interrupted, it goes on where it was when it is run again.")]
+    Build(fetch::BuildArgs),
     /// Show the bundles of the store
     #[command(after_help = "Examples:\n  hactl bundle list\n  hactl bundle list -o json")]
     List,
@@ -41,6 +51,34 @@ enum BundleVerb {
         /// Which, such as k8s-1.36.3
         name: Option<String>,
     },
+    /// Write a bundle as one file
+    #[command(
+        allow_missing_positional = true,
+        after_help = "Examples:
+  hactl bundle export k8s-1.36.3 /media/stick/k8s.hactl
+  hactl bundle export - | ssh admin@inside hactl bundle import -"
+    )]
+    Export {
+        /// Which, such as k8s-1.36.3; may be left out when there is only one
+        name: Option<String>,
+        /// The file to write; `-` is standard output
+        file: PathBuf,
+    },
+    /// Take a bundle from one file; nothing of it counts before all of it is verified
+    #[command(after_help = "Examples:
+  hactl bundle import /media/stick/k8s.hactl
+  ssh admin@outside hactl bundle export k8s-1.36.3 - | hactl bundle import -
+  hactl bundle import --expect 4f1c... k8s.hactl    the identity that `bundle list` shows on the other side")]
+    Import {
+        /// The file; `-` is standard input
+        file: PathBuf,
+        /// The identity it must have
+        #[arg(long, value_name = "DIGEST")]
+        expect: Option<crate::model::names::Digest>,
+        /// Let it take the place of another bundle of the same version
+        #[arg(long)]
+        replace: bool,
+    },
 }
 
 /// Runs the verb and gives the exit code.
@@ -48,28 +86,23 @@ pub fn run(common: &Common, args: BundleArgs) -> u8 {
     let store = common.bundles();
     let json = common.output == Output::Json;
     let result = match args.verb {
-        BundleVerb::Build { from } => {
-            let from = from.unwrap_or_else(|| component::default_store().with_file_name("dist"));
-            build(&store, &from, json)
-        }
+        BundleVerb::Build(args) => match fetch::run(&store, args, json) {
+            Ok(code) => return code,
+            Err(fetch::Stopped::Failed(error)) => Err(error),
+            Err(fetch::Stopped::By(verdict)) => return common.end(&verdict),
+        },
         BundleVerb::List => list(&store, json),
         BundleVerb::Verify { name } => verify(&store, name.as_deref(), json),
+        BundleVerb::Export { name, file } => carry::export(&store, name.as_deref(), &file, json),
+        BundleVerb::Import { file, expect, replace } => carry::import(&store, &file, expect, replace, json),
     };
-    result.unwrap_or_else(|error| common.end(&Verdict::of(&FailureKind::Bundle, Some(&error))))
+    result.unwrap_or_else(|error| common.end(&verdict::of(&error)))
 }
 
-fn build(store: &Path, from: &Path, json: bool) -> Result<u8, BundleError> {
-    let begun = Instant::now();
-    // Drawn on stderr, and only on a terminal.
-    let bar = ProgressBar::new(0).with_style(style());
-    let built = component::build(store, from, &|progress: Progress<'_>| {
-        bar.set_length(progress.total);
-        bar.set_position(progress.done);
-        bar.set_message(progress.component.to_owned());
-    });
-    bar.finish_and_clear();
-    let Built { locks, fresh, ignored } = built?;
-    for lock in &locks {
+/// Tells what was built.
+fn told(built: &Built, begun: Instant, store: &Path, json: bool) {
+    let Built { locks, fresh, ignored, replaced } = built;
+    for lock in locks {
         if json {
             println!("{}", line(lock));
         } else {
@@ -77,18 +110,15 @@ fn build(store: &Path, from: &Path, json: bool) -> Result<u8, BundleError> {
         }
     }
     if !json {
-        let what = if fresh == 0 { "nothing to do".to_owned() } else { format!("{fresh} files compressed") };
+        let what = if *fresh == 0 { "nothing to do".to_owned() } else { format!("{fresh} files compressed") };
         println!("{what} in {:.1} s; the store is {}", begun.elapsed().as_secs_f64(), store.display());
+        for name in replaced {
+            println!("{name} was there, made of other bytes: hosts get the new ones at the next `hactl up`");
+        }
         if !ignored.is_empty() {
             println!("left out, for no host has a use for them: {}", ignored.join(", "));
         }
     }
-    Ok(0)
-}
-
-fn style() -> ProgressStyle {
-    ProgressStyle::with_template("{bar:30} {bytes} of {total_bytes} {msg}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 fn list(store: &Path, json: bool) -> Result<u8, BundleError> {
@@ -99,6 +129,7 @@ fn list(store: &Path, json: bool) -> Result<u8, BundleError> {
             continue;
         }
         println!("{}", words(lock));
+        println!("  identity {}", lock.identity().hex());
         for c in &lock.components {
             let kind = match c.kind {
                 component::Kind::Program => "program",
@@ -115,7 +146,7 @@ fn list(store: &Path, json: bool) -> Result<u8, BundleError> {
         }
     }
     if locks.is_empty() && !json {
-        println!("no bundles in {}; build one with `hactl bundle build --from DIR`", store.display());
+        println!("no bundles in {}; make one with `hactl bundle build --kubernetes VERSION`", store.display());
     }
     Ok(0)
 }
@@ -155,5 +186,5 @@ fn words(lock: &Lock) -> String {
 
 fn line(lock: &Lock) -> serde_json::Value {
     let (size, sent) = lock.sizes();
-    json!({"bundle": lock.name(), "kubernetes": lock.kubernetes, "size": size, "sent_size": sent, "components": lock.components})
+    json!({"bundle": lock.name(), "identity": lock.identity(), "kubernetes": lock.kubernetes, "size": size, "sent_size": sent, "components": lock.components})
 }

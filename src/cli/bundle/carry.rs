@@ -1,0 +1,107 @@
+//! `hactl bundle export` and `import`: a bundle as one file.
+
+#![expect(clippy::print_stderr, reason = "a verb's own reader: standard output may be the file itself")]
+
+use super::progress::Shown;
+use crate::component::{self, Bundle, BundleError, Carried, CarryError, Exported};
+use crate::model::names::Digest;
+use indicatif::HumanBytes;
+use serde_json::json;
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, IsTerminal as _};
+use std::path::Path;
+
+fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BundleError {
+    let path = path.to_owned();
+    move |source| BundleError::Io { doing, path, source }
+}
+
+/// The bundle that is meant: the named one, or the only one.
+fn choose(store: &Path, name: Option<&str>) -> Result<Bundle, BundleError> {
+    let all = component::list(store)?;
+    let there: Vec<String> = all.iter().map(|lock| lock.kubernetes.clone()).collect();
+    let fits: Vec<_> = all.iter().filter(|l| name.is_none_or(|n| n == l.name() || n == l.kubernetes)).collect();
+    match fits.as_slice() {
+        [one] => Bundle::open(store, &one.kubernetes),
+        [] => {
+            let wanted = name.unwrap_or("any version").to_owned();
+            Err(BundleError::NoSuchVersion { wanted, store: store.to_owned(), there })
+        }
+        _ => Err(BundleError::Which { there }),
+    }
+}
+
+/// Writes the file, whole or not at all.
+pub fn export(store: &Path, name: Option<&str>, file: &Path, json: bool) -> Result<u8, BundleError> {
+    let bundle = choose(store, name)?;
+    let shown = Shown::new(json);
+    let tell = |done, total| shown.bytes("written", done, Some(total));
+    if file == Path::new("-") {
+        if io::stdout().is_terminal() {
+            let source = io::Error::other("it is a terminal: name a file, or send it on with |");
+            return Err(failed("write to", Path::new("standard output"))(source));
+        }
+        let exported = component::export(&bundle, BufWriter::new(io::stdout().lock()), &tell);
+        shown.end();
+        let Exported { lock, bytes } = exported?;
+        eprintln!("{}: {} written, identity {}", lock.name(), HumanBytes(bytes), lock.identity().hex());
+        return Ok(0);
+    }
+    let mut fresh = file.as_os_str().to_owned();
+    fresh.push(".part");
+    let fresh = Path::new(&fresh);
+    let opened = File::create(fresh).map_err(failed("create", fresh))?;
+    let written = component::export(&bundle, BufWriter::new(&opened), &tell);
+    shown.end();
+    let Exported { lock, bytes } = match written {
+        Ok(exported) => exported,
+        Err(error) => {
+            // Half a bundle is of no use to anybody; that it cannot be removed changes nothing about the reason.
+            std::fs::remove_file(fresh).ok();
+            return Err(error);
+        }
+    };
+    opened.sync_all().map_err(failed("write", fresh))?;
+    std::fs::rename(fresh, file).map_err(failed("create", file))?;
+    if json {
+        println!("{}", json!({"bundle": lock.name(), "identity": lock.identity(), "file": file, "bytes": bytes}));
+    } else {
+        println!("{}: {} in {}", lock.name(), HumanBytes(bytes), file.display());
+        println!("identity {}", lock.identity().hex());
+    }
+    Ok(0)
+}
+
+/// Takes the file into the store.
+pub fn import(
+    store: &Path,
+    file: &Path,
+    expected: Option<Digest>,
+    replace: bool,
+    json: bool,
+) -> Result<u8, BundleError> {
+    let shown = Shown::new(json);
+    let tell = |what: &str, done| shown.bytes(what, done, None);
+    let carried = if file == Path::new("-") {
+        if io::stdin().is_terminal() {
+            let why = "it is a terminal: name a file, or send one with |".to_owned();
+            return Err(CarryError::NotABundle { from: "standard input".to_owned(), why }.into());
+        }
+        component::import(store, io::stdin().lock(), "standard input", expected, replace, &tell)
+    } else {
+        let opened = File::open(file).map_err(failed("open", file))?;
+        let from = file.display().to_string();
+        component::import(store, BufReader::with_capacity(1 << 17, opened), &from, expected, replace, &tell)
+    };
+    shown.end();
+    let Carried { lock, there, taken } = carried?;
+    if json {
+        println!("{}", json!({"bundle": lock.name(), "identity": lock.identity(), "taken": taken, "there": there}));
+    } else {
+        let what =
+            if taken == 0 { "already there".to_owned() } else { format!("{taken} files taken, {there} already there") };
+        println!("{}: {what}; all of it is as it was exported", lock.name());
+        println!("identity {}", lock.identity().hex());
+    }
+    Ok(0)
+}

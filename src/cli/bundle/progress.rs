@@ -1,0 +1,116 @@
+//! How far a bundle has come: one bar on a terminal, else a line now and then, both on stderr.
+
+#![expect(clippy::print_stderr, reason = "a verb's own reader: progress on stderr")]
+
+use crate::component::{Moment, Progress};
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Between two lines of how far it has come, where no bar can be drawn.
+const BEAT: Duration = Duration::from_secs(15);
+
+/// Shows one kind of work.
+pub struct Shown {
+    bar: Option<ProgressBar>,
+    lines: bool,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// What has come, and the whole, of everything that has begun.
+    parts: BTreeMap<String, (u64, Option<u64>)>,
+    told: Instant,
+}
+
+impl Shown {
+    /// A bar, or lines where nobody looks; nothing when a program reads the results.
+    pub fn new(json: bool) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        let bar = (terminal && !json).then(|| ProgressBar::new(0).with_style(style()));
+        let state = State { parts: BTreeMap::new(), told: Instant::now() };
+        Self { bar, lines: !terminal && !json, state: Mutex::new(state) }
+    }
+
+    /// While it is fetched.
+    pub fn moment(&self, moment: Moment<'_>) {
+        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match moment {
+            Moment::At { url, what, done, total } => {
+                state.parts.insert(url.to_owned(), (done, total));
+                let (done, total) = state.sums();
+                if let Some(bar) = &self.bar {
+                    bar.set_length(total);
+                    bar.set_position(done);
+                    bar.set_message(what.to_owned());
+                } else if self.lines && state.told.elapsed() > BEAT {
+                    state.told = Instant::now();
+                    eprintln!("{} of {} so far; {what} comes", HumanBytes(done), HumanBytes(total));
+                }
+            }
+            Moment::Again { url, why, pause } => {
+                self.say(&format!("{url}: {why}; trying again in {:.1} s", pause.as_secs_f64()));
+            }
+            Moment::Done { url, what, bytes } => {
+                state.parts.insert(url.to_owned(), (bytes, Some(bytes)));
+                if self.lines {
+                    self.say(&format!("fetched {what}, {}, from {}", HumanBytes(bytes), host(url)));
+                }
+            }
+        }
+    }
+
+    /// While it is compressed.
+    pub fn packed(&self, progress: Progress<'_>) {
+        if let Some(bar) = &self.bar {
+            bar.set_length(progress.total);
+            bar.set_position(progress.done);
+            bar.set_message(progress.component.to_owned());
+        }
+    }
+
+    /// While one file is written or read.
+    pub fn bytes(&self, what: &str, done: u64, total: Option<u64>) {
+        if let Some(bar) = &self.bar {
+            if let Some(total) = total {
+                bar.set_length(total);
+            }
+            bar.set_position(done);
+            bar.set_message(what.to_owned());
+        }
+    }
+
+    /// Clears the bar.
+    pub fn end(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn say(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            None if self.lines => eprintln!("{text}"),
+            None => {}
+        }
+    }
+}
+
+impl State {
+    fn sums(&self) -> (u64, u64) {
+        self.parts.values().fold((0, 0), |(d, t), (done, total)| (d + done, t + total.unwrap_or(*done)))
+    }
+}
+
+/// The server of a URL or a reference.
+fn host(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.split('/').next().unwrap_or(rest)
+}
+
+fn style() -> ProgressStyle {
+    ProgressStyle::with_template("{bar:30} {bytes} of {total_bytes} {msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+}

@@ -1,0 +1,362 @@
+//! A bundle as one file, for places without a network: `export` writes it, `import` takes it into another store.
+//!
+//! In: a bundle, or a stream of bytes. Out: a tar of a fixed layout, or blobs and a lock. The layout, in this order:
+//! `hactl-bundle.json`, the lock, each blob once, `checksum` with the SHA-256 of all bytes before it. Each blob is judged by
+//! its own digest before it gets its name in the store, and the bundle is visible only when all of the file was read and
+//! found right. An import that is repeated takes only what is not there.
+
+use super::lock::{self, Component, Lock};
+use super::memory::Memory;
+use super::pack::{self, Blob};
+use super::sum::Sum;
+use super::tar::{self, Entry};
+use super::{Bundle, BundleError, bundle, io_error, verify};
+use crate::model::names::Digest;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+const FORMAT: u32 = 1;
+const HEAD: &str = "hactl-bundle.json";
+const LOCK: &str = "lock.json";
+const CHECKSUM: &str = "checksum";
+
+/// Why a bundle in one file is not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum CarryError {
+    /// It is something else.
+    #[error("{from} is no bundle of hactl: {why}")]
+    NotABundle {
+        /// The file, or standard input.
+        from: String,
+        /// What was found instead.
+        why: String,
+    },
+    /// A later hactl wrote it.
+    #[error("{from} has format {format}, and this hactl reads format {FORMAT}")]
+    Newer {
+        /// The file, or standard input.
+        from: String,
+        /// Its format.
+        format: u32,
+    },
+    /// It ends too early.
+    #[error("{from} is cut short: it ends after {at} bytes, in {within}")]
+    CutShort {
+        /// The file, or standard input.
+        from: String,
+        /// Bytes that came.
+        at: u64,
+        /// What was being read.
+        within: String,
+    },
+    /// Its content is not what it says.
+    #[error("{from} was damaged or tampered with: {why}")]
+    Tampered {
+        /// The file, or standard input.
+        from: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// It is not the bundle that was expected.
+    #[error("{from} is bundle {found}, and {expected} was expected")]
+    Unexpected {
+        /// The file, or standard input.
+        from: String,
+        /// What it is.
+        found: String,
+        /// What it should be.
+        expected: String,
+    },
+    /// Another bundle of the same version is in the store.
+    #[error("{bundle} is in the store already, made of other bytes: {there} there, {coming} in {from}")]
+    Different {
+        /// The name of both.
+        bundle: String,
+        /// Identity of the one in the store.
+        there: String,
+        /// Identity of the one in the file.
+        coming: String,
+        /// The file, or standard input.
+        from: String,
+    },
+}
+
+/// The first entry.
+#[derive(Debug, Serialize, Deserialize)]
+struct Head {
+    format: u32,
+    bundle: String,
+    identity: Digest,
+}
+
+/// As much of the first entry as every format has.
+#[derive(Debug, Deserialize)]
+struct Format {
+    format: u32,
+}
+
+/// What was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exported {
+    /// The bundle.
+    pub lock: Lock,
+    /// Bytes of the file.
+    pub bytes: u64,
+}
+
+/// What was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Carried {
+    /// The bundle, as it lies in the store.
+    pub lock: Lock,
+    /// Files of it that were there already.
+    pub there: usize,
+    /// Files that were taken.
+    pub taken: usize,
+}
+
+/// The distinct blobs of a bundle, in the order of delivery.
+fn blobs(lock: &Lock) -> Vec<&Component> {
+    let mut seen = std::collections::BTreeSet::new();
+    lock.components.iter().filter(|c| seen.insert(c.digest)).collect()
+}
+
+fn blob_name(component: &Component) -> String {
+    format!("blobs/sha256/{}.zst", component.digest.hex())
+}
+
+/// Writes a bundle. `progress` is told the bytes of it so far and in all.
+pub fn export(bundle: &Bundle, to: impl Write, progress: &dyn Fn(u64, u64)) -> Result<Exported, BundleError> {
+    let lock = bundle.lock().clone();
+    let written = |error: io::Error| io_error("write", Path::new("the bundle"))(error);
+    let head = Head { format: FORMAT, bundle: lock.name(), identity: lock.identity() };
+    let head = serde_json::to_vec(&head).map_err(|e| written(e.into()))?;
+    let text = serde_json::to_vec_pretty(&lock).map_err(|e| written(e.into()))?;
+    let total: u64 = blobs(&lock).iter().map(|c| tar::BLOCK + c.sent_size + tar::padding(c.sent_size)).sum();
+    let mut to = Sum::new(to);
+    enter(&mut to, HEAD, head.len() as u64, &mut head.as_slice()).map_err(written)?;
+    enter(&mut to, LOCK, text.len() as u64, &mut text.as_slice()).map_err(written)?;
+    for component in blobs(&lock) {
+        let path = bundle.blob(&component.digest)?;
+        let mut file = File::open(&path).map_err(io_error("open", &path))?;
+        enter(&mut to, &blob_name(component), component.sent_size, &mut file).map_err(written)?;
+        progress(to.count(), total);
+    }
+    let (mut to, checksum, before) = to.finish();
+    let line = format!("{}\n", checksum.hex());
+    let mut end = Vec::new();
+    enter(&mut end, CHECKSUM, line.len() as u64, &mut line.as_bytes()).map_err(written)?;
+    end.extend_from_slice(&tar::END);
+    to.write_all(&end).and_then(|()| to.flush()).map_err(written)?;
+    Ok(Exported { lock, bytes: before + end.len() as u64 })
+}
+
+fn enter(to: &mut impl Write, name: &str, size: u64, content: &mut impl Read) -> io::Result<()> {
+    let header = tar::header(name, Entry::File(size)).ok_or(io::ErrorKind::InvalidInput)?;
+    to.write_all(&header)?;
+    if io::copy(&mut content.take(size), to)? != size {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "a file of the store became shorter"));
+    }
+    io::copy(&mut io::repeat(0).take(tar::padding(size)), to)?;
+    Ok(())
+}
+
+/// A bundle that is being read.
+struct Reader<R> {
+    from: String,
+    inner: Sum<R>,
+}
+
+impl<R: Read> Reader<R> {
+    fn cut(&self, within: &str) -> CarryError {
+        CarryError::CutShort { from: self.from.clone(), at: self.inner.count(), within: within.to_owned() }
+    }
+    fn tampered(&self, why: String) -> CarryError {
+        CarryError::Tampered { from: self.from.clone(), why }
+    }
+    fn exact(&mut self, buffer: &mut [u8], within: &str) -> Result<(), BundleError> {
+        match self.inner.read_exact(buffer) {
+            Ok(()) => Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Err(self.cut(within).into()),
+            Err(e) => Err(io_error("read", Path::new(&self.from))(e)),
+        }
+    }
+    /// The next entry must have this name; its size.
+    fn expect(&mut self, name: &str) -> Result<u64, BundleError> {
+        let mut block = [0; 512];
+        self.exact(&mut block, name)?;
+        match tar::read_header(&block) {
+            Some((found, Entry::File(size))) if found == name => Ok(size),
+            Some((found, _)) => Err(self.tampered(format!("{found} stands where {name} should")).into()),
+            None => Err(self.tampered(format!("what announces {name} is not understood")).into()),
+        }
+    }
+    fn padding(&mut self, size: u64, within: &str) -> Result<(), BundleError> {
+        let mut rest = vec![0; usize::try_from(tar::padding(size)).unwrap_or(0)];
+        self.exact(&mut rest, within)
+    }
+    /// A small entry as a whole.
+    fn text(&mut self, name: &str, largest: u64) -> Result<Vec<u8>, BundleError> {
+        let size = self.expect(name)?;
+        if size > largest {
+            return Err(self.tampered(format!("{name} has {size} bytes")).into());
+        }
+        let mut text = vec![0; usize::try_from(size).unwrap_or(0)];
+        self.exact(&mut text, name)?;
+        self.padding(size, name)?;
+        Ok(text)
+    }
+    /// So many bytes of an entry, written somewhere.
+    fn pour(&mut self, size: u64, to: &mut impl Write, place: &Path, within: &str) -> Result<(), BundleError> {
+        let mut left = size;
+        let mut piece = vec![0; 1 << 17];
+        while left > 0 {
+            let want = usize::try_from(left.min(piece.len() as u64)).unwrap_or(piece.len());
+            match self.inner.read(&mut piece[..want]) {
+                Ok(0) => return Err(self.cut(within).into()),
+                Ok(count) => {
+                    to.write_all(&piece[..count]).map_err(io_error("write", place))?;
+                    left -= count as u64;
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(io_error("read", Path::new(&self.from))(e)),
+            }
+        }
+        self.padding(size, within)
+    }
+}
+
+/// Takes a bundle. `from` names the stream for people. `expected` is the identity it must have; `replace` lets it take the
+/// place of another bundle of the same version.
+pub fn import(
+    store: &Path,
+    stream: impl Read,
+    from: &str,
+    expected: Option<Digest>,
+    replace: bool,
+    progress: &dyn Fn(&str, u64),
+) -> Result<Carried, BundleError> {
+    let mut reader = Reader { from: from.to_owned(), inner: Sum::new(stream) };
+    let mut lock = begin(&mut reader)?;
+    let identity = lock.identity();
+    if let Some(expected) = expected.filter(|expected| *expected != identity) {
+        let (found, expected) = (identity.hex(), expected.hex());
+        return Err(CarryError::Unexpected { from: from.to_owned(), found, expected }.into());
+    }
+    let _guard = pack::enter(store)?;
+    let place = bundle::lock_path(store, &lock.name());
+    if let (Ok(there), false) = (Lock::read(&place), replace)
+        && there.identity() != identity
+    {
+        let (bundle, there, coming) = (lock.name(), there.identity().hex(), identity.hex());
+        return Err(CarryError::Different { bundle, there, coming, from: from.to_owned() }.into());
+    }
+    let mut memory = Memory::load(store);
+    let mut lies: BTreeMap<Digest, Blob> = BTreeMap::new();
+    let mut there = 0;
+    for component in blobs(&lock) {
+        progress(&component.name, reader.inner.count());
+        let (blob, was_there) = take(store, &mut reader, component, &memory)?;
+        there += usize::from(was_there);
+        memory.note_packed(store, &blob)?;
+        lies.insert(blob.digest, blob);
+    }
+    end(&mut reader)?;
+    // The same content may lie there as another compressor left it, and other bundles name those bytes.
+    for component in &mut lock.components {
+        if let Some(blob) = lies.get(&component.digest) {
+            (component.sent_digest, component.sent_size) = (blob.sent_digest, blob.sent_size);
+        }
+    }
+    memory.save(store)?;
+    pack::publish(store, &lock)?;
+    Ok(Carried { taken: lies.len() - there, lock, there })
+}
+
+/// What comes before the blobs.
+fn begin<R: Read>(reader: &mut Reader<R>) -> Result<Lock, BundleError> {
+    let mut block = [0; 512];
+    reader.exact(&mut block, "its beginning")?;
+    let not = |why: &str| CarryError::NotABundle { from: reader.from.clone(), why: why.to_owned() };
+    let Some((name, Entry::File(size))) = tar::read_header(&block) else {
+        return Err(not("it does not begin as one").into());
+    };
+    if name != HEAD || size > 4096 {
+        return Err(not(&format!("it begins with {name}")).into());
+    }
+    let mut text = vec![0; usize::try_from(size).unwrap_or(0)];
+    reader.exact(&mut text, HEAD)?;
+    reader.padding(size, HEAD)?;
+    // A later format may say more; its number says so first.
+    let broken = |why: String| CarryError::Tampered { from: reader.from.clone(), why: format!("{HEAD}: {why}") };
+    let format: Format = serde_json::from_slice(&text).map_err(|e| broken(e.to_string()))?;
+    if format.format != FORMAT {
+        return Err(CarryError::Newer { from: reader.from.clone(), format: format.format }.into());
+    }
+    let head: Head = serde_json::from_slice(&text).map_err(|e| broken(e.to_string()))?;
+    let text = reader.text(LOCK, lock::LARGEST)?;
+    let lock = Lock::parse(&text).map_err(|why| reader.tampered(format!("{LOCK}: {why}")))?;
+    if (lock.name(), lock.identity()) != (head.bundle, head.identity) {
+        return Err(reader.tampered(format!("{LOCK} is not the one that {HEAD} announces")).into());
+    }
+    if !lock.kubernetes.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-')) {
+        return Err(reader.tampered(format!("{} is no version", lock.name())).into());
+    }
+    Ok(lock)
+}
+
+/// One blob: from the stream into the store, or past it when it is there.
+fn take<R: Read>(
+    store: &Path,
+    reader: &mut Reader<R>,
+    component: &Component,
+    memory: &Memory,
+) -> Result<(Blob, bool), BundleError> {
+    let name = blob_name(component);
+    let within = format!("{} {}", component.name, component.version);
+    let size = reader.expect(&name)?;
+    if size != component.sent_size {
+        return Err(reader.tampered(format!("{within} has {size} bytes instead of {}", component.sent_size)).into());
+    }
+    let place = bundle::blob_path(store, &component.digest);
+    let wanted = (component.digest, component.size);
+    let known = memory.known(store, component.digest, component.size);
+    let there = known.or_else(|| verify::measure(&place, component.size).ok());
+    if let Some(there) = there.filter(|there| (there.digest, there.size) == wanted) {
+        reader.pour(size, &mut io::sink(), &place, &within)?;
+        return Ok((there, true));
+    }
+    let fresh: PathBuf = bundle::blobs(store).join(format!("{}.tmp", component.digest.hex()));
+    let mut file = File::create(&fresh).map_err(io_error("create", &fresh))?;
+    reader.pour(size, &mut file, &fresh, &within)?;
+    file.sync_all().map_err(io_error("write", &fresh))?;
+    let found = verify::measure(&fresh, component.size);
+    let whole = found
+        .as_ref()
+        .is_ok_and(|found| (found.digest, found.size) == wanted && found.sent_digest == component.sent_digest);
+    match found {
+        Ok(found) if whole => {
+            std::fs::rename(&fresh, &place).map_err(io_error("create", &place))?;
+            Ok((found, false))
+        }
+        _ => {
+            std::fs::remove_file(&fresh).map_err(io_error("remove", &fresh))?;
+            Err(reader.tampered(format!("{within} is not what its digest says")).into())
+        }
+    }
+}
+
+/// What comes after the blobs: the checksum of all that was read.
+fn end<R: Read>(reader: &mut Reader<R>) -> Result<(), BundleError> {
+    let sum = reader.inner.so_far();
+    let text = reader.text(CHECKSUM, 65)?;
+    if String::from_utf8_lossy(&text).trim_end() != sum.hex() {
+        return Err(reader.tampered("its checksum is another one".to_owned()).into());
+    }
+    let mut zeros = tar::END;
+    reader.exact(&mut zeros, "its end")?;
+    Ok(())
+}

@@ -1,0 +1,403 @@
+//! One attempt over the network, and what its failure means.
+//!
+//! In: a place and an offset. Out: a stream of bytes, or a [`Trouble`]: final, or worth another try. Every await has a
+//! deadline; proxies are taken from the environment; https is never left for http by a redirect.
+
+use super::super::BundleError;
+use super::error::FetchError;
+use super::mirror::Mirrors;
+use bytes::Bytes;
+use futures::stream::{BoxStream, StreamExt as _};
+use oci_client::client::{BlobResponse, Client as Oci, ClientConfig, ClientProtocol};
+use oci_client::errors::{DigestError, OciDistributionError, OciErrorCode};
+use oci_client::{Reference, RegistryOperation, secrets::RegistryAuth};
+use reqwest::header::{ACCEPT_RANGES, CONTENT_RANGE, ETAG, HeaderMap, IF_RANGE, LAST_MODIFIED, RANGE, RETRY_AFTER};
+use reqwest::redirect::{Attempt, Policy};
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long to wait, and how often to try.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// For a connection.
+    pub connect: Duration,
+    /// For the next bytes, once connected. There is no deadline for the whole.
+    pub silence: Duration,
+    /// Attempts without any new byte before it counts as failed.
+    pub attempts: u32,
+    /// Before the second attempt; doubled each time.
+    pub pause: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(15),
+            silence: Duration::from_secs(30),
+            attempts: 5,
+            pause: Duration::from_millis(500),
+        }
+    }
+}
+
+/// What one attempt ran into.
+#[derive(Debug)]
+pub enum Trouble {
+    /// Trying again will not help.
+    Final(Box<BundleError>),
+    /// It may.
+    Again {
+        /// What it was.
+        why: Why,
+        /// What the server asked for.
+        after: Option<Duration>,
+    },
+}
+
+/// What may pass.
+#[derive(Debug)]
+pub enum Why {
+    /// Nothing came.
+    Silent,
+    /// The connection was cut.
+    Cut(String),
+    /// No connection.
+    Unreachable(String),
+    /// The name was not found.
+    Name(String),
+    /// The server is not well.
+    Status(u16, String),
+}
+
+impl From<FetchError> for Trouble {
+    fn from(error: FetchError) -> Self {
+        Self::Final(Box::new(error.into()))
+    }
+}
+
+impl From<BundleError> for Trouble {
+    fn from(error: BundleError) -> Self {
+        Self::Final(Box::new(error))
+    }
+}
+
+impl From<Why> for Trouble {
+    fn from(why: Why) -> Self {
+        Self::Again { why, after: None }
+    }
+}
+
+/// Where bytes come from.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// A file of a web server.
+    Http(String),
+    /// A blob of a registry: the repository it is asked for in, by its digest.
+    Blob(Reference, String),
+}
+
+impl Place {
+    /// For people, and for the note beside a part.
+    pub fn url(&self) -> String {
+        match self {
+            Self::Http(url) => url.clone(),
+            Self::Blob(reference, digest) => {
+                format!("{}/{}@{digest}", reference.resolve_registry(), reference.repository())
+            }
+        }
+    }
+}
+
+/// An answer that has begun.
+pub struct Opened {
+    /// At which byte of the whole.
+    pub start: u64,
+    /// Bytes of the whole, if known.
+    pub total: Option<u64>,
+    /// What tells this content from another under the same name.
+    pub validator: Option<String>,
+    /// The bytes.
+    pub body: BoxStream<'static, Result<Bytes, Trouble>>,
+}
+
+/// The clients, and what they go by.
+pub struct Net {
+    http: reqwest::Client,
+    oci: Oci,
+    /// Places to ask instead.
+    pub mirrors: Mirrors,
+    /// How long to wait.
+    pub patience: Patience,
+}
+
+impl Net {
+    /// Makes the clients.
+    pub fn new(mirrors: Mirrors, patience: Patience) -> Result<Self, FetchError> {
+        // There already: the binary installs it first of all, tests do not.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let no_client = |why: String| FetchError::NoClient { why };
+        let http = reqwest::Client::builder()
+            .user_agent(concat!("hactl/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(patience.connect)
+            .redirect(Policy::custom(follow))
+            .build()
+            .map_err(|e| no_client(deepest(&e)))?;
+        let config = ClientConfig {
+            protocol: ClientProtocol::HttpsExcept(mirrors.plain()),
+            connect_timeout: Some(patience.connect),
+            read_timeout: Some(patience.silence),
+            platform_resolver: None,
+            user_agent: concat!("hactl/", env!("CARGO_PKG_VERSION")),
+            ..ClientConfig::default()
+        };
+        let oci = Oci::try_from(config).map_err(|e| no_client(e.to_string()))?;
+        Ok(Self { http, oci, mirrors, patience })
+    }
+
+    /// Asks for a place from an offset on.
+    pub async fn open(&self, place: &Place, from: u64, validator: Option<&str>, what: &str) -> Result<Opened, Trouble> {
+        let patience = self.patience.connect + self.patience.silence;
+        let opened = async {
+            match place {
+                Place::Http(url) => self.open_http(url, from, validator, what).await,
+                Place::Blob(reference, digest) => self.open_blob(reference, digest, from, what, &place.url()).await,
+            }
+        };
+        timeout(patience, opened).await.unwrap_or(Err(Why::Silent.into()))
+    }
+
+    async fn open_http(&self, url: &str, from: u64, validator: Option<&str>, what: &str) -> Result<Opened, Trouble> {
+        let mut request = self.http.get(url);
+        if from > 0 {
+            request = request.header(RANGE, format!("bytes={from}-"));
+            if let Some(validator) = validator {
+                request = request.header(IF_RANGE, validator);
+            }
+        }
+        let response = request.send().await.map_err(|e| of_request(url, &e))?;
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let (start, total) = match status {
+            200 => (0, response.content_length()),
+            206 => {
+                let range = headers.get(CONTENT_RANGE).and_then(|v| content_range(v.to_str().ok()?));
+                range.ok_or_else(|| not_understood(url, "it sends a part and does not say which"))?
+            }
+            // Nothing is left to send: what is there is the whole, or was the beginning of something else.
+            416 if from > 0 => (from, Some(from)),
+            _ => {
+                // The reason of a refusal helps whoever reads it, and is not worth waiting for.
+                let text = timeout(self.patience.silence, response.text()).await;
+                return Err(of_status(
+                    url,
+                    what,
+                    status,
+                    &text.map_or_else(|_| String::new(), Result::unwrap_or_default),
+                    &headers,
+                ));
+            }
+        };
+        let owned = url.to_owned();
+        let body = match status {
+            416 => futures::stream::empty().boxed(),
+            _ => response.bytes_stream().map(move |piece| piece.map_err(|e| of_body(&owned, &e))).boxed(),
+        };
+        Ok(Opened { start, total, validator: validator_of(&headers), body })
+    }
+
+    async fn open_blob(
+        &self,
+        reference: &Reference,
+        digest: &str,
+        from: u64,
+        what: &str,
+        url: &str,
+    ) -> Result<Opened, Trouble> {
+        self.oci.store_auth_if_needed(reference.resolve_registry(), &RegistryAuth::Anonymous).await;
+        let trouble = |e: OciDistributionError| of_registry(url, what, &e);
+        let (start, stream) = if from == 0 {
+            (0, self.oci.pull_blob_stream(reference, digest).await.map_err(trouble)?)
+        } else {
+            match self.oci.pull_blob_stream_partial(reference, digest, from, None).await.map_err(trouble)? {
+                BlobResponse::Full(stream) => (0, stream),
+                BlobResponse::Partial(stream) => (from, stream),
+            }
+        };
+        // The client's own verdict on the digest comes as an error at the end; ours follows anyway, on the whole file.
+        let judged = |e: &io::Error| e.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<DigestError>);
+        let body = stream.stream.take_while(move |piece| std::future::ready(!piece.as_ref().is_err_and(judged)));
+        let body = body.map(|piece| piece.map_err(|e| Trouble::from(Why::Cut(deepest(&e))))).boxed();
+        Ok(Opened { start, total: stream.content_length.map(|rest| start + rest), validator: None, body })
+    }
+
+    /// Lets a registry that wants a token give one to everybody, so that its refusal is told as such.
+    pub async fn log_in(&self, reference: &Reference, what: &str) -> Result<(), Trouble> {
+        let url = reference.whole();
+        let asked = self.oci.auth(reference, &RegistryAuth::Anonymous, RegistryOperation::Pull);
+        match timeout(self.patience.connect + self.patience.silence, asked).await {
+            Err(_) => Err(Why::Silent.into()),
+            Ok(Err(error)) => Err(of_registry(&url, what, &error)),
+            Ok(Ok(_)) => Ok(()),
+        }
+    }
+
+    /// The raw manifest or index of a reference.
+    pub async fn manifest(&self, reference: &Reference, what: &str, types: &[&str]) -> Result<Bytes, Trouble> {
+        let url = reference.whole();
+        let asked = self.oci.pull_manifest_raw(reference, &RegistryAuth::Anonymous, types);
+        match timeout(self.patience.connect + self.patience.silence, asked).await {
+            Err(_) => Err(Why::Silent.into()),
+            Ok(Err(error)) => Err(of_registry(&url, what, &error)),
+            Ok(Ok((bytes, _))) => Ok(bytes),
+        }
+    }
+}
+
+fn follow(attempt: Attempt<'_>) -> reqwest::redirect::Action {
+    let left_tls = attempt.url().scheme() == "http" && attempt.previous().iter().any(|u| u.scheme() == "https");
+    if left_tls {
+        return attempt.error("the server sends on from https to http");
+    }
+    if attempt.previous().len() > 10 {
+        return attempt.error("the server sends on and on");
+    }
+    attempt.follow()
+}
+
+/// `bytes 5-9/10` is (5, 10).
+fn content_range(text: &str) -> Option<(u64, Option<u64>)> {
+    let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;
+    let (start, _) = range.split_once('-')?;
+    Some((start.trim().parse().ok()?, total.trim().parse().ok()))
+}
+
+/// A strong entity tag, else the date. A server that says it knows no ranges is asked from the beginning all the same.
+fn validator_of(headers: &HeaderMap) -> Option<String> {
+    if headers.get(ACCEPT_RANGES).is_some_and(|v| v.as_bytes() == b"none") {
+        return None;
+    }
+    let text = |name| headers.get(name).and_then(|v| v.to_str().ok()).map(ToOwned::to_owned);
+    text(ETAG).filter(|tag| !tag.starts_with("W/")).or_else(|| text(LAST_MODIFIED))
+}
+
+fn not_understood(url: &str, why: &str) -> Trouble {
+    FetchError::NotUnderstood { url: url.to_owned(), why: why.to_owned() }.into()
+}
+
+/// The first words of what a server says.
+fn excerpt(text: &str) -> String {
+    let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
+    let words = clean.split_whitespace().collect::<Vec<_>>().join(" ");
+    if words.is_empty() { "it gives no reason".to_owned() } else { words }
+}
+
+fn of_status(url: &str, what: &str, status: u16, text: &str, headers: &HeaderMap) -> Trouble {
+    let (url, why) = (url.to_owned(), excerpt(text));
+    match status {
+        404 | 410 => FetchError::NotFound { url, what: what.to_owned() }.into(),
+        401 | 403 | 407 => FetchError::Denied { url, status, why }.into(),
+        408 | 429 | 500..=599 => {
+            let after = headers.get(RETRY_AFTER).and_then(|v| v.to_str().ok()?.trim().parse().ok());
+            Trouble::Again { why: Why::Status(status, why), after: after.map(Duration::from_secs) }
+        }
+        _ => FetchError::Status { url, status, attempts: 1, why }.into(),
+    }
+}
+
+/// A request that got no answer.
+fn of_request(url: &str, error: &reqwest::Error) -> Trouble {
+    let why = deepest(error);
+    if error.is_redirect() {
+        return not_understood(url, &why);
+    }
+    if let Some(tls) = tls(error) {
+        return FetchError::Tls { url: url.to_owned(), why: tls }.into();
+    }
+    if error.is_timeout() {
+        return Why::Unreachable("no connection in time".to_owned()).into();
+    }
+    if said(error, "dns error") {
+        return Why::Name(why).into();
+    }
+    if error.is_connect() { Why::Unreachable(why).into() } else { Why::Cut(why).into() }
+}
+
+fn of_body(url: &str, error: &reqwest::Error) -> Trouble {
+    match tls(error) {
+        Some(why) => FetchError::Tls { url: url.to_owned(), why }.into(),
+        None if error.is_timeout() => Why::Silent.into(),
+        None => Why::Cut(deepest(error)).into(),
+    }
+}
+
+fn of_registry(url: &str, what: &str, error: &OciDistributionError) -> Trouble {
+    use OciErrorCode as Code;
+    match error {
+        OciDistributionError::RequestError(error) => of_request(url, error),
+        OciDistributionError::UnauthorizedError { .. } => of_status(url, what, 401, "", &HeaderMap::new()),
+        OciDistributionError::AuthenticationFailure(why) => of_status(url, what, 401, why, &HeaderMap::new()),
+        OciDistributionError::ServerError { code, message, .. } => {
+            of_status(url, what, *code, message, &HeaderMap::new())
+        }
+        OciDistributionError::RegistryError { envelope, .. } => {
+            let status = match envelope.errors.first().map(|e| &e.code) {
+                Some(Code::ManifestUnknown | Code::NameUnknown | Code::NotFound) => 404,
+                Some(Code::BlobUnknown | Code::ManifestBlobUnknown) => 404,
+                Some(Code::Unauthorized) => 401,
+                Some(Code::Denied) => 403,
+                Some(Code::Toomanyrequests) => 429,
+                _ => 400,
+            };
+            of_status(url, what, status, &envelope.to_string(), &HeaderMap::new())
+        }
+        OciDistributionError::DigestError(DigestError::VerificationError { expected, actual }) => {
+            let plain = |digest: &str| digest.strip_prefix("sha256:").unwrap_or(digest).to_owned();
+            FetchError::Checksum {
+                url: url.to_owned(),
+                by: "the registry".to_owned(),
+                expected: plain(expected),
+                found: plain(actual),
+            }
+            .into()
+        }
+        OciDistributionError::IoError(error) => Why::Cut(deepest(error)).into(),
+        other => not_understood(url, &excerpt(&other.to_string())),
+    }
+}
+
+/// The last sentence of a chain of errors: what the system said.
+fn deepest(error: &(dyn Error + 'static)) -> String {
+    let mut last = error;
+    while let Some(next) = last.source() {
+        last = next;
+    }
+    excerpt(&last.to_string())
+}
+
+fn said(error: &(dyn Error + 'static), words: &str) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if error.to_string().contains(words) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+/// What TLS itself complained of, however deep it lies: I/O errors do not show what they carry as their source.
+fn tls(error: &(dyn Error + 'static)) -> Option<String> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<rustls::Error>() {
+            return Some(excerpt(&found.to_string()));
+        }
+        let carried = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = match carried {
+            Some(inner) => Some(inner as &(dyn Error + 'static)),
+            None => error.source(),
+        };
+    }
+    None
+}

@@ -1,0 +1,233 @@
+//! Gets one thing over the network, however often it takes.
+//!
+//! In: a place, and the digest that the content must have. Out: a file with exactly this content. Attempts go on where the
+//! last one ended; only attempts that bring nothing new are counted.
+
+use super::super::BundleError;
+use super::Moment;
+use super::error::FetchError;
+use super::net::{Net, Opened, Patience, Place, Trouble, Why};
+use super::part::Part;
+use crate::model::names::Digest;
+use futures::StreamExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+/// The longest pause that a server may ask for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Something to get.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// Which component and version, for people.
+    pub what: String,
+    /// From where.
+    pub place: Place,
+    /// What it must be.
+    pub digest: Digest,
+    /// Who says so.
+    pub by: String,
+    /// Bytes, where somebody who is trusted said so.
+    pub size: Option<u64>,
+    /// Bytes it cannot have more of.
+    pub limit: u64,
+}
+
+/// Counts attempts, waits between them, and knows when to stop.
+pub struct Tries<'a> {
+    patience: &'a Patience,
+    url: String,
+    failed: u32,
+    most: u64,
+}
+
+impl<'a> Tries<'a> {
+    /// None so far.
+    pub fn new(patience: &'a Patience, url: String) -> Self {
+        Self { patience, url, failed: 0, most: 0 }
+    }
+
+    /// After a failed attempt that left `have` bytes: waits for the next one, or gives up.
+    pub async fn after(
+        &mut self,
+        trouble: Trouble,
+        have: u64,
+        of: Option<u64>,
+        tell: &(dyn Fn(Moment<'_>) + Sync),
+    ) -> Result<(), BundleError> {
+        let (why, after) = match trouble {
+            Trouble::Final(error) => return Err(*error),
+            Trouble::Again { why, after } => (why, after),
+        };
+        // A server that ignores ranges and is cut at the same place each time brings nothing new either.
+        if have > self.most {
+            self.most = have;
+            self.failed = 0;
+        }
+        self.failed += 1;
+        if self.failed >= self.patience.attempts {
+            return Err(self.give_up(why, have, of).into());
+        }
+        let doubled = self.patience.pause.saturating_mul(1 << (self.failed - 1).min(10));
+        let pause = after.unwrap_or(doubled).min(LONGEST_PAUSE);
+        tell(Moment::Again { url: &self.url, why: &words(&why), pause });
+        sleep(pause).await;
+        Ok(())
+    }
+
+    fn give_up(&self, why: Why, have: u64, of: Option<u64>) -> FetchError {
+        let (url, attempts) = (self.url.clone(), self.failed);
+        match why {
+            Why::Silent => FetchError::Slow { url, patience: self.patience.silence, attempts, have, of },
+            Why::Cut(why) => FetchError::Cut { url, attempts, have, of, why },
+            Why::Unreachable(why) => FetchError::Unreachable { url, attempts, why },
+            Why::Name(why) => FetchError::Name { url, why },
+            Why::Status(status, why) => FetchError::Status { url, status, attempts, why },
+        }
+    }
+}
+
+fn words(why: &Why) -> String {
+    match why {
+        Why::Silent => "nothing comes".to_owned(),
+        Why::Cut(why) => format!("cut short: {why}"),
+        Why::Unreachable(why) => format!("cannot be reached: {why}"),
+        Why::Name(why) => format!("its name is not known: {why}"),
+        Why::Status(status, why) => format!("it answers {status}: {why}"),
+    }
+}
+
+/// A small text, such as a published checksum.
+pub async fn text(
+    net: &Net,
+    url: &str,
+    what: &str,
+    largest: u64,
+    tell: &(dyn Fn(Moment<'_>) + Sync),
+) -> Result<String, BundleError> {
+    let place = Place::Http(url.to_owned());
+    let mut tries = Tries::new(&net.patience, place.url());
+    loop {
+        let mut content = Vec::new();
+        let attempt = async {
+            let mut opened = net.open(&place, 0, None, what).await?;
+            while let Some(piece) = next(net, &mut opened).await? {
+                content.extend_from_slice(&piece);
+                if content.len() as u64 > largest {
+                    return Err(FetchError::TooLarge { url: url.to_owned(), limit: largest }.into());
+                }
+            }
+            Ok(())
+        };
+        match attempt.await {
+            Ok(()) => return Ok(String::from_utf8_lossy(&content).into_owned()),
+            // What came of a text is not kept.
+            Err(trouble) => tries.after(trouble, 0, None, tell).await?,
+        }
+    }
+}
+
+/// The next bytes of an answer.
+async fn next(net: &Net, opened: &mut Opened) -> Result<Option<bytes::Bytes>, Trouble> {
+    match timeout(net.patience.silence, opened.body.next()).await {
+        Err(_) => Err(Why::Silent.into()),
+        Ok(piece) => piece.transpose(),
+    }
+}
+
+/// The file of a job, its size, and whether anything was transferred for it.
+pub async fn get(
+    net: &Net,
+    dir: &Path,
+    job: &Job,
+    tell: &(dyn Fn(Moment<'_>) + Sync),
+) -> Result<(PathBuf, u64, bool), BundleError> {
+    let mut part = Part::open(dir, job.digest)?;
+    let (looked, found) = off(part, Part::finished).await?;
+    part = looked;
+    if let Some((path, size)) = found {
+        return Ok((path, size, false));
+    }
+    let url = job.place.url();
+    let mut tries = Tries::new(&net.patience, url.clone());
+    let mut of = job.size;
+    let mut continued = part.len() > 0;
+    loop {
+        if let Err(trouble) = attempt(net, job, &mut part, &mut of, tell).await {
+            tries.after(trouble, part.len(), of, tell).await?;
+            continued |= part.len() > 0;
+            continue;
+        }
+        let (looked, found) = off(part, Part::digest).await?;
+        part = looked;
+        if found == job.digest {
+            let (path, size) = part.finish()?;
+            tell(Moment::Done { url: &url, what: &job.what, bytes: size });
+            return Ok((path, size, true));
+        }
+        part.discard()?;
+        // Pieces of two different files do not make either. Once more, in one piece.
+        if !std::mem::take(&mut continued) {
+            let (expected, found) = (job.digest.hex(), found.hex());
+            return Err(FetchError::Checksum { url, by: job.by.clone(), expected, found }.into());
+        }
+    }
+}
+
+/// Reads a file outside the threads that serve the network.
+async fn off<T: Send + 'static>(
+    part: Part,
+    read: impl FnOnce(&Part) -> Result<T, BundleError> + Send + 'static,
+) -> Result<(Part, T), BundleError> {
+    let done = tokio::task::spawn_blocking(move || {
+        let result = read(&part);
+        (part, result)
+    });
+    match done.await {
+        Ok((part, result)) => result.map(|value| (part, value)),
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+async fn attempt(
+    net: &Net,
+    job: &Job,
+    part: &mut Part,
+    of: &mut Option<u64>,
+    tell: &(dyn Fn(Moment<'_>) + Sync),
+) -> Result<(), Trouble> {
+    let url = job.place.url();
+    if job.size == Some(part.len()) {
+        return Ok(());
+    }
+    if job.size.is_some_and(|size| part.len() > size) {
+        part.discard()?;
+    }
+    let from = part.len();
+    let mut opened = net.open(&job.place, from, part.validator(&url).as_deref(), &job.what).await?;
+    if opened.start > from {
+        let why = "it sends another part than was asked for".to_owned();
+        return Err(FetchError::NotUnderstood { url, why }.into());
+    }
+    let total = opened.total.or(*of);
+    *of = total;
+    let limit = job.size.unwrap_or(job.limit);
+    if opened.total.is_some_and(|total| total > limit) {
+        return Err(FetchError::TooLarge { url, limit }.into());
+    }
+    part.begin(opened.start, &url, opened.validator.take())?;
+    tell(Moment::At { url: &url, what: &job.what, done: part.len(), total });
+    while let Some(piece) = next(net, &mut opened).await? {
+        if part.len() + piece.len() as u64 > limit {
+            part.discard()?;
+            return Err(FetchError::TooLarge { url, limit }.into());
+        }
+        part.add(&piece)?;
+        tell(Moment::At { url: &url, what: &job.what, done: part.len(), total });
+    }
+    match job.size.or(opened.total) {
+        Some(size) if part.len() < size => Err(Why::Cut("the answer ended early".to_owned()).into()),
+        _ => Ok(()),
+    }
+}
