@@ -62,13 +62,18 @@ fn closed_ways(w: &World) {
     w.on("cp1", &format!("{mtu} 1480"));
     w.on("cp3", "sudo mkdir -p /etc/rancher/k3s");
     let ran = w.hactl.up().exits(3).says("Nothing was changed");
-    let ran = ran
-        .says("cp2: 2380/tcp for etcd's peers cannot be reached from cp1, cp3")
-        .says(&format!("iptables -I INPUT -p tcp -s {} --dport 2380 -j ACCEPT", address("cp1")))
-        .says("cp3: IP protocol 112 (VRRP) for keepalived cannot be reached from cp1, cp2")
-        .says("cp3: has been part of another Kubernetes: k3s (/etc/rancher/k3s)")
-        .says("cp1: 6443/tcp for the API server cannot be reached from cp2, cp3: connected, but large packets do not get through")
-        .says("cp1: its interface has an MTU of 1480");
+    // Lines are broken to fit a terminal.
+    let told = ran.all().split_whitespace().collect::<Vec<_>>().join(" ");
+    for text in [
+        "cp2: 2380/tcp for etcd's peers cannot be reached from cp1, cp3",
+        &format!("iptables -I INPUT -p tcp -s {} --dport 2380 -j ACCEPT", address("cp1")),
+        "cp3: IP protocol 112 (VRRP) for keepalived cannot be reached from cp1, cp2",
+        "cp3: has been part of another Kubernetes: k3s (/etc/rancher/k3s)",
+        "cp1: 6443/tcp for the API server cannot be reached from cp2, cp3: connected, but large packets do not get through",
+        "cp1: its interface has an MTU of 1480",
+    ] {
+        assert!(told.contains(text), "{text}: {told}");
+    }
     assert!(ran.took < Duration::from_secs(30), "a preflight took {:?}", ran.took);
     w.hactl.run(&["plan"]).ok().says("`up` will refuse: cp2: 2380/tcp");
     for host in ["cp1", "cp2", "cp3"] {
