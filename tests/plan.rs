@@ -11,20 +11,49 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use sim::{Broken, Chaos, Ended, Release, Script, World};
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// Converged worlds to start from, by number of control-plane hosts.
-static CONVERGED: LazyLock<Vec<World>> = LazyLock::new(|| {
-    let build = |control| {
-        let mut world = World::bare(control, 1);
-        assert_eq!(world.converge(7, 4), Ok(Ended::Converged), "{control} hosts");
-        world
+/// What a cluster may look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Shape {
+    /// So many hosts with every control-plane role.
+    Stacked(u8),
+    /// Every role on hosts of its own.
+    Apart,
+    /// Three hosts and no virtual address.
+    Local,
+}
+
+const SHAPES: [Shape; 6] =
+    [Shape::Stacked(1), Shape::Stacked(3), Shape::Stacked(5), Shape::Stacked(7), Shape::Apart, Shape::Local];
+
+impl Shape {
+    fn bare(self) -> World {
+        match self {
+            Self::Stacked(control) => World::bare(control, 1),
+            Self::Apart => World::of(sim::make::apart()),
+            Self::Local => World::of(sim::make::local(3, 1)),
+        }
+    }
+}
+
+fn shape() -> impl Strategy<Value = Shape> {
+    prop::sample::select(SHAPES.to_vec())
+}
+
+/// Converged worlds to start from.
+static CONVERGED: LazyLock<HashMap<Shape, World>> = LazyLock::new(|| {
+    let build = |shape: Shape| {
+        let mut world = shape.bare();
+        assert_eq!(world.converge(7, 4), Ok(Ended::Converged), "{shape:?}");
+        (shape, world)
     };
-    [1, 3, 5, 7].map(build).into()
+    SHAPES.map(build).into()
 });
 
-fn converged(control: u8) -> World {
-    CONVERGED[usize::from(control / 2)].clone()
+fn converged(shape: Shape) -> World {
+    CONVERGED[&shape].clone()
 }
 
 #[derive(Debug, Clone)]
@@ -150,9 +179,9 @@ fn check(result: Result<(), String>) -> Result<(), TestCaseError> {
 
 #[test]
 fn bare_hosts_become_a_cluster_and_then_nothing_is_left_to_do() {
-    for control in [1, 3, 5, 7] {
-        let mut world = World::bare(control, 2);
-        assert_eq!(world.converge(1, 4), Ok(Ended::Converged), "{control} hosts");
+    for shape in SHAPES {
+        let mut world = shape.bare();
+        assert_eq!(world.converge(1, 4), Ok(Ended::Converged), "{shape:?}");
         assert_eq!(whole(&world), Ok(()));
     }
 }
@@ -177,7 +206,7 @@ fn a_run_killed_after_any_effect_of_a_founding_is_finished_by_the_next_one() {
 fn a_run_killed_after_any_effect_of_a_replacement_and_a_rolling_change_is_finished_by_the_next_one() {
     for order in 0..6 {
         for crash in 0.. {
-            let mut world = converged(3);
+            let mut world = converged(Shape::Stacked(3));
             world.wipe(&sim::make::host_name("cp2"));
             world.release(|r| (r.etcd, r.manifests, r.runtime) = (1, 1, 1));
             let script = Script { order, crash_after: Some(crash), meanwhile: vec![] };
@@ -195,22 +224,22 @@ proptest! {
 
     #[test]
     fn a_cluster_in_the_making_survives_whatever_happens_between_the_effects(
-        control in prop::sample::select(vec![1_u8, 3, 3, 5, 7]),
+        shape in shape(),
         acts in vec(act(), 1..8),
         order: u64,
     ) {
-        let mut world = World::bare(control, 1);
+        let mut world = shape.bare();
         check(suffer(&mut world, &acts).map_err(|b| format!("{b:?}")))?;
         check(ends_well(&mut world, order))?;
     }
 
     #[test]
     fn a_living_cluster_survives_whatever_happens_between_the_effects(
-        control in prop::sample::select(vec![1_u8, 3, 3, 5, 7]),
+        shape in shape(),
         acts in vec(act(), 1..8),
         order: u64,
     ) {
-        let mut world = converged(control);
+        let mut world = converged(shape);
         check(suffer(&mut world, &acts).map_err(|b| format!("{b:?}")))?;
         check(ends_well(&mut world, order))?;
     }
@@ -220,7 +249,7 @@ proptest! {
         acts in vec(act_and_rehost(), 2..9),
         order: u64,
     ) {
-        let mut world = if control == 0 { World::bare(3, 0) } else { converged(control) };
+        let mut world = if control == 0 { World::bare(3, 0) } else { converged(Shape::Stacked(control)) };
         check(suffer(&mut world, &acts).map_err(|b| format!("{b:?}")))?;
         check(ends_well(&mut world, order))?;
     }

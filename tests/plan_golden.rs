@@ -95,6 +95,16 @@ fn three_bare_hosts() {
 }
 
 #[test]
+fn bare_hosts_with_one_role_each() {
+    golden("fresh-apart", answer(&mut World::of(make::apart())));
+}
+
+#[test]
+fn bare_hosts_without_a_virtual_address() {
+    golden("fresh-local", answer(&mut World::of(make::local(1, 1))));
+}
+
+#[test]
 fn one_bare_host() {
     golden("fresh-1", answer(&mut World::bare(1, 0)));
 }

@@ -441,11 +441,8 @@ impl Perform for Hands {
             }
             Action::AwaitApi => self.await_api(index, patience, ms).await,
             Action::AwaitEndpoint => {
-                let mut hosts = self.desired.with(Role::ControlPlane).map(|h| &h.name);
-                let host = hosts.find(|h| self.machines.contains_key(*h));
-                let host = host.ok_or_else(|| failed("no control-plane host is connected".to_owned()))?;
-                let op = Op::Await { condition: self.asks.endpoint(), within_ms: ms };
-                self.call(index, host, op, patience).await.map(drop)
+                let asked = self.connected(Role::ControlPlane).map(|host| (host, self.asks.endpoint()));
+                self.first_of(index, "control-plane", asked, patience, ms).await.map(drop)
             }
             Action::Apply { addon, objects } => self.apply(addon, objects, patience).await,
             Action::Prune { addon, delete, keep } => self.prune(index, addon, delete, keep, patience).await,

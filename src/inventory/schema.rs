@@ -110,6 +110,9 @@ pub struct Endpoint {
     /// Somebody else's load balancer as name:port or address:port.
     #[schemars(with = "String")]
     pub external: Option<Text>,
+    /// true: no address is shared. Every node has a balancer of its own on loopback; people have `name`, or an API server's own address.
+    #[schemars(with = "bool", extend("default" = false))]
+    pub local: Option<At<bool>>,
     /// Port that clients use.
     #[schemars(with = "i64", range(min = 1, max = 65535), extend("default" = 6443))]
     pub port: Option<At<i64>>,
@@ -119,7 +122,7 @@ pub struct Endpoint {
     /// VRRP router id, unique on the network segment; without it derived from the cluster's name.
     #[schemars(with = "i64", range(min = 1, max = 255))]
     pub vrid: Option<At<i64>>,
-    /// A DNS name that you point at the endpoint; it goes into the API servers' certificates.
+    /// A DNS name that you point at the endpoint, or with `local` at every control-plane host; it goes into the API servers' certificates.
     #[schemars(with = "String")]
     pub name: Option<Text>,
     /// More names and addresses for the API servers' certificates.

@@ -67,11 +67,15 @@ impl Summary {
                 format!("a virtual address (VRRP router id {vrid}) on {balancers} host{}", plural(balancers))
             }
             EndpointKind::External(_) => "a load balancer of yours".to_owned(),
+            EndpointKind::Local { name: Some(_) } => "by name; every node has a balancer of its own".to_owned(),
+            EndpointKind::Local { name: None } => {
+                "one of the API servers; every node has a balancer of its own".to_owned()
+            }
         };
         Self {
             cluster: desired.cluster.to_string(),
             kubernetes: desired.versions.kubernetes.clone(),
-            endpoint: desired.endpoint.url(),
+            endpoint: desired.url_for_people(),
             answered_by,
             pods: desired.network.pods.to_string(),
             services: desired.network.services.to_string(),

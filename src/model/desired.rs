@@ -78,25 +78,30 @@ pub enum EndpointKind {
     },
     /// Somebody else's load balancer, by name or address.
     External(String),
+    /// Every node finds an API server by a balancer of its own on loopback. People have `name`, or an API server's own address.
+    Local {
+        /// A DNS name that resolves to the control-plane hosts.
+        name: Option<String>,
+    },
 }
 
 impl Endpoint {
-    /// The host part of the endpoint's URL.
+    /// The host part of the endpoint's URL, as nodes use it.
     pub fn host(&self) -> String {
         match &self.kind {
             EndpointKind::Vip { address, .. } => address.to_string(),
             EndpointKind::External(host) => host.clone(),
+            EndpointKind::Local { .. } => "127.0.0.1".to_owned(),
         }
     }
-    /// The endpoint as a URL, as kubeconfigs name it.
+    /// The endpoint as a URL, as nodes use it.
     pub fn url(&self) -> String {
-        let host = self.host();
-        if host.contains(':') {
-            format!("https://[{host}]:{}", self.port)
-        } else {
-            format!("https://{host}:{}", self.port)
-        }
+        url(&self.host(), self.port)
     }
+}
+
+fn url(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("https://[{host}]:{port}") } else { format!("https://{host}:{port}") }
 }
 
 /// What a host is for.
@@ -357,6 +362,21 @@ impl Desired {
     /// A host by name.
     pub fn host(&self, name: &HostName) -> Option<&Host> {
         self.hosts.iter().find(|h| &h.name == name)
+    }
+    /// The API as people and their kubeconfigs find it: the endpoint; where that is on loopback, its DNS name or the first
+    /// API server.
+    pub fn url_for_people(&self) -> String {
+        let EndpointKind::Local { name } = &self.endpoint.kind else { return self.endpoint.url() };
+        let first = self.with(Role::ControlPlane).next().map(|h| h.address.to_string());
+        url(&name.clone().or(first).unwrap_or_else(|| self.endpoint.host()), self.api_port)
+    }
+    /// Whether haproxy for the endpoint runs on a host: on load balancers in front of the API servers, or on every node for itself.
+    pub fn balances(&self, host: &Host) -> bool {
+        match self.endpoint.kind {
+            EndpointKind::Vip { .. } => host.is(Role::LoadBalancer),
+            EndpointKind::External(_) => false,
+            EndpointKind::Local { .. } => host.is_node(),
+        }
     }
     /// The cluster's DNS service address: the tenth of the service range.
     pub fn dns_address(&self) -> IpAddr {

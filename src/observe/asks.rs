@@ -1,7 +1,7 @@
 //! What is asked of each host, and the conditions waited for there; derived once from the desired state.
 
 use crate::host::op::{ApiAsk, Condition, EtcdAsk, ObserveAsk};
-use crate::model::desired::{Desired, EndpointKind, Host};
+use crate::model::desired::{Desired, Host};
 use crate::model::facts::Stamp;
 use crate::model::names::HostName;
 use crate::model::target::{FileSet, Target};
@@ -67,10 +67,6 @@ impl Asks {
     /// The endpoint is ready.
     pub fn endpoint(&self) -> Condition {
         let endpoint = &self.desired.endpoint;
-        let host = match &endpoint.kind {
-            EndpointKind::Vip { address, .. } => address.to_string(),
-            EndpointKind::External(name) => name.clone(),
-        };
-        Condition::ApiReady { at: (host, endpoint.port), ca: CLUSTER_CA.to_owned(), newer: vec![] }
+        Condition::ApiReady { at: (endpoint.host(), endpoint.port), ca: CLUSTER_CA.to_owned(), newer: vec![] }
     }
 }

@@ -1,7 +1,7 @@
 //! What belongs to the cluster rather than to a host: the endpoint, the objects, the Nodes.
 
 use super::draft::Draft;
-use crate::model::desired::{Cni, EndpointKind, Role};
+use crate::model::desired::{Cni, Role};
 use crate::model::facts::{Facts, Stale};
 use crate::model::plan::{Action, Mark, object_in_words};
 use crate::model::target::{FileSet, MANIFESTS, Place};
@@ -13,12 +13,10 @@ pub(super) fn endpoint(d: &mut Draft) {
         needs.push(Mark::Configured(host.name, FileSet::ControlPlane));
     }
     d.ensure(Action::AwaitApi, "none is ready", needs.clone(), Mark::Api);
-    if matches!(d.desired.endpoint.kind, EndpointKind::Vip { .. }) {
-        for host in d.reachable_with(Role::LoadBalancer) {
-            for set in [FileSet::LoadBalancer, FileSet::Keepalived] {
-                if let Some(unit) = d.host_target(&host.name).sets.get(&set).and_then(|s| s.unit.clone()) {
-                    needs.push(Mark::Running(host.name.clone(), unit));
-                }
+    for host in d.reachable() {
+        for set in [FileSet::LoadBalancer, FileSet::Keepalived] {
+            if let Some(unit) = d.host_target(&host.name).sets.get(&set).and_then(|s| s.unit.clone()) {
+                needs.push(Mark::Running(host.name.clone(), unit));
             }
         }
     }

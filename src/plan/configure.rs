@@ -152,6 +152,10 @@ pub(super) fn kubelet(d: &mut Draft, host: &Host) {
     if !host.is(Role::ControlPlane) {
         // It has no API server of its own to bring up, and one that finds no API waits longer after each refusal.
         needs.push(Mark::Endpoint);
+        if wants(d, name, FileSet::LoadBalancer) {
+            // Where every node has a balancer of its own, this one's way to the API is that.
+            needs.push(Mark::Running(name.clone(), unit("haproxy.service")));
+        }
     }
     run(d, name, FileSet::Kubelet, needs);
 }

@@ -11,11 +11,9 @@ use crate::model::desired::{Desired, EndpointKind, Host, Role};
 use crate::model::names::UnitName;
 use crate::model::target::{Addon, object_key};
 
-/// Whether haproxy for the endpoint runs here. Not where it would take the API server's own port.
+/// Whether haproxy for the endpoint runs here.
 pub(super) fn balances(desired: &Desired, host: &Host) -> bool {
-    let vip = matches!(desired.endpoint.kind, EndpointKind::Vip { .. });
-    let same_port = host.is(Role::ControlPlane) && desired.api_port == desired.endpoint.port;
-    host.is(Role::LoadBalancer) && (vip || !same_port)
+    desired.balances(host)
 }
 
 /// Whether keepalived runs here.
@@ -214,7 +212,7 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
     }
     let vip = match desired.endpoint.kind {
         EndpointKind::Vip { address, .. } => Some(address),
-        EndpointKind::External(_) => None,
+        EndpointKind::External(_) | EndpointKind::Local { .. } => None,
     };
     WipeAsk { units, remove, data, delete, vip }
 }

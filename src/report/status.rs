@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// The status page, ending with the summary line.
 pub fn status_text(desired: &Desired, facts: &Facts, checks: &[Check], style: &Style) -> String {
-    let title = format!("Kubernetes {}  {}", desired.versions.kubernetes, desired.endpoint.url());
+    let title = format!("Kubernetes {}  {}", desired.versions.kubernetes, desired.url_for_people());
     let mut text = format!("{}  {title}\n\n", style.paint(Paint::Bold, desired.cluster.as_str()));
     text.push_str(&hosts(desired, facts, style));
     text.push_str(&etcd(desired, facts, style));

@@ -33,7 +33,7 @@ pub fn status_json(desired: &Desired, facts: &Facts, checks: &[Check]) -> Value 
         "schema": "hactl.status/1",
         "cluster": desired.cluster,
         "kubernetes": desired.versions.kubernetes,
-        "endpoint": desired.endpoint.url(),
+        "endpoint": desired.url_for_people(),
         "standing": Standing::of(checks).word(),
         "hosts": hosts(desired, facts),
         "etcd": etcd(desired, facts),

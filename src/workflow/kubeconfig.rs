@@ -34,7 +34,7 @@ pub(super) async fn client(session: &Session, access: &Access) -> Result<Through
 /// State that is lost or unusable.
 pub fn kubeconfig(desired: &Desired, places: &Places, kind: Kind) -> Result<Secret<String>, Failure> {
     let state = existing(desired, places)?;
-    let url = desired.endpoint.url();
+    let url = desired.url_for_people();
     match kind {
         Kind::Administrator => {
             let path = state.keep_kubeconfig(&url)?;
@@ -57,7 +57,7 @@ fn existing(desired: &Desired, places: &Places) -> Result<State, Failure> {
 pub async fn kubectl(session: &Session, arguments: &[String]) -> Result<u8, Failure> {
     let state = existing(&session.desired, &session.places)?;
     let access = state.access()?;
-    let config = state.keep_kubeconfig(&session.desired.endpoint.url())?;
+    let config = state.keep_kubeconfig(&session.desired.url_for_people())?;
     let mut last = Failure::NoHost { hosts: vec![] };
     for host in session.desired.with(Role::ControlPlane) {
         let Some(machine) = session.machines.get(&host.name) else { continue };

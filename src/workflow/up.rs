@@ -64,7 +64,7 @@ pub async fn up(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Resu
         let look = Look::take(session, &state).await?;
         let plan = look.plan(&state, &choices.prune, &session.desired)?;
         if plan.is_empty() {
-            let kubeconfig = state.keep_kubeconfig(&session.desired.endpoint.url())?;
+            let kubeconfig = state.keep_kubeconfig(&session.desired.url_for_people())?;
             let changed = last.is_some();
             let (checks, facts) = verify(session, &state, look, &mut converge, changed).await?;
             for warning in &plan.warnings {

@@ -1,7 +1,7 @@
 //! Single situations that an operator of etcd would ask about, each with the answer that is safe.
 
 use crate::sim::{Ended, Script, World, make};
-use crate::{converged, whole};
+use crate::{Shape, converged, whole};
 use hactl::model::facts::{Etcd, Facts};
 use hactl::model::names::HostName;
 use hactl::model::plan::{Action, Birth, Mark, Plan};
@@ -34,7 +34,7 @@ fn up(world: &World, facts: &Facts) -> Result<Plan, Refusal> {
 
 #[test]
 fn silence_is_never_read_as_no_cluster_yet() {
-    let mut world = converged(3);
+    let mut world = converged(Shape::Stacked(3));
     for n in [1, 2] {
         world.wipe(&cp(n));
     }
@@ -51,7 +51,7 @@ fn silence_is_never_read_as_no_cluster_yet() {
 
 #[test]
 fn another_minor_version_is_refused_in_either_direction_and_another_patch_is_not() {
-    let mut world = converged(3);
+    let mut world = converged(Shape::Stacked(3));
     let mut runs = |version: &str| {
         let mut facts = world.observe();
         let answers = facts.hosts.values_mut().filter_map(|f| f.as_mut().ok());
@@ -70,7 +70,7 @@ fn another_minor_version_is_refused_in_either_direction_and_another_patch_is_not
 
 #[test]
 fn empty_etcd_disks_under_a_control_plane_are_a_loss_even_without_a_journal() {
-    let mut world = converged(3);
+    let mut world = converged(Shape::Stacked(3));
     for n in 1..=3 {
         world.lose_data(&cp(n));
     }
@@ -108,7 +108,7 @@ fn a_founding_of_a_cluster_that_was_born_is_only_woken_never_founded_again() {
 
 #[test]
 fn a_host_that_says_nothing_about_etcd_is_not_taken_for_an_empty_one() {
-    let mut world = converged(3);
+    let mut world = converged(Shape::Stacked(3));
     let mut facts = world.observe();
     if let Some(Ok(host)) = facts.hosts.get_mut(&cp(2)) {
         host.etcd = None;
@@ -120,7 +120,7 @@ fn a_host_that_says_nothing_about_etcd_is_not_taken_for_an_empty_one() {
 
 #[test]
 fn a_birth_that_the_journal_missed_is_recorded_before_any_api_server_writes() {
-    let mut world = converged(3);
+    let mut world = converged(Shape::Stacked(3));
     world.intent.born = false;
     world.release(|r| r.manifests += 1);
     let plan = world.plan().expect("sound").0.expect("a plan");
@@ -136,7 +136,7 @@ fn a_birth_that_the_journal_missed_is_recorded_before_any_api_server_writes() {
 
 #[test]
 fn a_learner_in_flight_is_finished_before_another_host_joins() {
-    let mut world = converged(5);
+    let mut world = converged(Shape::Stacked(5));
     for n in [1, 4] {
         world.wipe(&cp(n));
     }
@@ -150,7 +150,7 @@ fn a_learner_in_flight_is_finished_before_another_host_joins() {
 
 #[test]
 fn a_learner_whose_host_is_away_gives_way_to_a_host_that_is_there() {
-    let mut world = converged(5);
+    let mut world = converged(Shape::Stacked(5));
     world.wipe(&cp(4));
     let peer = make::control_host(4).peer_url();
     assert_eq!(world.force(&Action::RemoveMember { peer: peer.clone() }), Ok(()));
@@ -166,7 +166,7 @@ fn a_learner_whose_host_is_away_gives_way_to_a_host_that_is_there() {
 
 #[test]
 fn stale_data_under_a_new_learner_is_moved_aside() {
-    let mut world = converged(3);
+    let mut world = converged(Shape::Stacked(3));
     let old = world.host(&cp(2)).disk.clone();
     world.lose_data(&cp(2));
     let peer = make::control_host(2).peer_url();
@@ -181,7 +181,7 @@ fn stale_data_under_a_new_learner_is_moved_aside() {
 
 #[test]
 fn two_clusters_that_both_answer_are_refused() {
-    let mut world = converged(3);
+    let mut world = converged(Shape::Stacked(3));
     let mut facts = world.observe();
     if let Some(Ok(host)) = facts.hosts.get_mut(&cp(3)) {
         let etcd = host.etcd.as_mut().expect("an etcd host");
@@ -193,7 +193,7 @@ fn two_clusters_that_both_answer_are_refused() {
 
 #[test]
 fn a_new_address_for_a_living_member_is_refused_before_its_data_is_touched() {
-    let mut world = converged(3);
+    let mut world = converged(Shape::Stacked(3));
     world.rehost(|d| {
         for host in &mut d.hosts {
             if let std::net::IpAddr::V4(address) = host.address {
@@ -208,7 +208,7 @@ fn a_new_address_for_a_living_member_is_refused_before_its_data_is_touched() {
 
 #[test]
 fn members_silenced_by_their_certificates_get_new_ones() {
-    let mut world = converged(3);
+    let mut world = converged(Shape::Stacked(3));
     let mut facts = world.observe();
     let evidence = Vec::new();
     for host in facts.hosts.values_mut().flatten() {
@@ -229,7 +229,7 @@ fn members_silenced_by_their_certificates_get_new_ones() {
 
 #[test]
 fn a_new_data_directory_moves_one_member_after_the_other() {
-    let mut world = converged(3);
+    let mut world = converged(Shape::Stacked(3));
     // What a changed dataDir looks like: every member runs and is healthy, and the new directory is empty.
     let mut facts = world.observe();
     for host in facts.hosts.values_mut().flatten() {
@@ -245,7 +245,7 @@ fn a_new_data_directory_moves_one_member_after_the_other() {
 
 #[test]
 fn a_member_is_not_restarted_while_the_others_cannot_carry_the_cluster() {
-    let mut world = converged(3);
+    let mut world = converged(Shape::Stacked(3));
     world.power_off(&cp(3));
     world.release(|r| r.etcd += 1);
     assert_eq!(world.converge(1, 3), Ok(Ended::Converged));
@@ -258,7 +258,7 @@ fn a_member_is_not_restarted_while_the_others_cannot_carry_the_cluster() {
 
 #[test]
 fn a_rolling_restart_ends_with_the_leader() {
-    let mut world = converged(3);
+    let mut world = converged(Shape::Stacked(3));
     world.release(|r| r.etcd += 1);
     let (plan, facts) = world.plan().expect("sound");
     let plan = plan.expect("a plan");
@@ -275,7 +275,7 @@ fn a_rolling_restart_ends_with_the_leader() {
 #[test]
 fn down_leaves_data_aside_and_bare_hosts_behind_and_then_nothing_to_do() {
     for delete in [false, true] {
-        let mut world = converged(3);
+        let mut world = converged(Shape::Stacked(3));
         world.down_wipe = true;
         let facts = world.observe();
         let intent = world.intent.clone();

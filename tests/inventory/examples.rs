@@ -135,6 +135,15 @@ fn an_external_endpoint_takes_its_port_from_the_text() {
 }
 
 #[test]
+fn without_a_virtual_address_nodes_use_loopback_and_people_a_name() {
+    let loaded = example("local-balancers.yaml");
+    assert_eq!(warned(&loaded), Vec::<String>::new());
+    assert_eq!(loaded.desired.endpoint.url(), "https://127.0.0.1:6443");
+    assert_eq!(loaded.desired.url_for_people(), "https://api.example.org:6443");
+    assert!(loaded.desired.hosts.iter().all(|host| loaded.desired.balances(host)));
+}
+
+#[test]
 fn etcd_may_live_on_hosts_of_its_own() {
     let loaded = example("separate-etcd.yaml");
     assert_eq!(warned(&loaded), Vec::<String>::new());

@@ -62,5 +62,8 @@ fn only_what_every_inventory_needs_is_required() {
         required,
         ["cluster", "endpoint", "hosts", "hosts[].address", "hosts[].name", "hosts[].roles", "schema"]
     );
-    assert_eq!(pairs, ["ca", "etcdCa", "frontProxyCa"].map(|ca| [format!("pki.{ca}.cert"), format!("pki.{ca}.key")]).concat());
+    assert_eq!(
+        pairs,
+        ["ca", "etcdCa", "frontProxyCa"].map(|ca| [format!("pki.{ca}.cert"), format!("pki.{ca}.key")]).concat()
+    );
 }

@@ -118,6 +118,8 @@ fn cases() -> Vec<(&'static str, String)> {
         // Endpoint.
         ("endpoint-missing", edited("endpoint:\n  vip: 10.0.0.100\n", "")),
         ("endpoint-both", edited("  vip: 10.0.0.100", "  vip: 10.0.0.100\n  external: api.example.org:6443")),
+        ("endpoint-vip-and-local", edited("  vip: 10.0.0.100", "  vip: 10.0.0.100\n  local: true")),
+        ("endpoint-local-without-a-name", edited("  vip: 10.0.0.100", "  local: true\n  interface: eth0")),
         ("endpoint-neither", edited("  vip: 10.0.0.100", "  port: 6443")),
         ("endpoint-vip-is-a-host", edited("10.0.0.100", "10.0.0.12")),
         ("endpoint-vip-in-pods", edited("10.0.0.100", "10.244.1.1")),

@@ -18,7 +18,7 @@ fn refused(text: &str) -> Vec<String> {
 fn vrid(text: &str) -> u8 {
     match parse(text).unwrap().desired.endpoint.kind {
         EndpointKind::Vip { vrid, .. } => vrid,
-        EndpointKind::External(_) => panic!("the base text has a virtual address"),
+        EndpointKind::External(_) | EndpointKind::Local { .. } => panic!("the base text has a virtual address"),
     }
 }
 

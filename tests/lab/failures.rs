@@ -39,7 +39,8 @@ const HOSTS: [&str; 3] = ["cp1", "cp2", "cp3"];
 const BOOT: Duration = Duration::from_secs(60);
 const HEAL: Duration = Duration::from_secs(180);
 
-fn power_cycle(w: &World, host: &str, writes: &str) {
+/// A host is off for as long as leases last, under writes, and comes back by itself.
+pub fn power_cycle(w: &World, host: &str, writes: &str) {
     let writer = Writer::start(&w.api(), writes);
     std::thread::sleep(Duration::from_secs(2));
     w.lab.kill(host).expect("the power can be cut");

@@ -12,6 +12,7 @@ mod cluster;
 mod failures;
 mod founding;
 mod settings;
+mod shapes;
 mod tiny_tls;
 mod worker;
 
@@ -119,6 +120,12 @@ fn main() {
     tally.suite("t-found", (3, 0), &[bare_hosts::SCENARIOS, founding::SCENARIOS].concat());
     tally.suite("t-worker", (1, 1), worker::SCENARIOS);
     tally.suite("t-set", (3, 1), settings::SCENARIOS);
+    tally.suite("t-grown", (3, 0), shapes::GROWN);
+    tally.suite("t-local", (3, 1), shapes::LOCAL);
+    tally.suite("t-external", (4, 0), shapes::EXTERNAL);
+    tally.suite("t-zones", (5, 0), shapes::ZONES);
+    tally.suite("t-apart", (7, 1), shapes::APART);
+    tally.suite("t-seven", (7, 0), shapes::SEVEN);
     println!("lab: {} passed, {} failed", tally.passed, tally.failed);
     if tally.failed > 0 {
         std::process::exit(1);

@@ -19,7 +19,11 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "a token of an outside issuer is let in", cut: true, run: jwt },
     Scenario { name: "extra mounts and flags reach the static pods", cut: false, run: extra },
     Scenario { name: "the proxy reaches what fetches", cut: false, run: proxy },
-    Scenario { name: "etcd's quota restarts members one at a time, and its data stays where it is", cut: true, run: etcd },
+    Scenario {
+        name: "etcd's quota restarts members one at a time, and its data stays where it is",
+        cut: true,
+        run: etcd,
+    },
     Scenario { name: "the MTU reaches interfaces and new pods", cut: false, run: mtu },
     Scenario { name: "kube-proxy can be switched off and on again", cut: false, run: kube_proxy },
 ];
@@ -83,7 +87,10 @@ fn own_authority(w: &World) {
     assert_eq!(trusted.trim(), own.cert.trim(), "hosts trust the authority that was brought along");
     let chain = "sudo openssl verify -CAfile /etc/kubernetes/pki/ca.crt /etc/kubernetes/pki/apiserver.crt /etc/kubernetes/pki/observer.crt";
     assert!(w.on("cp1", chain).contains("apiserver.crt: OK"), "{}", w.on("cp1", chain));
-    let key = w.on("cp1", "sudo grep -rlF \"$(sudo sed -n 2p /etc/kubernetes/pki/ca.crt)\" /etc --include='*.key' 2>/dev/null");
+    let key = w.on(
+        "cp1",
+        "sudo grep -rlF \"$(sudo sed -n 2p /etc/kubernetes/pki/ca.crt)\" /etc --include='*.key' 2>/dev/null",
+    );
     assert_eq!(key.trim(), "", "no key of an authority lies on a host");
     fs::remove_file(folder(w).join("own-ca.key")).expect("after the founding it is not needed");
     hactl.up().ok().says("nothing to do");
@@ -107,7 +114,9 @@ fn labels_and_taints(w: &World) {
     };
     let taints = |node: &Value| -> Vec<String> {
         let all = node.pointer("/spec/taints").and_then(Value::as_array).cloned().unwrap_or_default();
-        all.iter().map(|t| format!("{}={}", t["key"].as_str().unwrap_or(""), t["value"].as_str().unwrap_or(""))).collect()
+        all.iter()
+            .map(|t| format!("{}={}", t["key"].as_str().unwrap_or(""), t["value"].as_str().unwrap_or("")))
+            .collect()
     };
     let live = node();
     assert_eq!(live["metadata"]["labels"]["disk"], "nvme");
@@ -182,7 +191,11 @@ spec:
 
 fn manifests(w: &World) {
     // The order in the files is not the one in which they can be applied.
-    put(w, "addons/a-widget.yaml", "apiVersion: settings.example/v1\nkind: Widget\nmetadata: {name: one, namespace: shop}\nspec: {size: 3}\n");
+    put(
+        w,
+        "addons/a-widget.yaml",
+        "apiVersion: settings.example/v1\nkind: Widget\nmetadata: {name: one, namespace: shop}\nspec: {size: 3}\n",
+    );
     let objects = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: words, namespace: shop}\ndata: {a: \"1\", b: \"2\"}\n---\n\
                    apiVersion: v1\nkind: Secret\nmetadata: {name: hidden, namespace: shop}\nstringData: {word: abracadabra}\n---\n\
                    apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: idle, namespace: shop}\nspec:\n  replicas: 0\n  \
@@ -190,7 +203,11 @@ fn manifests(w: &World) {
                    spec: {containers: [{name: x, image: example.org/none, resources: {requests: {cpu: 0.1, memory: 1024Mi}}}]}\n";
     put(w, "addons/objects.yml", objects);
     put(w, "addons/z/definition.yaml", DEFINITION);
-    put(w, "addons/z/shop.json", "{\"apiVersion\": \"v1\", \"kind\": \"Namespace\", \"metadata\": {\"name\": \"shop\"}}");
+    put(
+        w,
+        "addons/z/shop.json",
+        "{\"apiVersion\": \"v1\", \"kind\": \"Namespace\", \"metadata\": {\"name\": \"shop\"}}",
+    );
     let hactl = with(w, "manifests: [./addons/]");
     hactl.run(&["inventory", "check"]).ok();
     hactl.run(&["plan"]).ok().says("apply manifests (6 objects)").says("Widget shop/one: it does not exist");
@@ -198,12 +215,24 @@ fn manifests(w: &World) {
     let again = (0..3).map(|_| hactl.up().ok().says("nothing to do").took).min().expect("three runs");
     assert!(again < Duration::from_millis(2500), "a converged run with manifests took {again:?}");
     assert!(!hactl.run(&["plan", "-o", "json"]).ok().all().contains("abracadabra"));
-    let value = |path: &str| hactl.kubectl(&["-n", "shop", "get", "configmap", "words", "-o", &format!("jsonpath={path}")]).out;
+    let value =
+        |path: &str| hactl.kubectl(&["-n", "shop", "get", "configmap", "words", "-o", &format!("jsonpath={path}")]).out;
     assert_eq!(value("{.data.a}"), "1");
     let colour = hactl.kubectl(&["-n", "shop", "get", "widget", "one", "-o", "jsonpath={.spec.colour}"]).ok().out;
     assert_eq!(colour, "red", "a default of the server is no difference");
     // Edited and deleted by hand.
-    hactl.kubectl(&["-n", "shop", "patch", "configmap", "words", "--type=merge", "-p", "{\"data\":{\"a\":\"x\",\"c\":\"theirs\"}}"]).ok();
+    hactl
+        .kubectl(&[
+            "-n",
+            "shop",
+            "patch",
+            "configmap",
+            "words",
+            "--type=merge",
+            "-p",
+            "{\"data\":{\"a\":\"x\",\"c\":\"theirs\"}}",
+        ])
+        .ok();
     hactl.kubectl(&["-n", "shop", "delete", "secret", "hidden"]).ok();
     hactl.run(&["plan", "--exit-code"]).exits(5).says("/data/a differs").says("Secret shop/hidden: it does not exist");
     converged(&hactl);
@@ -268,12 +297,17 @@ fn mirror(w: &World) {
     let secret = "aHVudGVyMg"; // hunter2, wherever base64 may begin
     let state = hactl.state(w.lab.name());
     let said = format!("{}{}", hactl.run(&["plan", "-v", "-v"]).all(), read_all(&state.join("runs")));
-    assert!(!said.contains("hunter2") && !said.contains(secret) && !said.contains("bWU6aHVudGVyMg"), "a password was told");
+    assert!(
+        !said.contains("hunter2") && !said.contains(secret) && !said.contains("bWU6aHVudGVyMg"),
+        "a password was told"
+    );
     // Without the mirror the same image is nowhere; a wrong password is refused by the mirror.
     put(w, "mirror-login", "me:wrong\n");
     converged(&hactl);
     pod("refused");
-    wait_for("the mirror refuses a wrong password", Duration::from_secs(90), || server.asked().iter().any(|a| a.contains("/manifests/1 401")));
+    wait_for("the mirror refuses a wrong password", Duration::from_secs(90), || {
+        server.asked().iter().any(|a| a.contains("/manifests/1 401"))
+    });
     hactl.kubectl(&["delete", "pod", "mirrored", "refused", "--grace-period=1"]).ok();
     converged(&plain(w));
     let left = w.on("w1", "sudo find /etc/containerd/certs.d -type f");
@@ -319,7 +353,9 @@ fn jwt(w: &World) {
 }
 
 fn extra(w: &World) {
-    let own = |t: String| t.replace("extra: {", "extra: {kube-apiserver: {args: {event-ttl: 2h}, mounts: [/etc/kubernetes/extra]}, ");
+    let own = |t: String| {
+        t.replace("extra: {", "extra: {kube-apiserver: {args: {event-ttl: 2h}, mounts: [/etc/kubernetes/extra]}, ")
+    };
     let hactl = set(w, own);
     hactl.up().exits(3).says("/etc/kubernetes/extra").says("cp3");
     for host in CONTROL {
@@ -330,7 +366,10 @@ fn extra(w: &World) {
         let inside = w.on(host, "sudo sh -c 'p=$(pgrep -x kube-apiserver); tr \"\\0\" \"\\n\" < /proc/$p/cmdline | grep event-ttl; cat /proc/$p/root/etc/kubernetes/extra/word'");
         assert_eq!(inside, "--event-ttl=2h\nhello\n", "{host}");
     }
-    set(w, |t| t.replace("extra: {", "extra: {kube-apiserver: {args: {etcd-servers: x}}, ")).up().exits(2).says("--etcd-servers itself");
+    set(w, |t| t.replace("extra: {", "extra: {kube-apiserver: {args: {etcd-servers: x}}, "))
+        .up()
+        .exits(2)
+        .says("--etcd-servers itself");
     converged(&plain(w));
 }
 
@@ -343,7 +382,9 @@ fn variable(w: &World, host: &str, program: &str, name: &str) -> String {
 fn proxy(w: &World) {
     let url = format!("http://{}:9", gateway(w));
     converged(&with(w, &format!("proxy: {{https: \"{url}\", noProxy: [.inside.example]}}")));
-    for (host, program) in [("w1", "containerd"), ("cp1", "containerd"), ("cp2", "kube-apiserver"), ("cp3", "kube-controller-manager")] {
+    for (host, program) in
+        [("w1", "containerd"), ("cp1", "containerd"), ("cp2", "kube-apiserver"), ("cp3", "kube-controller-manager")]
+    {
         assert_eq!(variable(w, host, program, "HTTPS_PROXY"), format!("HTTPS_PROXY={url}"), "{program} on {host}");
         let exempt = variable(w, host, program, "NO_PROXY");
         for inside in [".svc", ".inside.example", "10.96.0.0/12", &w.lab.vip().to_string()] {
@@ -366,10 +407,19 @@ fn etcd(w: &World) {
     println!("        {written} writes while etcd restarted, longest pause {longest:?}");
     assert!(longest < Duration::from_secs(15), "writes stood still for {longest:?}");
     for host in CONTROL {
-        assert_eq!(variable(w, host, "etcd", "ETCD_QUOTA_BACKEND_BYTES"), "ETCD_QUOTA_BACKEND_BYTES=2147483648", "{host}");
+        assert_eq!(
+            variable(w, host, "etcd", "ETCD_QUOTA_BACKEND_BYTES"),
+            "ETCD_QUOTA_BACKEND_BYTES=2147483648",
+            "{host}"
+        );
     }
     let members = started(w, "etcd", &CONTROL);
-    with(w, "etcd: {quotaGiB: 2, dataDir: /srv/etcd}").up().exits(3).says("lies in /var/lib/etcd").says("/srv/etcd").says("abandoned");
+    with(w, "etcd: {quotaGiB: 2, dataDir: /srv/etcd}")
+        .up()
+        .exits(3)
+        .says("lies in /var/lib/etcd")
+        .says("/srv/etcd")
+        .says("abandoned");
     assert_eq!(started(w, "etcd", &CONTROL), members, "nothing was touched");
     converged(&plain(w));
 }
@@ -381,7 +431,8 @@ fn mtu(w: &World) {
         let device = || w.on(host, "cat /sys/class/net/flannel.1/mtu").trim().to_owned();
         wait_for(&format!("flannel.1 on {host} has its MTU"), Duration::from_secs(60), || device() == "1300");
     }
-    let image = hactl.kubectl(&["-n", "kube-system", "get", "deployment", "coredns", "-o", "jsonpath={..image}"]).ok().out;
+    let image =
+        hactl.kubectl(&["-n", "kube-system", "get", "deployment", "coredns", "-o", "jsonpath={..image}"]).ok().out;
     let run = ["run", "small", "--image", image.trim(), "--image-pull-policy=IfNotPresent", "--restart=Never"];
     hactl.kubectl(&[run.as_slice(), &["--overrides={\"spec\":{\"nodeName\":\"w1\"}}"]].concat()).ok();
     let ends = "for d in $(ls /sys/class/net | grep ^veth); do cat /sys/class/net/$d/mtu; done";

@@ -65,8 +65,14 @@ pub struct Server {
 
 impl Server {
     /// Serves `pages` at an address of this machine. With a `login`, whoever does not show it is told to.
-    pub fn start(address: IpAddr, authority: &TestAuthority, pages: impl FnOnce(u16) -> Pages, login: Option<&str>) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    pub fn start(
+        address: IpAddr,
+        authority: &TestAuthority,
+        pages: impl FnOnce(u16) -> Pages,
+        login: Option<&str>,
+    ) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
         let listener = runtime.block_on(TcpListener::bind((address, 0))).expect("a free port");
         let port = listener.local_addr().expect("an address").port();
         let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(authority.server(address)));
@@ -81,7 +87,8 @@ impl Server {
                     let Ok(stream) = acceptor.accept(stream).await else { return };
                     let mut stream = BufReader::new(stream);
                     while let Some(answer) = answer(&mut stream, &shared).await {
-                        if stream.get_mut().write_all(&answer).await.is_err() || stream.get_mut().flush().await.is_err() {
+                        if stream.get_mut().write_all(&answer).await.is_err() || stream.get_mut().flush().await.is_err()
+                        {
                             return;
                         }
                     }
@@ -195,7 +202,8 @@ impl TokenIssuer {
     pub fn new() -> Self {
         let key = rcgen::KeyPair::generate().expect("a P-256 key");
         let algorithm = &aws_lc_rs::signature::ECDSA_P256_SHA256_FIXED_SIGNING;
-        let pair = aws_lc_rs::signature::EcdsaKeyPair::from_pkcs8(algorithm, key.serialized_der()).expect("the same key");
+        let pair =
+            aws_lc_rs::signature::EcdsaKeyPair::from_pkcs8(algorithm, key.serialized_der()).expect("the same key");
         Self { pair }
     }
     /// Where an API server looks: the issuer's document and its keys.

@@ -1,9 +1,9 @@
 //! The laws do fire: each test does on purpose what no plan may do, and the law that forbids it must say so. A law that
 //! cannot be broken proves nothing about the plans that keep it.
 
-use crate::converged;
 use crate::sim::config;
 use crate::sim::{Broken, Chaos, Ended, Script, World, make};
+use crate::{Shape, converged};
 use hactl::model::names::{HostName, PeerUrl};
 use hactl::model::plan::{Action, Birth, Guard, HowToRun, Plan};
 use hactl::model::target::FileSet;
@@ -26,7 +26,7 @@ fn position(plan: &Plan, is: impl Fn(&Action) -> bool) -> usize {
 
 #[test]
 fn a_chain_of_member_changes_run_out_of_order_trips_two_learners() {
-    let mut world = converged(5);
+    let mut world = converged(Shape::Stacked(5));
     world.wipe(&cp(1));
     world.wipe(&cp(2));
     let mut plan = planned(&mut world);
@@ -53,7 +53,7 @@ fn a_chain_of_member_changes_run_out_of_order_trips_two_learners() {
 
 #[test]
 fn a_guard_notices_a_member_list_that_is_not_as_planned() {
-    let mut world = converged(3);
+    let mut world = converged(Shape::Stacked(3));
     world.wipe(&cp(2));
     let plan = planned(&mut world);
     let add = position(&plan, |a| matches!(a, Action::AddLearner { .. }));
@@ -64,7 +64,7 @@ fn a_guard_notices_a_member_list_that_is_not_as_planned() {
 
 #[test]
 fn restarting_a_member_that_the_quorum_needs_trips_quorum_lost() {
-    let mut world = converged(3);
+    let mut world = converged(Shape::Stacked(3));
     world.power_off(&cp(2));
     let restart = Action::RunUnit { host: cp(1), unit: make::unit("etcd.service"), how: HowToRun::Restart };
     assert!(matches!(world.force(&restart), Err(Broken::QuorumLost { .. })));
@@ -72,7 +72,7 @@ fn restarting_a_member_that_the_quorum_needs_trips_quorum_lost() {
 
 #[test]
 fn removing_a_healthy_member_beside_a_dead_one_trips_quorum_lost() {
-    let mut world = converged(3);
+    let mut world = converged(Shape::Stacked(3));
     world.wipe(&cp(2));
     let remove = Action::RemoveMember { peer: peer(1) };
     assert!(matches!(world.force(&remove), Err(Broken::QuorumLost { .. })));
@@ -80,7 +80,7 @@ fn removing_a_healthy_member_beside_a_dead_one_trips_quorum_lost() {
 
 #[test]
 fn a_genesis_beside_a_cluster_that_was_used_trips_a_second_cluster() {
-    let mut world = converged(3);
+    let mut world = converged(Shape::Stacked(3));
     for n in [1, 2] {
         world.lose_data(&cp(n));
     }
@@ -92,7 +92,7 @@ fn a_genesis_beside_a_cluster_that_was_used_trips_a_second_cluster() {
 
 #[test]
 fn a_sealed_disk_founds_nothing_and_a_boot_joins_nothing() {
-    let mut world = converged(3);
+    let mut world = converged(Shape::Stacked(3));
     world.host_mut(&cp(1)).disk = None;
     let founders = [1, 2, 3].map(|n| (cp(n), peer(n))).to_vec();
     let birth = Birth::Genesis { token: "token-1".to_owned(), founders };
@@ -106,7 +106,7 @@ fn a_sealed_disk_founds_nothing_and_a_boot_joins_nothing() {
 
 #[test]
 fn a_voter_started_again_on_an_empty_disk_trips_amnesia() {
-    let mut world = converged(3);
+    let mut world = converged(Shape::Stacked(3));
     world.lose_data(&cp(1));
     let members = [1, 2, 3].map(|n| (format!("cp{n}"), peer(n))).to_vec();
     let join = Action::StartMember { host: cp(1), birth: Birth::Join { members } };
@@ -115,7 +115,7 @@ fn a_voter_started_again_on_an_empty_disk_trips_amnesia() {
 
 #[test]
 fn a_removed_member_does_not_start_again() {
-    let mut world = converged(3);
+    let mut world = converged(Shape::Stacked(3));
     assert_eq!(world.force(&Action::RemoveMember { peer: peer(1) }), Ok(()));
     let again = world.force(&Action::StartMember { host: cp(1), birth: Birth::Again });
     assert!(matches!(again, Err(Broken::Endless(why)) if why.contains("removed")));
@@ -124,7 +124,7 @@ fn a_removed_member_does_not_start_again() {
 #[test]
 fn deleting_data_that_nobody_asked_to_delete_trips_its_law() {
     let wipe = |delete| Action::Wipe { host: cp(1), delete };
-    let mut world = converged(5);
+    let mut world = converged(Shape::Stacked(5));
     assert_eq!(world.clone().force(&wipe(false)), Ok(()), "moved aside, the data is still there");
     assert_eq!(world.clone().force(&wipe(true)), Err(Broken::DataDeleted { host: cp(1) }));
     world.down_wipe = true;
@@ -133,7 +133,7 @@ fn deleting_data_that_nobody_asked_to_delete_trips_its_law() {
 
 #[test]
 fn a_manifest_written_before_every_member_is_sealed_trips_its_law() {
-    let mut world = converged(3);
+    let mut world = converged(Shape::Stacked(3));
     world.host_mut(&cp(2)).born = None;
     world.release(|r| r.manifests += 1);
     let paths = vec![make::MANIFESTS[0].to_owned()];
@@ -144,7 +144,7 @@ fn a_manifest_written_before_every_member_is_sealed_trips_its_law() {
 
 #[test]
 fn two_api_servers_restarted_at_once_trip_their_law_and_so_does_the_last_one() {
-    let mut world = converged(3);
+    let mut world = converged(Shape::Stacked(3));
     world.release(|r| r.manifests += 1);
     let paths = vec![make::MANIFESTS[0].to_owned()];
     let write = |n| Action::Configure { host: cp(n), set: FileSet::ControlPlane, paths: paths.clone() };
@@ -169,7 +169,7 @@ fn a_plan_without_its_order_is_noticed_by_what_its_steps_need() {
 
 #[test]
 fn a_change_of_members_without_a_guard_is_noticed() {
-    let mut world = converged(3);
+    let mut world = converged(Shape::Stacked(3));
     world.wipe(&cp(2));
     let mut plan = planned(&mut world);
     let remove = position(&plan, |a| matches!(a, Action::RemoveMember { .. }));
@@ -180,7 +180,7 @@ fn a_change_of_members_without_a_guard_is_noticed() {
 
 #[test]
 fn restarts_that_do_not_wait_for_one_another_are_noticed() {
-    let mut world = converged(3);
+    let mut world = converged(Shape::Stacked(3));
     world.release(|r| (r.etcd, r.manifests) = (1, 1));
     let plan = planned(&mut world);
     assert_eq!(crate::sim::law::lint(&world, &plan), Ok(()));
@@ -214,7 +214,7 @@ fn the_cases_are_the_same_on_every_run() {
 
 #[test]
 fn chaos_is_felt_in_the_simulated_world() {
-    let mut world = converged(3);
+    let mut world = converged(Shape::Stacked(3));
     world.suffer(Chaos::PowerOff(0));
     assert!(world.living().is_some());
     world.suffer(Chaos::StopEtcd(1));

@@ -220,6 +220,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
         sysctls: wanted.sysctls.clone(),
         etcd: Some(EtcdFact {
             data: true,
+            elsewhere: None,
             token: None,
             born: Some("cdf818194e3a8c32".into()),
             view: Some(view),

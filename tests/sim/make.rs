@@ -111,6 +111,28 @@ pub fn desired(control: u8, workers: u8) -> Desired {
     }
 }
 
+/// Every role on hosts of its own: three members, two API servers, two load balancers and a worker.
+pub fn apart() -> Desired {
+    let of = |name: &str, from: u8, role: Role, n: u8| -> Vec<Host> {
+        (1..=n).map(|i| host(&format!("{name}{i}"), from + i, vec![role])).collect()
+    };
+    let mut hosts = of("etcd", 10, Role::Etcd, 3);
+    hosts.extend(of("cp", 20, Role::ControlPlane, 2));
+    hosts.extend(of("lb", 30, Role::LoadBalancer, 2));
+    hosts.push(worker(1));
+    Desired { hosts, ..desired(0, 0) }
+}
+
+/// No virtual address: every node has a balancer of its own.
+pub fn local(control: u8, workers: u8) -> Desired {
+    let mut desired = desired(control, workers);
+    for host in &mut desired.hosts {
+        host.roles.retain(|role| *role != Role::LoadBalancer);
+    }
+    desired.endpoint.kind = EndpointKind::Local { name: None };
+    desired
+}
+
 fn program(name: &str, release: u8) -> Part {
     part(name, release, Place::Program { link: None })
 }
@@ -218,14 +240,18 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
         target.parts.extend(images.map(|n| image(n, release.manifests)));
         target.leaves.push(leaf(LeafId::Apiserver, host, release.leaves));
     }
-    if host.is(Role::LoadBalancer) {
-        let content = plain(release.balancer);
+    let content = plain(release.balancer);
+    if desired.balances(host) {
         sets.push((FileSet::LoadBalancer, set(Some("haproxy.service"), true, &["/etc/haproxy/haproxy.cfg"], &content)));
+    }
+    if desired.balances(host) || host.is(Role::ControlPlane) {
+        target.packages.insert("/usr/sbin/haproxy".to_owned(), "haproxy".to_owned());
+    }
+    if host.is(Role::LoadBalancer) {
         sets.push((
             FileSet::Keepalived,
             set(Some("keepalived.service"), false, &["/etc/keepalived/keepalived.conf"], &content),
         ));
-        target.packages.insert("/usr/sbin/haproxy".to_owned(), "haproxy".to_owned());
         target.packages.insert("/usr/sbin/keepalived".to_owned(), "keepalived".to_owned());
     }
     target.sets = sets.into_iter().collect();

@@ -2,7 +2,7 @@
 
 use super::make::{self, MANIFESTS, Release};
 use super::member::Cluster;
-use hactl::model::desired::{Desired, Role};
+use hactl::model::desired::{Desired, EndpointKind, Role};
 use hactl::model::facts::{FileFact, LeafFact, Stamp};
 use hactl::model::names::{Digest, HostName, PeerUrl, UnitName};
 use hactl::model::target::{FileSet, FileTarget, HostTarget, LeafId, Target};
@@ -116,7 +116,11 @@ pub struct World {
 impl World {
     /// Bare hosts, all powered on.
     pub fn bare(control: u8, workers: u8) -> Self {
-        let desired = make::desired(control, workers);
+        Self::of(make::desired(control, workers))
+    }
+
+    /// Bare hosts of this inventory, all powered on.
+    pub fn of(desired: hactl::model::desired::Desired) -> Self {
         let release = Release::default();
         let target = make::target(&desired, release);
         let hosts = desired.hosts.iter().map(|h| (h.name.clone(), SimHost::bare())).collect();
@@ -250,12 +254,17 @@ impl World {
         host.on && current && host.runs("hactl-etcd-balancer.service") && self.living().is_some()
     }
 
-    /// Whether the endpoint answers: an address on some balancer, and a serving API server behind it.
+    /// Whether the endpoint answers: an address on some balancer, or the balancer of some host that can be asked, and a serving
+    /// API server behind it.
     pub fn endpoint_serves(&self) -> bool {
-        let balanced = self.with(Role::LoadBalancer).iter().any(|h| {
-            let host = self.host(h);
-            host.runs("haproxy.service") && host.runs("keepalived.service")
-        });
+        let balances = |name: &HostName| self.host(name).runs("haproxy.service");
+        let balanced = match self.desired.endpoint.kind {
+            EndpointKind::Local { .. } => self.with(Role::ControlPlane).iter().any(balances),
+            EndpointKind::External(_) => true,
+            EndpointKind::Vip { .. } => {
+                self.with(Role::LoadBalancer).iter().any(|h| balances(h) && self.host(h).runs("keepalived.service"))
+            }
+        };
         balanced && self.with(Role::ControlPlane).iter().any(|h| self.api_serves(h))
     }
 

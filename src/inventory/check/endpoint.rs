@@ -5,7 +5,7 @@ use super::hosts::{Hosts, is_known};
 use super::text::{address, name_or_address, number, port};
 use crate::inventory::at::{At, Place};
 use crate::inventory::schema::{self, Inventory};
-use crate::model::desired::{Endpoint, EndpointKind, Role};
+use crate::model::desired::{Endpoint, EndpointKind, Host, Role};
 use crate::model::names::ClusterName;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -33,7 +33,7 @@ const TAKEN: [(u16, &str); 13] = [
 pub fn endpoint(judge: &mut Judge<'_>, raw: &Inventory, top: Place, cluster: &ClusterName, hosts: &Hosts) -> Endpoint {
     let stand_in =
         || Endpoint { kind: EndpointKind::External("unknown.invalid".to_owned()), port: PORT, sans: Vec::new() };
-    let expected = "either vip: a free address that hactl looks after, or external: your own load balancer";
+    let expected = "vip: a free address that hactl looks after, external: your own load balancer, or local: true";
     let Some(whole) = &raw.endpoint else {
         judge.refuse(
             top,
@@ -44,25 +44,45 @@ pub fn endpoint(judge: &mut Judge<'_>, raw: &Inventory, top: Place, cluster: &Cl
         return stand_in();
     };
     let raw = &whole.value;
+    let local = raw.local.as_ref().filter(|local| local.value);
     let given = raw.port.as_ref().and_then(|p| port(judge, "endpoint.port", p));
     let sans = sans(judge, raw);
-    let (kind, port) = match (&raw.vip, &raw.external) {
-        (None, None) => {
-            judge.refuse(whole.place, "the endpoint has neither vip nor external", expected, "add one of them");
-            return stand_in();
-        }
-        (Some(_), Some(external)) => {
-            judge.refuse(external.place, "the endpoint has both vip and external", expected, "remove one of them");
-            return stand_in();
-        }
-        (Some(vip), None) => {
+    let kinds = [
+        raw.vip.as_ref().map(|vip| ("vip", vip.place)),
+        raw.external.as_ref().map(|external| ("external", external.place)),
+        local.map(|local| ("local", local.place)),
+    ];
+    let mut kinds = kinds.into_iter().flatten();
+    if let (Some((one, _)), Some((other, place))) = (kinds.next(), kinds.next()) {
+        judge.refuse(place, format!("the endpoint has both {one} and {other}"), expected, "remove one of them");
+        return stand_in();
+    }
+    let (kind, port) = match (&raw.vip, &raw.external, local) {
+        (Some(vip), ..) => {
             let kind = virtual_address(judge, raw, vip, cluster, hosts);
             let port = given.unwrap_or(PORT);
             let place = raw.port.as_ref().map_or(vip.place, |p| p.place);
             free(judge, "endpoint.port", port, place);
             (kind, port)
         }
-        (None, Some(external)) => (elsewhere(judge, raw, external, given), given.or(port_of(external)).unwrap_or(PORT)),
+        (None, Some(external), _) => {
+            (elsewhere(judge, raw, external, given), given.or(port_of(external)).unwrap_or(PORT))
+        }
+        (None, None, Some(local)) => {
+            let port = given.unwrap_or(PORT);
+            let place = raw.port.as_ref().map_or(local.place, |p| p.place);
+            free(judge, "endpoint.port", port, place);
+            (on_every_node(judge, raw, local.place, hosts), port)
+        }
+        (None, None, None) => {
+            judge.refuse(
+                whole.place,
+                "the endpoint has neither vip nor external nor local",
+                expected,
+                "add one of them",
+            );
+            return stand_in();
+        }
     };
     Endpoint { kind, port, sans }
 }
@@ -148,20 +168,35 @@ fn elsewhere(judge: &mut Judge<'_>, raw: &schema::Endpoint, external: &At<String
             _ => {}
         }
     }
+    only_for_vip(judge, raw, "an external load balancer");
+    EndpointKind::External(name)
+}
+
+/// Every node for itself. Without a name people's kubeconfigs can hold only one API server's address.
+fn on_every_node(judge: &mut Judge<'_>, raw: &schema::Endpoint, place: Place, hosts: &Hosts) -> EndpointKind {
+    only_for_vip(judge, raw, "a balancer on every node");
+    let name = raw.name.as_ref().and_then(|name| name_or_address(judge, "endpoint.name", name));
+    if name.is_none() && hosts.with(Role::ControlPlane).count() > 1 {
+        judge.warn(
+            place,
+            "endpoint.local without endpoint.name: the kubeconfig for people names one API server, and is of no use while that is down",
+            "endpoint.name: a DNS name with the addresses of all control-plane hosts",
+            "add it, or use `hactl kubectl`, which finds an API server that answers",
+        );
+    }
+    EndpointKind::Local { name }
+}
+
+/// Warns of keys that say how a virtual address moves, where there is none.
+fn only_for_vip(judge: &mut Judge<'_>, raw: &schema::Endpoint, instead: &str) {
     for (key, place) in [
         ("endpoint.interface", raw.interface.as_ref().map(|t| t.place)),
         ("endpoint.vrid", raw.vrid.as_ref().map(|t| t.place)),
     ] {
         if let Some(place) = place {
-            judge.warn(
-                place,
-                format!("{key} has no effect with an external load balancer"),
-                "it belongs to vip",
-                "remove it",
-            );
+            judge.warn(place, format!("{key} has no effect with {instead}"), "it belongs to vip", "remove it");
         }
     }
-    EndpointKind::External(name)
 }
 
 fn sans(judge: &mut Judge<'_>, raw: &schema::Endpoint) -> Vec<String> {
@@ -202,7 +237,11 @@ pub fn api_port(judge: &mut Judge<'_>, raw: &Inventory, endpoint: &Endpoint, hos
         free(judge, "apiPort", api_port, text.place);
     }
     let mut told = Vec::new();
-    let haproxy = matches!(endpoint.kind, EndpointKind::Vip { .. });
+    let haproxy = |host: &Host| match endpoint.kind {
+        EndpointKind::Vip { .. } => host.is(Role::LoadBalancer),
+        EndpointKind::Local { .. } => host.is_node(),
+        EndpointKind::External(_) => false,
+    };
     for placed in &hosts.list {
         let Some((ssh, place)) =
             placed.own_ssh.filter(|(ssh, _)| *ssh != 22 && is_known(placed.host.address) && *ssh > 0)
@@ -210,7 +249,7 @@ pub fn api_port(judge: &mut Judge<'_>, raw: &Inventory, endpoint: &Endpoint, hos
             continue;
         };
         let collides = (placed.host.is(Role::ControlPlane) && ssh == api_port)
-            || (haproxy && placed.host.is(Role::LoadBalancer) && ssh == endpoint.port)
+            || (haproxy(&placed.host) && ssh == endpoint.port)
             || TAKEN.iter().any(|(taken, _)| *taken == ssh);
         // The common ssh.port is one mistake, however many hosts share it.
         if collides && !told.contains(&place) {

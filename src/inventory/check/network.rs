@@ -117,7 +117,7 @@ pub fn addresses_apart(judge: &mut Judge<'_>, raw: &Inventory, network: &Network
                 inside(judge, place(raw_endpoint.and_then(|e| e.external.as_ref())), "the external endpoint", address);
             }
         }
-        EndpointKind::Vip { .. } => {}
+        EndpointKind::Vip { .. } | EndpointKind::Local { .. } => {}
     }
     let nodes = hosts.list.iter().filter(|p| p.host.is_node() || p.host.is(Role::Spare)).count();
     let room = 1_usize << NODE_PREFIX.saturating_sub(network.pods.prefix);

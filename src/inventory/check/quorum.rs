@@ -3,7 +3,7 @@
 use super::Judge;
 use super::hosts::{Hosts, Placed};
 use crate::inventory::at::Place;
-use crate::inventory::schema::Inventory;
+use crate::inventory::schema::{self, Inventory};
 use crate::model::desired::{Endpoint, EndpointKind, Role};
 use std::collections::BTreeMap;
 
@@ -102,18 +102,22 @@ fn missing(judge: &mut Judge<'_>, raw: &Inventory, top: Place, endpoint: &Endpoi
             "at least 2 hosts with the role load-balancer",
             "add load-balancer to the roles of the control-plane hosts, or use `external:`",
         ),
-        (EndpointKind::External(_), Some(placed))
-            if raw.endpoint.as_ref().is_some_and(|e| e.value.external.is_some() && e.value.vip.is_none()) =>
-        {
-            judge.warn(
-                placed.roles,
-                format!(
-                    "{} has the role load-balancer, but the endpoint is external: the role does nothing",
-                    placed.host.name
-                ),
-                "the role load-balancer only with a virtual address",
-                "remove the role, or use `vip:`",
-            );
+        (EndpointKind::External(_) | EndpointKind::Local { .. }, Some(placed)) => {
+            let local = |e: &schema::Endpoint| e.local.as_ref().is_some_and(|local| local.value);
+            // Not for the stand-in of an endpoint that could not be understood.
+            let meant = |e: &schema::Endpoint| e.vip.is_none() && (e.external.is_some() || local(e));
+            let instead = match endpoint.kind {
+                EndpointKind::Local { .. } => "every node has a balancer of its own",
+                _ => "the endpoint is external",
+            };
+            if raw.endpoint.as_ref().is_some_and(|e| meant(&e.value)) {
+                judge.warn(
+                    placed.roles,
+                    format!("{} has the role load-balancer, but {instead}: the role does nothing", placed.host.name),
+                    "the role load-balancer only with a virtual address",
+                    "remove the role, or use `vip:`",
+                );
+            }
         }
         _ => {}
     }

@@ -1,6 +1,7 @@
 //! The endpoint's haproxy and keepalived.
 
 use serde::Serialize;
+use std::net::Ipv4Addr;
 
 use super::in_url;
 use crate::model::desired::{EndpointKind, Role};
@@ -30,7 +31,7 @@ pub(in crate::render) fn load_balancer(input: &Input<'_>) -> LoadBalancer {
     let desired = input.desired;
     let (vip, bind) = match desired.endpoint.kind {
         EndpointKind::Vip { address, .. } => (true, address),
-        EndpointKind::External(_) => (false, input.host.address),
+        EndpointKind::External(_) | EndpointKind::Local { .. } => (false, Ipv4Addr::LOCALHOST.into()),
     };
     let servers = desired
         .with(Role::ControlPlane)

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::Setting;
-use crate::model::desired::{Desired, EndpointKind};
+use crate::model::desired::Desired;
 use crate::render::{Input, RenderError};
 
 /// For `runtime/containerd.service`.
@@ -35,10 +35,7 @@ pub(in crate::render) fn proxy(desired: &Desired) -> Vec<Setting> {
     let mut direct: Vec<String> = ["localhost", "127.0.0.0/8", ".svc", ".cluster.local"].map(str::to_owned).to_vec();
     direct.push(desired.network.pods.to_string());
     direct.push(desired.network.services.to_string());
-    match &desired.endpoint.kind {
-        EndpointKind::Vip { address, .. } => direct.push(address.to_string()),
-        EndpointKind::External(host) => direct.push(host.clone()),
-    }
+    direct.push(desired.endpoint.host());
     direct.extend(desired.hosts.iter().map(|host| host.address.to_string()));
     direct.extend(proxy.no_proxy.iter().cloned());
     settings.push(Setting { name: "NO_PROXY".to_owned(), value: direct.join(",") });
