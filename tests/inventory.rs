@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "inventory/attached.rs"]
+mod attached;
 #[path = "inventory/cli.rs"]
 mod cli;
 #[path = "inventory/examples.rs"]

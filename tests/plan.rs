@@ -87,18 +87,20 @@ fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         3 => chaos().prop_map(Act::Happens),
         4 => run.prop_map(|(order, crash_after, meanwhile)| Act::Run { order, crash_after, meanwhile }),
-        1 => (0..7_u8).prop_map(Act::Release),
+        1 => (0..9_u8).prop_map(Act::Release),
     ]
 }
 
 fn raise(release: &mut Release, which: u8) {
-    let field = match which % 7 {
+    let field = match which % 9 {
         0 => &mut release.etcd,
         1 => &mut release.manifests,
         2 => &mut release.runtime,
         3 => &mut release.balancer,
         4 => &mut release.approver,
         5 => &mut release.addons,
+        6 => &mut release.registries,
+        7 => &mut release.users,
         _ => &mut release.leaves,
     };
     *field += 1;

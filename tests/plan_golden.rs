@@ -4,6 +4,7 @@
 
 mod sim;
 
+use hactl::model::facts::{Facts, Stale};
 use hactl::model::plan::{Birth, Guard, Plan};
 use hactl::model::refusal::Refusal;
 use sim::{Ended, Script, World, make};
@@ -147,6 +148,56 @@ fn the_api_server_gets_a_new_manifest() {
     let mut world = converged(3, 0);
     world.release(|r| r.manifests += 1);
     golden("manifest-change", answer(&mut world));
+}
+
+#[test]
+fn the_registries_change_and_nothing_is_restarted() {
+    let mut world = converged(1, 1);
+    world.release(|r| r.registries = 1);
+    assert!(matches!(world.converge(1, 3), Ok(Ended::Converged)));
+    world.release(|r| r.registries = 2);
+    golden("registries-change", answer(&mut world));
+}
+
+#[test]
+fn objects_of_the_users_come_and_go() {
+    let mut world = converged(1, 0);
+    world.release(|r| r.users = 1);
+    golden("manifests-new", answer(&mut world));
+    assert!(matches!(world.converge(1, 3), Ok(Ended::Converged)));
+    world.release(|r| r.users = 2);
+    golden("manifests-change", answer(&mut world));
+    assert!(matches!(world.converge(1, 3), Ok(Ended::Converged)));
+    world.release(|r| r.users = 0);
+    golden("manifests-gone", answer(&mut world));
+    assert!(matches!(world.converge(1, 3), Ok(Ended::Converged)));
+    assert!(!world.objects.keys().any(|key| key.contains("user-")), "all of them are gone");
+}
+
+#[test]
+fn an_object_that_holds_others_is_let_go() {
+    let mut world = converged(1, 0);
+    let facts = world.observe();
+    let stale = |key: &str, kept: Option<&str>| Stale { key: key.to_owned(), kept: kept.map(str::to_owned) };
+    let gone = vec![
+        stale("v1|ConfigMap|shop|settings", None),
+        stale("v1|Namespace||shop", Some("it still holds Deployment theirs")),
+    ];
+    let facts = Facts { stale: [("manifests".to_owned(), gone)].into(), ..facts };
+    let plan = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent).expect("a plan");
+    golden("manifests-kept", text(&plan));
+}
+
+#[test]
+fn etcds_data_lies_elsewhere() {
+    let mut world = converged(3, 0);
+    let mut facts = world.observe();
+    for answer in facts.hosts.values_mut() {
+        let etcd = answer.as_mut().expect("all answer").etcd.as_mut().expect("all have etcd");
+        (etcd.data, etcd.elsewhere) = (false, Some("/var/lib/other".to_owned()));
+    }
+    let refusal = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent).expect_err("it is refused");
+    golden("data-elsewhere", refused(&refusal));
 }
 
 #[test]

@@ -121,7 +121,7 @@ impl Common {
             opened.map_err(|error| failure_verdict(&Failure::Bundle(error)))?;
         }
         let sink: Arc<dyn Sink> = Arc::new(Diary::new(sink, places.state.clone()));
-        let desired = Arc::new(loaded.desired);
+        let wanted = (Arc::new(loaded.desired), loaded.attached);
         let access = Access::this_binary().map(|mut access| {
             access.trust_first_use = self.trust_first_use;
             access.connect_timeout = Duration::from_secs(self.timeout);
@@ -131,7 +131,7 @@ impl Common {
         block_on(async {
             let access = access.map_err(|error| failure_verdict(&Failure::Access(Box::new(error))))?;
             let worked = async {
-                let mut session = Session::open(desired, places, &access, Arc::clone(&sink), stop.clone()).await?;
+                let mut session = Session::open(wanted, places, &access, Arc::clone(&sink), stop.clone()).await?;
                 let result = work(&mut session).await;
                 session.close().await;
                 result
@@ -179,10 +179,17 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
     let of = |kind: &FailureKind| Verdict::of(kind, Some(failure));
     match failure {
         Failure::Refused(refusal) => Verdict::of(&FailureKind::Refused(refusal.clone()), None),
+        Failure::Pki(crate::pki::PkiError::Brought { .. }) | Failure::Render(_) => of(&FailureKind::Inventory),
         Failure::Vault(_) | Failure::NoState { .. } | Failure::Pki(_) => of(&FailureKind::State),
         Failure::Bundle(crate::component::BundleError::NoSuchVersion { .. }) => of(&FailureKind::Inventory),
         Failure::Bundle(_) => of(&FailureKind::Bundle),
-        Failure::Render(_) => of(&FailureKind::Inventory),
+        Failure::Manifests { problems } => {
+            let mut verdict = Verdict::of(&FailureKind::Inventory, None);
+            verdict.causes.extend(problems.iter().cloned());
+            verdict.hints =
+                vec!["rename or remove these objects: what hactl applies itself it keeps as it is".to_owned()];
+            verdict
+        }
         Failure::Host { host, error } => host_verdict(host, error),
         Failure::NoHost { hosts } => match hosts.as_slice() {
             [] => of(&FailureKind::Other),

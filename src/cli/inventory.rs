@@ -4,7 +4,7 @@
 //! inventory or flags, 3 refused to overwrite.
 
 use crate::inventory::summary::Summary;
-use crate::inventory::{InventoryError, Problem, Source, load, reference, starter};
+use crate::inventory::{InventoryError, Loaded, Problem, Report, Severity, Source, load, reference, starter};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
@@ -134,7 +134,11 @@ fn init(args: &InitArgs, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
 
 fn check(args: &CheckArgs, given: Given<'_>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
     let source = Source::from(args.file.as_deref().unwrap_or(given.inventory));
-    match (load(&source), given.json) {
+    let loaded = match load(&source) {
+        Ok(loaded) => deeper(loaded),
+        Err(error) => Err(error),
+    };
+    match (loaded, given.json) {
         (Ok(loaded), false) => {
             for warning in &loaded.warnings {
                 writeln!(err, "{warning}")?;
@@ -167,6 +171,53 @@ fn check(args: &CheckArgs, given: Given<'_>, out: &mut dyn Write, err: &mut dyn 
             Ok(2)
         }
     }
+}
+
+/// What is judged by others than the inventory itself: objects that are hactl's own, and authorities that were brought along.
+fn deeper(mut loaded: Loaded) -> Result<Loaded, InventoryError> {
+    let desired = &loaded.desired;
+    let mut problems = Vec::new();
+    let mut refuse = |at: (&str, usize), what: String, remedy: String| {
+        problems.push(Problem::elsewhere(Severity::Error, at, what, "", remedy));
+    };
+    match crate::workflow::collisions(desired, &loaded.attached) {
+        Ok(found) => {
+            for (file, line, what) in found {
+                refuse(
+                    (&file, line),
+                    what,
+                    "rename or remove it: what hactl applies itself it keeps as it is".to_owned(),
+                );
+            }
+        }
+        Err(error) => refuse(("hactl.yaml", 1), error.to_string(), "correct the settings under `extra`".to_owned()),
+    }
+    let named = &desired.named.pki;
+    let pairs = [&named.cluster, &named.etcd, &named.front_proxy].into_iter().flatten();
+    let files = pairs.flat_map(|pair| [&pair.cert, &pair.key]).chain(&named.service_account);
+    let missing: Vec<String> = files.filter(|path| !path.exists()).map(|path| path.display().to_string()).collect();
+    if missing.is_empty() {
+        match crate::pki::brought::read(named, time::OffsetDateTime::now_utc()) {
+            Ok(brought) => {
+                let warn =
+                    |text: String| Problem::elsewhere(Severity::Warning, ("pki", 1), text, "", "renew it before");
+                loaded.warnings.extend(brought.warnings.into_iter().map(warn));
+            }
+            Err(crate::pki::PkiError::Brought { path, why, remedy }) => {
+                refuse((&path.display().to_string(), 1), why, remedy);
+            }
+            Err(error) => refuse(("pki", 1), error.to_string(), "bring another authority".to_owned()),
+        }
+    } else {
+        let what = format!("not there: {}", missing.join(", "));
+        let expected = "the files of `pki`, until the cluster is founded; afterwards they are better kept elsewhere";
+        let remedy = "put them there if there is no cluster yet";
+        loaded.warnings.push(Problem::elsewhere(Severity::Warning, ("pki", 1), what, expected, remedy));
+    }
+    if problems.is_empty() {
+        return Ok(loaded);
+    }
+    Err(InventoryError::Invalid(Report { problems, warnings: loaded.warnings }))
 }
 
 fn json_line(out: &mut dyn Write, value: &serde_json::Value) -> io::Result<()> {

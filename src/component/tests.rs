@@ -116,6 +116,7 @@ fn desired(hosts: &[(&str, &[Role])]) -> Desired {
         etcd: EtcdSettings { data_dir: "/var/lib/etcd".into(), quota_gib: 8 },
         jwt: vec![],
         mirrors: BTreeMap::new(),
+        named: crate::model::desired::Named::default(),
         proxy: Proxy::default(),
         manifests: vec![],
         extra: Extra::default(),

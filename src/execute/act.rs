@@ -2,14 +2,14 @@
 
 use super::guard;
 use super::walk::{Perform, StepError};
-use crate::host::op::{Condition, FilePut, FirstBoot, MemberChange, MemberStart, ObserveAsk, Op, Reply};
+use crate::host::op::{Condition, FilePut, FirstBoot, Leftovers, MemberChange, MemberStart, ObserveAsk, Op, Reply};
 use crate::host::{Feed, HostError, Machine, Progress};
 use crate::kube;
 use crate::model::desired::{Desired, Role};
 use crate::model::event::{Event, Sink};
 use crate::model::names::{Digest, HostName};
 use crate::model::plan::{Action, Birth, Guard, HowToRun, Step};
-use crate::model::target::{FileSet, Leaf, LeafId, Part, Target};
+use crate::model::target::{FileSet, Leaf, LeafId, MANIFESTS, NODES, Part, Target, object_key};
 use crate::observe::Asks;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -229,21 +229,79 @@ impl Hands {
         Err(on)
     }
 
-    async fn apply(&self, addon: &str, keys: &[String], patience: Duration) -> Result<(), StepError> {
+    async fn apply(&self, name: &str, keys: &[String], patience: Duration) -> Result<(), StepError> {
         let until = Instant::now() + patience;
         let client = self.client().await?;
-        let addon = self.target.addons.iter().find(|a| a.name == addon);
+        let addon = self.target.addons.iter().find(|a| a.name == name);
         let objects = addon.map(|a| a.objects.as_slice()).unwrap_or_default();
-        for object in objects {
-            let key = crate::model::target::object_key(object);
-            if keys.contains(&key) {
-                if object["kind"] == "Node" {
-                    registered(client, object, until).await?;
-                }
-                client.apply(object, until).await.map_err(|e| failed(format!("{}: {e}", key.replace('|', " "))))?;
+        let all: Vec<String> = objects.iter().map(object_key).collect();
+        if name != NODES {
+            // On the list before it is there, so that nothing that hactl made is ever lost from sight.
+            kube::record::note(client, name, &all, until).await.map_err(|e| failed(e.to_string()))?;
+        }
+        let due: Vec<&serde_json::Value> = objects.iter().filter(|o| keys.contains(&object_key(o))).collect();
+        if name == MANIFESTS {
+            return kube::manifests::apply(client, &due, until).await.map_err(|e| failed(e.to_string()));
+        }
+        for object in due {
+            if object["kind"] == "Node" {
+                registered(client, object, until).await?;
             }
+            let key = object_key(object);
+            client.apply(object, until).await.map_err(|e| failed(format!("{}: {e}", key.replace('|', " "))))?;
         }
         Ok(())
+    }
+
+    /// Deletes objects, sweeps the hosts after them, and only then takes them off the list: a run that is cut off begins again.
+    async fn prune(
+        &self,
+        index: usize,
+        addon: &str,
+        delete: &[String],
+        keep: &[String],
+        patience: Duration,
+    ) -> Result<(), StepError> {
+        let until = Instant::now() + patience;
+        let client = self.client().await?;
+        let said = |e: kube::KubeError| failed(e.to_string());
+        kube::manifests::delete(client, delete, until).await.map_err(said)?;
+        let (what, label) = match addon {
+            "kube-proxy" => (Some(Leftovers::KubeProxy), ("kube-system", "k8s-app%3Dkube-proxy")),
+            "flannel" => (Some(Leftovers::Flannel), ("kube-flannel", "app%3Dflannel")),
+            _ => (None, ("", "")),
+        };
+        if let Some(what) = what {
+            self.pods_gone(index, client, label, until).await?;
+            for host in self.desired.hosts.iter().filter(|h| h.is_node() && self.machines.contains_key(&h.name)) {
+                self.call(index, &host.name, Op::Sweep(what), patience).await?;
+            }
+        }
+        kube::record::forget(client, addon, &[delete, keep].concat(), until).await.map_err(said)
+    }
+
+    /// Waits until no pod with this label is left in a namespace.
+    async fn pods_gone(
+        &self,
+        index: usize,
+        client: &kube::Client,
+        (namespace, label): (&str, &str),
+        until: Instant,
+    ) -> Result<(), StepError> {
+        let path = format!("/api/v1/namespaces/{namespace}/pods");
+        loop {
+            let pods = client.list(&path, &format!("labelSelector={label}"), until).await;
+            let left = pods.map_err(|e| failed(e.to_string()))?.len();
+            if left == 0 {
+                return Ok(());
+            }
+            let on = format!("{left} pods in {namespace} to end");
+            if Instant::now() + LOOK_AGAIN >= until {
+                return Err(failed(format!("waited in vain for {on}")));
+            }
+            self.sink.emit(Event::Waiting { step: index, on });
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
     }
 }
 
@@ -325,7 +383,8 @@ impl Perform for Hands {
                 self.call(index, host, Op::Prepare(preparation), patience).await.map(drop)
             }
             Action::InstallPackages { host, packages } => {
-                let op = Op::InstallPackages { packages: packages.clone() };
+                let proxy = crate::render::proxy_variables(&self.desired);
+                let op = Op::InstallPackages { packages: packages.clone(), proxy };
                 self.call(index, host, op, patience).await.map(drop)
             }
             Action::Deliver { host, digest, .. } => {
@@ -342,7 +401,9 @@ impl Perform for Hands {
             Action::Configure { host, set, paths } => {
                 let all = self.files.get(host).and_then(|sets| sets.get(set)).map(Vec::as_slice).unwrap_or_default();
                 let files = all.iter().filter(|f| paths.contains(&f.path)).cloned().collect();
-                self.call(index, host, Op::WriteFiles { files, remove: vec![] }, patience).await.map(drop)
+                // What is to change and is not among the files is a file that is not wanted any more.
+                let remove = paths.iter().filter(|path| !all.iter().any(|f| &f.path == *path)).cloned().collect();
+                self.call(index, host, Op::WriteFiles { files, remove }, patience).await.map(drop)
             }
             Action::Certify { host, leaves } => self.certify(index, host, leaves, patience).await,
             Action::RunUnit { host, unit, how } => {
@@ -384,6 +445,7 @@ impl Perform for Hands {
                 self.first_of(index, "control-plane", asked, patience, ms).await.map(drop)
             }
             Action::Apply { addon, objects } => self.apply(addon, objects, patience).await,
+            Action::Prune { addon, delete, keep } => self.prune(index, addon, delete, keep, patience).await,
             Action::AwaitNode { host } => {
                 let client = self.client().await?;
                 let node = kube::ObjectRef::new("v1", "Node", None, host.as_str());

@@ -125,6 +125,8 @@ pub enum Op {
     InstallPackages {
         /// Package names.
         packages: Vec<String>,
+        /// The proxy that it fetches them through, as variables; a URL with a password is never among them.
+        proxy: Vec<(String, String)>,
     },
     /// Puts a part in its place: answered with [`Reply::Wanted`] (send from this offset, zstd-compressed, as `B`
     /// frames closed by `E`) or [`Reply::Done`] when it is there already.
@@ -192,6 +194,8 @@ pub enum Op {
     },
     /// Stops everything of the cluster and moves its data aside, or deletes it.
     Wipe(WipeAsk),
+    /// Removes what pods that are gone left on the host.
+    Sweep(Leftovers),
     /// Last lines of the journal of some units, for the person at the other end.
     Journal {
         /// Which units.
@@ -308,6 +312,8 @@ pub struct Knock {
 pub struct ObserveAsk {
     /// Files, absolute paths.
     pub files: Vec<String>,
+    /// Folders in which every file that hactl wrote is wanted as well: those that say so in their first line.
+    pub folders: Vec<String>,
     /// Parts that should be there.
     pub parts: Vec<Part>,
     /// Units.
@@ -460,6 +466,16 @@ pub enum Condition {
         /// The Node.
         node: String,
     },
+}
+
+/// What pods leave on a host that nothing removes when they are deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Leftovers {
+    /// kube-proxy's packet filter tables, which would go on sending Services' traffic to where pods once were.
+    KubeProxy,
+    /// flannel's packet filter tables, and the file by which containerd takes flannel for the network.
+    Flannel,
 }
 
 /// What to stop and clear.

@@ -5,7 +5,9 @@
 //! what may be written, `check` what must hold, `reference` publishes both, `starter` writes a first file.
 
 mod at;
+mod attached;
 mod check;
+pub mod manifests;
 mod problem;
 pub mod reference;
 mod schema;
@@ -15,6 +17,9 @@ pub mod summary;
 mod yaml;
 
 pub use at::Place;
+pub use attached::Attached;
+pub use check::owned;
+pub use manifests::UserObject;
 pub use problem::{Problem, Report, Severity};
 
 use crate::model::desired::Desired;
@@ -24,6 +29,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The Kubernetes of an inventory that names none.
 pub const DEFAULT_KUBERNETES: &str = "1.36.3";
@@ -53,12 +59,14 @@ impl fmt::Display for Source {
 }
 
 /// An inventory that holds.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Loaded {
     /// What it asks for.
     pub desired: Desired,
     /// What somebody should read, in the order of the file. Among them every key that has no effect yet.
     pub warnings: Vec<Problem>,
+    /// What is in the files that it names; nothing when they were not to be opened.
+    pub attached: Arc<Attached>,
     /// The inventory's directory, absolute where it could be made so: the state lives below it.
     pub base: PathBuf,
 }
@@ -167,14 +175,15 @@ fn judge(
     let files = std::mem::take(&mut judge.files);
     let report = judge.report();
     if report.problems.is_empty() {
-        Ok((Loaded { desired, warnings: report.warnings, base: base.to_owned() }, files))
+        let (warnings, attached) = (report.warnings, Arc::default());
+        Ok((Loaded { desired, warnings, attached, base: base.to_owned() }, files))
     } else {
         Err(InventoryError::Invalid(report))
     }
 }
 
 /// Better now than after the first host has been changed.
-fn look_for(name: &str, text: &str, loaded: Loaded, files: &[NamedFile]) -> Result<Loaded, InventoryError> {
+fn look_for(name: &str, text: &str, mut loaded: Loaded, files: &[NamedFile]) -> Result<Loaded, InventoryError> {
     let mut problems = Vec::new();
     for file in files {
         let why = match std::fs::metadata(&file.path) {
@@ -198,8 +207,16 @@ fn look_for(name: &str, text: &str, loaded: Loaded, files: &[NamedFile]) -> Resu
         problems.push(Problem::new(Severity::Error, name, text, file.place, words));
     }
     if problems.is_empty() {
+        let found = attached::read(attached::Naming { name, text, base: &loaded.base }, files);
+        problems = found.problems;
+        loaded.attached = Arc::new(found.attached);
+        loaded.warnings.extend(found.warnings);
+        loaded.warnings.sort_by_key(|p| p.place);
+    }
+    if problems.is_empty() {
         return Ok(loaded);
     }
-    problems.sort_by_key(|p| p.place);
+    // Those of the inventory in the order of the file, then those of other files as they were found.
+    problems.sort_by_key(|p| (p.file != name, if p.file == name { p.place } else { Place::default() }));
     Err(InventoryError::Invalid(Report { problems, warnings: loaded.warnings }))
 }

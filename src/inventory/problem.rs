@@ -45,6 +45,17 @@ pub struct Problem {
 const WIDEST: usize = 120;
 
 impl Problem {
+    /// A problem of a line of some other file, which is not quoted.
+    pub fn elsewhere(
+        severity: Severity,
+        (file, line): (&str, usize),
+        what: impl Into<String>,
+        expected: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        let words = Words::new(what, expected, remedy);
+        Self { caret: (0, 0), ..Self::new(severity, file, "", Place::new(line, 1), words) }
+    }
     /// Builds a problem at a place, quoting the line from the text.
     pub fn new(severity: Severity, file: &str, text: &str, place: Place, words: Words) -> Self {
         let line = text.lines().nth(place.line.saturating_sub(1)).unwrap_or_default();
@@ -112,9 +123,12 @@ impl fmt::Display for Problem {
         let number = self.place.line.to_string();
         let gutter = " ".repeat(number.len());
         let (start, width) = self.caret;
-        writeln!(f, " {gutter} |")?;
-        writeln!(f, " {number} | {}", self.line_text)?;
-        writeln!(f, " {gutter} | {}{}", " ".repeat(start), "^".repeat(width))?;
+        // A line that is not to be shown leaves nothing to point at.
+        if width > 0 {
+            writeln!(f, " {gutter} |")?;
+            writeln!(f, " {number} | {}", self.line_text)?;
+            writeln!(f, " {gutter} | {}{}", " ".repeat(start), "^".repeat(width))?;
+        }
         if !self.expected.is_empty() {
             writeln!(f, " {gutter} = expected: {}", self.expected)?;
         }

@@ -61,6 +61,9 @@ pub struct Inventory {
     /// Where images come from.
     #[schemars(with = "Registries")]
     pub registries: Option<At<Registries>>,
+    /// Authorities and keys of your own, read once, when the cluster is founded; without them hactl makes them.
+    #[schemars(with = "Pki")]
+    pub pki: Option<At<Pki>>,
     /// Proxy for what the hosts fetch themselves. The hosts, the virtual address, the pod and service ranges and .svc are always exempt.
     #[schemars(with = "Proxy")]
     pub proxy: Option<At<Proxy>>,
@@ -278,9 +281,43 @@ pub struct Registries {
     /// Registry to the URLs that mirror it, tried in order.
     #[schemars(with = "BTreeMap<String, Vec<String>>", extend("default" = {}))]
     pub mirrors: Option<At<BTreeMap<String, Texts>>>,
-    /// Registry to a file that holds user:password for it. The secret itself never stands in an inventory.
+    /// Registry or mirror, as host or host:port, to the PEM file of the authority that its certificate is of.
+    #[schemars(with = "BTreeMap<String, String>", extend("default" = {}))]
+    pub ca: Option<At<TextMap>>,
+    /// Registry or mirror, as host or host:port, to a file that holds user:password for it. The secret itself never stands in an inventory.
     #[schemars(with = "BTreeMap<String, String>", extend("default" = {}))]
     pub credentials: Option<At<TextMap>>,
+}
+
+/// Authorities and keys of your own.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Pki {
+    /// Kubernetes' own authority.
+    #[schemars(with = "Pair")]
+    pub ca: Option<At<Pair>>,
+    /// etcd's authority.
+    #[schemars(with = "Pair")]
+    pub etcd_ca: Option<At<Pair>>,
+    /// The authority of aggregated API servers' callers.
+    #[schemars(with = "Pair")]
+    pub front_proxy_ca: Option<At<Pair>>,
+    /// PEM file of the private key that signs service account tokens.
+    #[schemars(with = "String")]
+    pub service_account_key: Option<Text>,
+}
+
+/// A certificate and its key.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["cert", "key"]))]
+pub struct Pair {
+    /// PEM file of the certificate, a self-signed authority.
+    #[schemars(with = "String")]
+    pub cert: Option<Text>,
+    /// PEM file of its private key, without a passphrase.
+    #[schemars(with = "String")]
+    pub key: Option<Text>,
 }
 
 /// Proxy for what the hosts fetch themselves.
@@ -410,6 +447,9 @@ pub struct ConfigExtra {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct ContainerdExtra {
+    /// Merged over containerd's configuration, version 3. Fields that hactl sets itself are refused.
+    #[schemars(with = "FreeMap", extend("default" = {}))]
+    pub config: Option<At<FreeMap>>,
     /// For hosts without CAP_SYS_RESOURCE, such as containers: do not lower the OOM score below containerd's own.
     #[schemars(with = "bool", extend("default" = false))]
     pub restrict_oom_score_adj: Option<At<bool>>,

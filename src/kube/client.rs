@@ -114,6 +114,50 @@ impl Client {
         absent(self.call(&what, until, || self.http.get(self.url(&path))).await)
     }
 
+    /// The same for a kind that may not be known yet: then there is no such object either.
+    pub async fn find(&self, object: &ObjectRef, until: Instant) -> Result<Option<Value>, KubeError> {
+        if kinds::known(&object.api_version, &object.kind).is_none() {
+            match self.discover(object, until, Duration::ZERO).await {
+                Ok(_) => {}
+                Err(KubeError::UnknownKind { .. }) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        self.get(object, until).await
+    }
+
+    /// Where the objects of a kind are listed, over all namespaces; `None` for a kind that is not known.
+    pub async fn folder(&self, api_version: &str, kind: &str, until: Instant) -> Result<Option<String>, KubeError> {
+        let object = ObjectRef::new(api_version, kind, None, "any");
+        match self.discover(&object, until, Duration::ZERO).await {
+            Ok((plural, _)) => Ok(Some(format!("{}/{plural}", kinds::root(api_version)))),
+            Err(KubeError::UnknownKind { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Every kind that lives in namespaces and whose objects can be listed and deleted: group and version, kind, plural.
+    pub async fn namespaced_kinds(&self, until: Instant) -> Result<Vec<(String, String, String)>, KubeError> {
+        let groups = self.raw(Method::GET, "/apis", until).await?;
+        let mut versions = vec!["v1".to_owned()];
+        let preferred =
+            |group: &Value| group.pointer("/preferredVersion/groupVersion").and_then(Value::as_str).map(str::to_owned);
+        versions.extend(groups.get("groups").and_then(Value::as_array).into_iter().flatten().filter_map(preferred));
+        let mut found = Vec::new();
+        for version in versions {
+            let answer = self.raw(Method::GET, &kinds::root(&version), until).await?;
+            for resource in answer.get("resources").and_then(Value::as_array).into_iter().flatten() {
+                let text = |field: &str| resource.get(field).and_then(Value::as_str).unwrap_or_default();
+                let verbs = resource.get("verbs").and_then(Value::as_array);
+                let can = |verb: &str| verbs.is_some_and(|all| all.iter().any(|v| v == verb));
+                if resource["namespaced"] == true && !text("name").contains('/') && can("list") && can("delete") {
+                    found.push((version.clone(), text("kind").to_owned(), text("name").to_owned()));
+                }
+            }
+        }
+        Ok(found)
+    }
+
     /// Lists objects of a kind; `query` as in a URL, such as `fieldSelector=spec.nodeName%3Dcp1`.
     pub async fn list(&self, path: &str, query: &str, until: Instant) -> Result<Vec<Value>, KubeError> {
         let what = format!("list {path}");
@@ -129,16 +173,58 @@ impl Client {
     /// creating one is its kubelet's business.
     pub async fn apply(&self, object: &Value, until: Instant) -> Result<Value, KubeError> {
         let reference = ObjectRef::of(object)?;
-        let what = format!("apply {reference}");
-        let path = self.path(&reference, until).await?;
-        let kubelet_makes_it = reference.api_version == "v1" && reference.kind == "Node";
-        let (url, media) = if kubelet_makes_it {
-            (format!("{}?fieldManager={FIELD_MANAGER}", self.url(&path)), "application/merge-patch+json")
-        } else {
-            (format!("{}?fieldManager={FIELD_MANAGER}&force=true", self.url(&path)), "application/apply-patch+yaml")
-        };
-        let body = object.to_string();
-        self.call(&what, until, || self.http.patch(&url).header("content-type", media).body(body.clone())).await
+        if reference.api_version == "v1" && reference.kind == "Node" {
+            return self.change_node(&reference, object, until).await;
+        }
+        self.server_side_apply(&reference, object, "", until).await
+    }
+
+    /// What a server-side apply would make of the object, with everything that admission has to say. Changes nothing.
+    pub async fn rehearse(&self, object: &Value, until: Instant) -> Result<Value, KubeError> {
+        self.server_side_apply(&ObjectRef::of(object)?, object, "&dryRun=All", until).await
+    }
+
+    async fn server_side_apply(
+        &self,
+        reference: &ObjectRef,
+        object: &Value,
+        more: &str,
+        until: Instant,
+    ) -> Result<Value, KubeError> {
+        let path = self.path(reference, until).await?;
+        let url = format!("{}?fieldManager={FIELD_MANAGER}&force=true{more}", self.url(&path));
+        self.patch(&format!("apply {reference}"), &url, "application/apply-patch+yaml", object, until).await
+    }
+
+    /// Changes fields of an object that is there, and none of the others; `null` removes one.
+    pub async fn merge(&self, reference: &ObjectRef, change: &Value, until: Instant) -> Result<Value, KubeError> {
+        let url = format!("{}?fieldManager={FIELD_MANAGER}", self.url(&self.path(reference, until).await?));
+        self.patch(&format!("change {reference}"), &url, "application/merge-patch+json", change, until).await
+    }
+
+    async fn patch(
+        &self,
+        what: &str,
+        url: &str,
+        media: &str,
+        body: &Value,
+        until: Instant,
+    ) -> Result<Value, KubeError> {
+        let body = body.to_string();
+        self.call(what, until, || self.http.patch(url).header("content-type", media).body(body.clone())).await
+    }
+
+    /// Labels and taints: read, changed and written; once more when somebody else was faster.
+    async fn change_node(&self, node: &ObjectRef, desired: &Value, until: Instant) -> Result<Value, KubeError> {
+        loop {
+            let Some(live) = self.get(node, until).await? else {
+                return Err(KubeError::Missing { what: node.to_string() });
+            };
+            match self.merge(node, &super::node::patch(desired, &live), until).await {
+                Err(error) if error.is_conflict() && Instant::now() + PAUSE < until => sleep(PAUSE).await,
+                outcome => return outcome,
+            }
+        }
     }
 
     /// Creates an object; one that is there already is an error.
@@ -162,11 +248,25 @@ impl Client {
 
     /// Asks for an object to be deleted; whether it was there.
     pub async fn delete(&self, object: &ObjectRef, grace_s: Option<u32>, until: Instant) -> Result<bool, KubeError> {
+        self.delete_if(object, None, grace_s, until).await
+    }
+
+    /// The same, but only the object of this uid, not another of the same name that came after it.
+    pub async fn delete_if(
+        &self,
+        object: &ObjectRef,
+        uid: Option<&str>,
+        grace_s: Option<u32>,
+        until: Instant,
+    ) -> Result<bool, KubeError> {
         let what = format!("delete {object}");
         let path = self.path(object, until).await?;
         let mut body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
         if let Some(seconds) = grace_s {
             body["gracePeriodSeconds"] = json!(seconds);
+        }
+        if let Some(uid) = uid {
+            body["preconditions"] = json!({"uid": uid});
         }
         Ok(absent(self.call(&what, until, || self.http.delete(self.url(&path)).json(&body)).await)?.is_some())
     }
@@ -199,7 +299,8 @@ impl Client {
     async fn path(&self, object: &ObjectRef, until: Instant) -> Result<String, KubeError> {
         let (plural, namespaced) = match kinds::known(&object.api_version, &object.kind) {
             Some(known) => known,
-            None => self.discover(object, until).await?,
+            // Long enough for a CRD to be established, short enough for a misspelt kind.
+            None => self.discover(object, until, Duration::from_secs(10)).await?,
         };
         let root = kinds::root(&object.api_version);
         let name = &object.name;
@@ -210,27 +311,34 @@ impl Client {
         })
     }
 
-    /// Asks the server how a kind is spelled in a path. A kind that is missing is asked for again until the deadline: its
+    /// Asks the server how a kind is spelled in a path. A kind that is missing is asked for again for as long as `patience`: its
     /// CRD may have been created a moment ago.
-    async fn discover(&self, object: &ObjectRef, until: Instant) -> Result<(String, bool), KubeError> {
+    async fn discover(
+        &self,
+        object: &ObjectRef,
+        until: Instant,
+        patience: Duration,
+    ) -> Result<(String, bool), KubeError> {
         let key = (object.api_version.clone(), object.kind.clone());
-        if let Some(known) = self.discovered().get(&key) {
-            return Ok(known.clone());
-        }
-        // Long enough for a CRD to be established, short enough for a misspelt kind.
-        let patience = until.min(Instant::now() + Duration::from_secs(10));
+        let patience = until.min(Instant::now() + patience);
         let url = self.url(&kinds::root(&object.api_version));
         loop {
+            if let Some(known) = self.discovered().get(&key) {
+                return Ok(known.clone());
+            }
             let answer = absent(self.call("discover", until, || self.http.get(&url)).await)?;
             let resources = answer.as_ref().and_then(|a| a.get("resources")).and_then(Value::as_array);
-            let found = resources.into_iter().flatten().find_map(|resource| {
-                let plural = resource.get("name")?.as_str()?;
-                let same = resource.get("kind")?.as_str()? == object.kind && !plural.contains('/');
-                same.then(|| (plural.to_owned(), resource.get("namespaced") == Some(&Value::Bool(true))))
-            });
-            if let Some(found) = found {
-                self.discovered().insert(key, found.clone());
-                return Ok(found);
+            for resource in resources.into_iter().flatten() {
+                let text = |field: &str| resource.get(field).and_then(Value::as_str).unwrap_or_default();
+                // Subresources have the kind of what they take.
+                if !text("name").is_empty() && !text("name").contains('/') {
+                    let namespaced = resource.get("namespaced") == Some(&Value::Bool(true));
+                    let known = (text("name").to_owned(), namespaced);
+                    self.discovered().insert((object.api_version.clone(), text("kind").to_owned()), known);
+                }
+            }
+            if self.discovered().contains_key(&key) {
+                continue;
             }
             if Instant::now() + PAUSE >= patience {
                 let (kind, api_version) = (object.kind.clone(), object.api_version.clone());

@@ -82,7 +82,9 @@ fn differs(desired: &Value, live: &Value, path: &str) -> Option<String> {
         }),
         (Value::Array(want), Value::Array(have)) => {
             let list = path.rsplit('/').next().unwrap_or_default();
-            let keys = KEYED.iter().find(|(name, _)| *name == list).map(|(_, keys)| *keys);
+            // A Node's taints are set by many; the server replaces their list as a whole.
+            let of_node = (path == "/spec/taints").then_some(&["key", "effect"] as &[&str]);
+            let keys = of_node.or_else(|| KEYED.iter().find(|(name, _)| *name == list).map(|(_, keys)| *keys));
             match keys.filter(|keys| want.iter().all(|item| keys.iter().all(|key| item.get(key).is_some()))) {
                 Some(keys) => want.iter().enumerate().find_map(|(at, item)| {
                     let below = format!("{path}/{at}");

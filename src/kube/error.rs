@@ -23,6 +23,20 @@ pub enum KubeError {
         /// The missing field.
         field: &'static str,
     },
+    /// Something that should be there is not.
+    #[error("{what} does not exist")]
+    Missing {
+        /// Which.
+        what: String,
+    },
+    /// It was to be deleted, and holds something by now.
+    #[error("{what} is not deleted: {why}; run it again to see what is to be done")]
+    Kept {
+        /// Which.
+        what: String,
+        /// What it holds.
+        why: String,
+    },
     /// The API server has no such kind.
     #[error("the API server knows no kind {kind} in {api_version}; apply the CRD first, or correct the manifest")]
     UnknownKind {

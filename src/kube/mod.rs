@@ -11,7 +11,10 @@ pub mod csr;
 pub mod drift;
 mod error;
 mod kinds;
+pub mod manifests;
+mod node;
 pub mod probe;
+pub mod record;
 
 pub use access::{Access, SERVER_NAME, Through};
 pub use client::{Client, ObjectRef};

@@ -32,6 +32,8 @@ pub struct Desired {
     pub jwt: Vec<serde_json::Value>,
     /// Registry mirrors: registry host to mirror URLs.
     pub mirrors: BTreeMap<String, Vec<String>>,
+    /// Files whose contents are read apart, for some of them are secret.
+    pub named: Named,
     /// Proxy for what the hosts fetch themselves.
     pub proxy: Proxy,
     /// User manifests, files or folders, applied last. Absolute.
@@ -200,6 +202,13 @@ pub struct Network {
     pub kube_proxy: KubeProxy,
 }
 
+impl Network {
+    /// Whether hactl installs all that pods need to reach one another and Services.
+    pub fn is_whole(&self) -> bool {
+        self.cni == Cni::Flannel && self.kube_proxy == KubeProxy::Nftables
+    }
+}
+
 /// Who connects pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Cni {
@@ -297,6 +306,39 @@ pub struct Proxy {
     pub no_proxy: Vec<String>,
 }
 
+/// Files of the administrator that the inventory names. Absolute.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Named {
+    /// Registry or mirror, as host or host:port, to the authority that its certificate must be of.
+    pub registry_authorities: BTreeMap<String, PathBuf>,
+    /// Registry or mirror, as host or host:port, to the file with `user:password` for it.
+    pub registry_logins: BTreeMap<String, PathBuf>,
+    /// Authorities and keys of the administrator's own, for the founding.
+    pub pki: BroughtPki,
+}
+
+/// Authorities and keys that a cluster is founded on instead of made-up ones.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct BroughtPki {
+    /// Kubernetes' own authority.
+    pub cluster: Option<BroughtAuthority>,
+    /// etcd's authority.
+    pub etcd: Option<BroughtAuthority>,
+    /// The authority of aggregated API servers' callers.
+    pub front_proxy: Option<BroughtAuthority>,
+    /// The private key that signs service account tokens.
+    pub service_account: Option<PathBuf>,
+}
+
+/// An authority of the administrator's own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BroughtAuthority {
+    /// Its certificate, PEM.
+    pub cert: PathBuf,
+    /// Its private key, PEM.
+    pub key: PathBuf,
+}
+
 /// Settings handed to components as they are.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Extra {
@@ -306,6 +348,10 @@ pub struct Extra {
     pub kubelet_config: serde_json::Map<String, serde_json::Value>,
     /// Merged over the KubeProxyConfiguration.
     pub kube_proxy_config: serde_json::Map<String, serde_json::Value>,
+    /// Component to files and directories of the host that its static pod may read, at the same path.
+    pub mounts: BTreeMap<String, Vec<String>>,
+    /// Merged over containerd's configuration.
+    pub containerd_config: serde_json::Map<String, serde_json::Value>,
     /// containerd's `restrict_oom_score_adj`, for hosts without CAP_SYS_RESOURCE.
     pub restrict_oom_score_adj: bool,
 }
@@ -381,6 +427,7 @@ pub fn sample(n: u8) -> Desired {
         etcd: EtcdSettings { data_dir: PathBuf::from("/var/lib/etcd"), quota_gib: 8 },
         jwt: vec![],
         mirrors: BTreeMap::new(),
+        named: Named::default(),
         proxy: Proxy::default(),
         manifests: vec![],
         extra: Extra::default(),

@@ -28,6 +28,17 @@ pub struct Facts {
     /// Per add-on, the objects that are missing or differ: object key and what differs. An add-on that is not named here
     /// could not be looked at.
     pub drift: BTreeMap<String, Vec<(String, String)>>,
+    /// Per add-on, objects that hactl applied and that nobody asks for any more.
+    pub stale: BTreeMap<String, Vec<Stale>>,
+}
+
+/// An object that hactl applied and that nobody asks for any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Stale {
+    /// Its key.
+    pub key: String,
+    /// Why it stays all the same; `None`: it is to be deleted.
+    pub kept: Option<String>,
 }
 
 impl Facts {
@@ -254,6 +265,8 @@ pub struct PortFact {
 pub struct EtcdFact {
     /// Whether the data directory holds a member.
     pub data: bool,
+    /// The directory that the member's settings name, when that is another one and holds a member.
+    pub elsewhere: Option<String>,
     /// The token of the genesis this host was told to take part in, while unproven.
     pub token: Option<String>,
     /// The cluster id written once quorum was proven here ("born").

@@ -52,6 +52,8 @@ pub enum Mark {
     Endpoint,
     /// The objects of an add-on are as they should be.
     Applied(String),
+    /// Nothing is left of an add-on that nobody asks for.
+    Pruned(String),
     /// The Node exists and is Ready.
     NodeReady(HostName),
     /// The host runs nothing of the cluster any more.
@@ -195,6 +197,15 @@ pub enum Action {
         addon: String,
         /// Objects that differ, as keys.
         objects: Vec<String>,
+    },
+    /// Deletes objects that hactl applied and that nobody asks for any more, and what they left on the hosts.
+    Prune {
+        /// The add-on they belonged to.
+        addon: String,
+        /// Objects to delete, as keys.
+        delete: Vec<String>,
+        /// Objects that stay, and that hactl has nothing to do with any more.
+        keep: Vec<String>,
     },
     /// Waits for a Node to be Ready.
     AwaitNode {
@@ -369,7 +380,8 @@ impl Action {
             | Self::Promote { .. }
             | Self::AwaitApi
             | Self::AwaitEndpoint
-            | Self::Apply { .. } => None,
+            | Self::Apply { .. }
+            | Self::Prune { .. } => None,
         }
     }
 
@@ -395,6 +407,8 @@ impl Action {
                 p(300, Impact::None, Stage::ControlPlane)
             }
             Self::Apply { .. } => p(120, Impact::None, Stage::Cluster),
+            Self::Prune { delete, .. } if delete.is_empty() => p(60, Impact::None, Stage::Cluster),
+            Self::Prune { .. } => p(300, Impact::Destructive, Stage::Cluster),
             Self::AwaitNode { .. } => p(300, Impact::None, Stage::Cluster),
             Self::Wipe { .. } => p(180, Impact::Destructive, Stage::Cluster),
         }
@@ -441,10 +455,32 @@ impl fmt::Display for Action {
             Self::Apply { addon, objects } => {
                 write!(f, "apply {addon} ({} object{})", objects.len(), if objects.len() == 1 { "" } else { "s" })
             }
+            Self::Prune { delete, keep, .. } if delete.is_empty() => write!(f, "let go of {}", objects_in_words(keep)),
+            Self::Prune { delete, keep, .. } if keep.is_empty() => write!(f, "delete {}", objects_in_words(delete)),
+            Self::Prune { delete, keep, .. } => {
+                write!(f, "delete {}, let go of {}", objects_in_words(delete), objects_in_words(keep))
+            }
             Self::AwaitNode { .. } => f.write_str("wait for the Node to be Ready"),
             Self::Wipe { delete: true, .. } => f.write_str("stop everything and delete its data"),
             Self::Wipe { delete: false, .. } => f.write_str("stop everything and move its data aside"),
         }
+    }
+}
+
+/// Objects by key as people say them, not more of them than a line can bear.
+fn objects_in_words(keys: &[String]) -> String {
+    let words: Vec<String> = keys.iter().take(12).map(|key| object_in_words(key)).collect();
+    let more = keys.len().saturating_sub(words.len());
+    if more == 0 { words.join(", ") } else { format!("{} and {more} more objects", words.join(", ")) }
+}
+
+/// `apiVersion|kind|namespace|name` as people say it.
+pub fn object_in_words(key: &str) -> String {
+    let mut parts = key.split('|').skip(1);
+    let mut next = || parts.next().unwrap_or_default();
+    match (next(), next(), next()) {
+        (kind, "", name) => format!("{kind} {name}"),
+        (kind, namespace, name) => format!("{kind} {namespace}/{name}"),
     }
 }
 

@@ -105,6 +105,20 @@ pub enum Refusal {
         /// What the inventory asks for.
         wanted: String,
     },
+    /// The inventory names other authorities or keys than the cluster was founded on.
+    #[error("{}", .problems.join("\n"))]
+    OtherAuthority {
+        /// Each: which file, and what it is not.
+        problems: Vec<String>,
+    },
+    /// etcd's data lies elsewhere than the inventory says.
+    #[error("{}", .hosts.iter().map(|(host, from)| format!("{host}: etcd's data lies in {from}, and the inventory says {wanted}")).collect::<Vec<_>>().join("\n"))]
+    DataElsewhere {
+        /// Each host with the directory that its data lies in.
+        hosts: Vec<(HostName, String)>,
+        /// What the inventory says.
+        wanted: String,
+    },
     /// Something disruptive was asked for and nobody is there to agree.
     #[error("this changes {what} and there is no terminal to ask on")]
     NeedsConsent {

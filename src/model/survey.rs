@@ -93,10 +93,11 @@ impl fmt::Display for Finding {
 }
 
 /// Every check that is made before anything is changed.
-pub const CHECKS: [&str; 22] = [
+pub const CHECKS: [&str; 23] = [
     "own-address",
     "ports-free",
     "disk-space",
+    "extra-mounts",
     "time-synchronised",
     "clocks-agree",
     "other-kubernetes",

@@ -95,6 +95,8 @@ pub enum FileSet {
     EtcdBalancer,
     /// containerd's unit and configuration, CNI.
     Runtime,
+    /// Where images come from; read at every pull, so that changing them restarts nothing.
+    Registries,
     /// kubelet's unit, configuration and kubeconfig.
     Kubelet,
     /// Encryption, audit, admission and authentication configuration; kubeconfigs of the control plane.
@@ -117,6 +119,7 @@ impl fmt::Display for FileSet {
             Self::Etcd => "etcd",
             Self::EtcdBalancer => "etcd balancer",
             Self::Runtime => "container runtime",
+            Self::Registries => "registry settings",
             Self::Kubelet => "kubelet",
             Self::ControlPlaneConfig => "control-plane configuration",
             Self::ControlPlane => "static pods",
@@ -138,6 +141,8 @@ pub struct SetTarget {
     pub reload: bool,
     /// Certificates that the unit reads only when it starts or reloads; most programs read theirs again by themselves.
     pub reads: Vec<LeafId>,
+    /// Folders that are this set's alone: what else lies in them is removed.
+    pub folders: Vec<String>,
 }
 
 /// A file by digest.
@@ -262,4 +267,21 @@ pub struct Addon {
 pub fn object_key(object: &serde_json::Value) -> String {
     let text = |path: &str| object.pointer(path).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
     format!("{}|{}|{}|{}", text("/apiVersion"), text("/kind"), text("/metadata/namespace"), text("/metadata/name"))
+}
+
+/// The key of hactl's list of the objects that it applied (`kube::record`).
+pub const RECORD: &str = "v1|ConfigMap|kube-system|hactl-objects";
+/// The add-on of the user's own manifests.
+pub const MANIFESTS: &str = "manifests";
+/// The add-on of Nodes' labels and taints. Nodes are their kubelets': they are on no list, and hactl never deletes one.
+pub const NODES: &str = "node-labels";
+
+/// Which object a key is of, whatever version of its kind the key names: without the version, and with the namespace that the
+/// API takes where none is written. Keys of one identity are one object.
+pub fn identity(key: &str) -> String {
+    let mut parts = key.splitn(4, '|');
+    let (version, kind) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let (namespace, name) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let group = version.split_once('/').map_or("", |(group, _)| group);
+    format!("{group}|{kind}|{}|{name}", if namespace.is_empty() { "default" } else { namespace })
 }

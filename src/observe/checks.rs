@@ -231,9 +231,9 @@ fn pods(desired: &Desired, api: &ApiFact, list: &mut Vec<Check>) {
         .map(|p| format!("{} ({})", p.name, if p.reason.is_empty() { &p.phase } else { &p.reason }))
         .collect();
     let total = system().count();
-    let outcome = match (&desired.network.cni, unready.as_slice()) {
+    let outcome = match (desired.network.is_whole(), unready.as_slice()) {
         (_, []) if total > 0 => Outcome::Pass,
-        (Cni::None, [_, ..]) => Outcome::Skip,
+        (false, [_, ..]) => Outcome::Skip,
         _ => Outcome::Fail,
     };
     let detail = if unready.is_empty() { format!("all {total}") } else { unready.join(", ") };
@@ -249,7 +249,8 @@ fn pods(desired: &Desired, api: &ApiFact, list: &mut Vec<Check>) {
 
 fn dns(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
     let name = "DNS answers inside pods";
-    if desired.network.cni == Cni::None {
+    let answered = apis(facts).any(|(_, api)| api.dns == Some(DnsFact::Answered));
+    if !desired.network.is_whole() && !answered {
         list.push(check(name, None, Outcome::Skip, "needs your network plugin".to_owned(), None));
         return;
     }
@@ -259,6 +260,7 @@ fn dns(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
         match &api.dns {
             None => {}
             Some(DnsFact::Answered) => asked += 1,
+            Some(DnsFact::Failed(_)) if !desired.network.is_whole() => {}
             Some(DnsFact::Failed(why)) => {
                 fine = false;
                 let hint = Some("VXLAN checksum offload? try: ethtool -K flannel.1 tx-checksum-ip-generic off");

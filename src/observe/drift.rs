@@ -1,27 +1,109 @@
-//! Which objects are missing or differ, told from what the API servers hold.
+//! Which objects are missing or differ, and which nobody asks for any more, told from what the API servers hold.
 
-use crate::model::facts::{Facts, HostFacts, Silence};
+use crate::model::facts::{ApiFact, Facts, HostFacts, Silence, Stale};
 use crate::model::names::HostName;
-use crate::model::target::{Addon, object_key};
-use std::collections::BTreeMap;
+use crate::model::target::{Addon, MANIFESTS, NODES, RECORD, identity, object_key};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Per add-on, the objects that are missing or differ. Empty as a whole when no API server answered.
-pub(super) fn drift(
-    addons: &[Addon],
-    hosts: &BTreeMap<HostName, Result<HostFacts, Silence>>,
-) -> BTreeMap<String, Vec<(String, String)>> {
+type Hosts = BTreeMap<HostName, Result<HostFacts, Silence>>;
+
+/// What the API server says that could tell most.
+fn api(hosts: &Hosts) -> Option<&ApiFact> {
     let apis = hosts.values().filter_map(|f| f.as_ref().ok()).filter_map(|f| f.api.as_ref());
-    let Some(api) = apis.filter(|a| a.own_trouble.is_none()).max_by_key(|a| a.objects.len()) else {
-        return BTreeMap::new();
-    };
+    apis.filter(|a| a.own_trouble.is_none()).max_by_key(|a| a.objects.len())
+}
+
+/// Per add-on, the objects that are missing or differ. Empty as a whole when no API server answered. The user's own manifests are
+/// not among them: the hosts may not read those.
+pub(super) fn drift(addons: &[Addon], hosts: &Hosts) -> BTreeMap<String, Vec<(String, String)>> {
+    let Some(api) = api(hosts) else { return BTreeMap::new() };
     let differs = |object: &serde_json::Value| {
         let key = object_key(object);
         let what = match api.objects.get(&key) {
             None => Some("it does not exist".to_owned()),
-            Some(live) => crate::kube::drift(object, live),
+            Some(live) => crate::kube::drift(object, live).map(|path| format!("{path} differs")),
         };
         what.map(|what| (key, what))
     };
+    let recorded = recorded(api);
+    let unlisted = |addon: &Addon| {
+        let listed = recorded.get(&addon.name);
+        let known = |object: &serde_json::Value| listed.is_some_and(|keys| keys.contains(&object_key(object)));
+        let all = addon.name == NODES || addon.objects.iter().all(known);
+        (!all).then(|| (RECORD.to_owned(), format!("it does not list {} yet", addon.name)))
+    };
     let expected = |object: &&serde_json::Value| Facts::can_exist(object, hosts);
-    addons.iter().map(|a| (a.name.clone(), a.objects.iter().filter(expected).filter_map(differs).collect())).collect()
+    let one = |addon: &Addon| {
+        let found = addon.objects.iter().filter(expected).filter_map(differs).chain(unlisted(addon));
+        (addon.name.clone(), found.collect())
+    };
+    addons.iter().filter(|addon| addon.name != MANIFESTS).map(one).collect()
+}
+
+fn recorded(api: &ApiFact) -> BTreeMap<String, BTreeSet<String>> {
+    api.objects.get(RECORD).map(crate::kube::record::read).unwrap_or_default()
+}
+
+/// Per add-on, objects on hactl's list that no add-on asks for. Whether they are deleted is not decided here.
+pub(super) fn stale(addons: &[Addon], hosts: &Hosts) -> BTreeMap<String, Vec<Stale>> {
+    let Some(api) = api(hosts) else { return BTreeMap::new() };
+    let wanted: BTreeSet<String> =
+        addons.iter().flat_map(|addon| &addon.objects).map(|object| identity(&object_key(object))).collect();
+    let mut found = BTreeMap::new();
+    for (addon, keys) in recorded(api) {
+        let left = keys.into_iter().filter(|key| !wanted.contains(&identity(key)));
+        let left: Vec<Stale> = left.map(|key| Stale { key, kept: None }).collect();
+        if !left.is_empty() {
+            found.insert(addon, left);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn hosts(objects: &[(&str, Value)]) -> Hosts {
+        let objects = objects.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+        let api = ApiFact { objects, ..ApiFact::default() };
+        let facts = HostFacts { api: Some(api), ..HostFacts::default() };
+        [("cp1".parse().unwrap(), Ok(facts))].into()
+    }
+
+    fn addon(name: &str, object: &str) -> Addon {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": object, "namespace": "a"}});
+        Addon { name: name.to_owned(), objects: vec![object], needed_for_ready: false }
+    }
+
+    fn record(entries: &Value) -> (&'static str, Value) {
+        (RECORD, json!({"data": entries}))
+    }
+
+    #[test]
+    fn an_object_that_is_there_and_not_on_the_list_is_put_on_it() {
+        let object = addon("own", "x").objects.remove(0);
+        let found = drift(&[addon("own", "x")], &hosts(&[("v1|ConfigMap|a|x", object)]));
+        assert_eq!(found["own"], [(RECORD.to_owned(), "it does not list own yet".to_owned())]);
+    }
+
+    #[test]
+    fn what_the_list_holds_and_nobody_asks_for_is_stale_in_whatever_version() {
+        let list =
+            record(&json!({"own": "v1|ConfigMap|a|x\nv1|ConfigMap|a|gone\n", "left": "apps/v1|DaemonSet|b|y\n"}));
+        let found = stale(&[addon("own", "x")], &hosts(&[list]));
+        let keys: Vec<&str> = found.values().flatten().map(|s| s.key.as_str()).collect();
+        assert_eq!(keys, ["apps/v1|DaemonSet|b|y", "v1|ConfigMap|a|gone"]);
+        let list = record(&json!({"manifests": "example.org/v1beta1|Widget||w\n"}));
+        let newer = json!({"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "default"}});
+        let newer = Addon { name: MANIFESTS.to_owned(), objects: vec![newer], needed_for_ready: false };
+        assert!(stale(&[newer], &hosts(&[list])).is_empty(), "another version of the same object");
+    }
+
+    #[test]
+    fn an_object_that_moved_to_another_add_on_is_not_deleted() {
+        let list = record(&json!({"old": "v1|ConfigMap|a|x\n"}));
+        assert!(stale(&[addon("new", "x")], &hosts(&[list])).is_empty());
+    }
 }

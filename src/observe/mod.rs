@@ -53,6 +53,6 @@ pub async fn round(
 /// Puts the answers together.
 pub fn assemble(desired: &Desired, hosts: BTreeMap<HostName, Result<HostFacts, Silence>>, addons: &[Addon]) -> Facts {
     let etcd = classify(desired, &hosts);
-    let drift = drift::drift(addons, &hosts);
-    Facts { hosts, etcd, drift }
+    let (drift, stale) = (drift::drift(addons, &hosts), drift::stale(addons, &hosts));
+    Facts { hosts, etcd, drift, stale }
 }

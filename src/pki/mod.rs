@@ -4,6 +4,7 @@
 //! signed certificates, credentials for people. Leaf keys never come here: hosts send requests, and of a request only
 //! the public key is believed.
 
+pub mod brought;
 mod credential;
 mod found;
 mod sign;
@@ -56,6 +57,16 @@ pub enum PkiError {
         leaf: String,
         /// What is wrong.
         why: String,
+    },
+    /// A file of an authority or key of the administrator's own cannot be used.
+    #[error("{}: {why}\n  do: {remedy}", .path.display())]
+    Brought {
+        /// Which file.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        why: String,
+        /// What to do.
+        remedy: String,
     },
     /// The authority is not the one the leaf names.
     #[error("{leaf} is to be signed by authority {wanted}, not by {given}")]

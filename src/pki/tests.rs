@@ -64,6 +64,7 @@ fn desired() -> Desired {
         etcd: EtcdSettings { data_dir: "/var/lib/etcd".into(), quota_gib: 8 },
         jwt: vec![],
         mirrors: BTreeMap::new(),
+        named: crate::model::desired::Named::default(),
         proxy: Proxy::default(),
         manifests: vec![],
         extra: Extra::default(),
@@ -76,7 +77,7 @@ fn now() -> OffsetDateTime {
 }
 
 fn founded() -> Contents {
-    found(&"lab".parse().unwrap(), now()).unwrap()
+    found(&"lab".parse().unwrap(), brought::Brought::default(), now()).unwrap()
 }
 
 fn leaf_of(host: usize, id: LeafId, contents: &Contents) -> Leaf {
@@ -284,7 +285,7 @@ fn a_subject_that_cannot_be_written_is_refused_rather_than_shortened() {
 
 #[test]
 fn a_kubeconfig_is_yaml_whose_names_stay_text() {
-    let contents = found(&"no".parse().unwrap(), now()).unwrap();
+    let contents = found(&"no".parse().unwrap(), brought::Brought::default(), now()).unwrap();
     let credential = admin_credential(&contents.cluster, now()).unwrap();
     let text = kubeconfig(&"no".parse().unwrap(), "https://10.88.0.100:6443", contents.cluster.cert_pem(), &credential);
     let yaml: serde_json::Value = serde_saphyr::from_str(text.reveal()).unwrap();

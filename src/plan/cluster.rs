@@ -2,9 +2,9 @@
 
 use super::draft::Draft;
 use crate::model::desired::{Cni, Role};
-use crate::model::facts::Facts;
-use crate::model::plan::{Action, Mark};
-use crate::model::target::{FileSet, Place};
+use crate::model::facts::{Facts, Stale};
+use crate::model::plan::{Action, Mark, object_in_words};
+use crate::model::target::{FileSet, MANIFESTS, Place};
 
 /// An API server answers, and so does the endpoint.
 pub(super) fn endpoint(d: &mut Draft) {
@@ -55,11 +55,13 @@ pub(super) fn objects(d: &mut Draft) {
             // A Node that does not exist yet must be made by its kubelet, or it would lack its taints.
             needs.extend(kubelets.iter().cloned());
         }
+        if addon.name == MANIFESTS {
+            // Last, when everything that they may stand on is there.
+            let own = d.target.addons.iter().filter(|other| other.name != MANIFESTS);
+            needs.extend(own.map(|other| Mark::Applied(other.name.clone())));
+        }
         let (objects, why) = match d.facts.drift.get(&addon.name) {
-            Some(drift) => {
-                let first = drift.first().map(|(key, what)| format!("{}: {what}", key.replace('|', " ")));
-                (drift.iter().map(|(key, _)| key.clone()).collect(), first.unwrap_or_default())
-            }
+            Some(drift) => (drift.iter().map(|(key, _)| key.clone()).collect(), reasons(drift, &addon.name)),
             None => (
                 addon
                     .objects
@@ -72,6 +74,38 @@ pub(super) fn objects(d: &mut Draft) {
         };
         let action = Action::Apply { addon: addon.name.clone(), objects };
         d.ensure(action, why, needs, Mark::Applied(addon.name.clone()));
+    }
+}
+
+/// So many of the user's objects are told one by one.
+const MOST_TOLD: usize = 30;
+
+/// Why objects are applied: the first of our own, which are all of one making, and each of the user's.
+fn reasons(drift: &[(String, String)], addon: &str) -> String {
+    let told = if addon == MANIFESTS { MOST_TOLD } else { 1 };
+    let one = |(key, what): &(String, String)| format!("{}: {what}", object_in_words(key));
+    let words: Vec<String> = drift.iter().take(told).map(one).collect();
+    let more = drift.len() - words.len();
+    let more = if addon == MANIFESTS && more > 0 { format!("; and {more} more") } else { String::new() };
+    format!("{}{more}", words.join("; "))
+}
+
+/// Objects that hactl applied and that nobody asks for any more: when everything else is there.
+pub(super) fn prune(d: &mut Draft) {
+    for (addon, stale) in &d.facts.stale {
+        let (keep, delete): (Vec<_>, Vec<_>) = stale.iter().partition(|s| s.kept.is_some());
+        let keys = |list: &[&Stale]| list.iter().map(|s| s.key.clone()).collect::<Vec<_>>();
+        let mut why: Vec<String> = Vec::new();
+        if !delete.is_empty() {
+            why.push("the inventory does not ask for it any more".to_owned());
+        }
+        let stays = |s: &&&Stale| s.kept.as_ref().map(|reason| format!("{} stays: {reason}", object_in_words(&s.key)));
+        why.extend(keep.iter().take(MOST_TOLD).filter_map(|s| stays(&s)));
+        let mut needs = vec![Mark::Api];
+        d.after_turns(&mut needs);
+        needs.extend(d.target.addons.iter().map(|a| Mark::Applied(a.name.clone())));
+        let action = Action::Prune { addon: addon.clone(), delete: keys(&delete), keep: keys(&keep) };
+        d.ensure(action, why.join("; "), needs, Mark::Pruned(addon.clone()));
     }
 }
 

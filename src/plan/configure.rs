@@ -23,10 +23,18 @@ fn wants(d: &Draft, host: &HostName, set: FileSet) -> bool {
 pub(super) fn write(d: &mut Draft, host: &HostName, set: FileSet, mut needs: Vec<Mark>) {
     let paths = d.look().differing(host, set);
     needs.push(Mark::Prepared(host.clone()));
+    let asked_for = |path: &String| {
+        let wanted = d.host_target(host).sets.get(&set);
+        wanted.is_some_and(|wanted| wanted.files.iter().any(|file| &file.path == path))
+    };
     let why = match paths.as_slice() {
         [] => String::new(),
+        [one] if !asked_for(one) => format!("{one} is not asked for any more"),
         [one] => format!("{one} is missing or differs"),
-        [one, ..] => format!("{one} and {} more are missing or differ", paths.len() - 1),
+        [one, rest @ ..] if paths.iter().all(asked_for) => {
+            format!("{one} and {} more are missing or differ", rest.len())
+        }
+        [one, rest @ ..] => format!("{one} and {} more are missing, differ or are not asked for any more", rest.len()),
     };
     d.ensure(Action::Configure { host: host.clone(), set, paths }, why, needs, Mark::Configured(host.clone(), set));
 }
@@ -84,6 +92,7 @@ pub(super) fn runtime(d: &mut Draft, host: &Host) {
     if !wants(d, name, FileSet::Runtime) {
         return;
     }
+    write(d, name, FileSet::Registries, vec![]);
     write(d, name, FileSet::Runtime, vec![]);
     let needed = ["containerd", "containerd-shim-runc-v2", "runc", "ctr"];
     let parts = d.host_target(name).parts.iter().filter(|p| needed.contains(&p.name.as_str()));
@@ -128,6 +137,8 @@ pub(super) fn kubelet(d: &mut Draft, host: &Host) {
     let mut needs = vec![
         Mark::Configured(name.clone(), FileSet::Trust),
         Mark::Configured(name.clone(), FileSet::Os),
+        // Before the first image is asked for.
+        Mark::Configured(name.clone(), FileSet::Registries),
         Mark::Certified(name.clone()),
         Mark::Running(name.clone(), containerd_unit()),
     ];

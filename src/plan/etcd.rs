@@ -28,6 +28,7 @@ pub(super) fn ready_to_start(d: &Draft, host: &HostName) -> Vec<Mark> {
 /// Brings etcd to what the inventory asks for, as far as the facts allow.
 pub(super) fn converge(d: &mut Draft) -> Result<(), Refusal> {
     let hosts = d.reachable_with(Role::Etcd);
+    in_place(d, &hosts)?;
     for host in &hosts {
         super::configure::write(d, &host.name, FileSet::Etcd, vec![]);
     }
@@ -48,6 +49,14 @@ pub(super) fn converge(d: &mut Draft) -> Result<(), Refusal> {
         Etcd::Speaks(members) => heal(d, &hosts, members),
         Etcd::Silent(evidence) => wake(d, &hosts, evidence),
     }
+}
+
+/// Data that lies elsewhere than the inventory says would be abandoned: each member would begin anew on an empty disk.
+fn in_place(d: &Draft, hosts: &[Host]) -> Result<(), Refusal> {
+    let elsewhere = |h: &Host| Some((h.name.clone(), etcd_fact(d, &h.name)?.elsewhere.clone()?));
+    let hosts: Vec<(HostName, String)> = hosts.iter().filter_map(elsewhere).collect();
+    let wanted = d.desired.etcd.data_dir.display().to_string();
+    if hosts.is_empty() { Ok(()) } else { Err(Refusal::DataElsewhere { hosts, wanted }) }
 }
 
 /// The trace of an earlier birth, in words: the journal's, or static pods, which are never written before every member is

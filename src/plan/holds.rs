@@ -30,6 +30,15 @@ fn newest(facts: &HostFacts, set: &SetTarget) -> i64 {
     files.chain(leaves).max().unwrap_or(0)
 }
 
+/// Files that an earlier run wrote into a folder of the set's own and that nobody asks for any more.
+fn strays(facts: &HostFacts, set: &SetTarget) -> Vec<String> {
+    let inside = |path: &str| {
+        set.folders.iter().any(|folder| path.strip_prefix(folder.as_str()).is_some_and(|rest| rest.starts_with('/')))
+    };
+    let wanted = |path: &str| set.files.iter().any(|file| file.path == path);
+    facts.files.keys().filter(|path| inside(path) && !wanted(path)).cloned().collect()
+}
+
 /// Everything a mark is judged by.
 #[derive(Clone, Copy)]
 pub(super) struct Look<'a> {
@@ -81,7 +90,9 @@ impl<'a> Look<'a> {
                 .get(&file.path)
                 .is_none_or(|found| found.digest != file.digest || found.mode != file.mode || found.owner != file.owner)
         };
-        wanted.files.iter().filter(differs).map(|f| f.path.clone()).collect()
+        let mut paths: Vec<String> = wanted.files.iter().filter(differs).map(|f| f.path.clone()).collect();
+        paths.extend(strays(facts, wanted));
+        paths
     }
 
     /// Leaves that are due, with the reason.
@@ -173,6 +184,7 @@ impl<'a> Look<'a> {
             Mark::Api => self.apis().any(|a| a.own_trouble.is_none()),
             Mark::Endpoint => self.apis().any(|a| a.endpoint_trouble.is_none()),
             Mark::Applied(addon) => self.facts.drift.get(addon).is_some_and(Vec::is_empty),
+            Mark::Pruned(addon) => self.facts.stale.get(addon).is_none_or(Vec::is_empty),
             Mark::NodeReady(h) => self.apis().any(|a| a.nodes.iter().any(|n| n.name == h.as_str() && n.ready)),
             Mark::Wiped(_) => false,
         }

@@ -90,6 +90,7 @@ pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) ->
         prepare::deliver_rest(&mut draft, host);
     }
     cluster::objects(&mut draft);
+    cluster::prune(&mut draft);
     cluster::nodes(&mut draft);
     Ok(draft.finish())
 }

@@ -4,14 +4,18 @@
 //! the way the API server returns them, so that comparing needs little tolerance (`kube::drift`).
 
 use serde_json::json;
+use std::collections::BTreeMap;
 
 use super::views::{addons as view, balancer::Nothing, control_plane::digest, kubelet};
 use super::{RenderError, input, table, text, yaml};
 use crate::model::desired::{Desired, Role};
-use crate::model::target::{Addon, Part};
+use crate::model::target::{Addon, NODES, Part, Place, identity, object_key};
 
 /// The add-on that answers names.
 pub const COREDNS: &str = "coredns";
+
+/// What VXLAN over IPv4 takes of every packet.
+const VXLAN_OVERHEAD: u16 = 50;
 
 /// One manifest of the folder.
 pub(super) struct Manifest {
@@ -71,6 +75,7 @@ pub fn addons(desired: &Desired, parts: &[Part]) -> Result<Vec<Addon>, RenderErr
             port: port.clone(),
             cni_conf,
             net_conf,
+            probe: flannel_probe(desired.network.mtu),
             reads,
         };
         addons.push(FLANNEL.addon("flannel", true, &view)?);
@@ -78,7 +83,15 @@ pub fn addons(desired: &Desired, parts: &[Part]) -> Result<Vec<Addon>, RenderErr
     if table::kube_proxy(desired) {
         let config = kube_proxy_config(desired)?;
         let reads = digest(&config).short();
-        let view = view::KubeProxy { image: image("kube-proxy")?, host, port, config, reads };
+        let mut flags = BTreeMap::from([
+            ("config", "/var/lib/kube-proxy/config.yaml".to_owned()),
+            ("hostname-override", "$(NODE_NAME)".to_owned()),
+        ]);
+        for (name, value) in desired.extra.args.get("kube-proxy").into_iter().flatten() {
+            flags.insert(name, value.clone());
+        }
+        let flags = flags.into_iter().map(|(name, value)| format!("--{name}={value}")).collect();
+        let view = view::KubeProxy { image: image("kube-proxy")?, host, port, config, reads, flags };
         addons.push(KUBE_PROXY.addon("kube-proxy", false, &view)?);
     }
     let nodes = desired.hosts.iter().filter(|host| host.is_node()).count();
@@ -93,14 +106,33 @@ pub fn addons(desired: &Desired, parts: &[Part]) -> Result<Vec<Addon>, RenderErr
     Ok(addons)
 }
 
-/// The labels of all Nodes: those that a kubelet may not give itself, and those that were changed after it joined.
+/// Which objects are hactl's own: identity and add-on.
+pub fn owned(desired: &Desired) -> Result<Vec<(String, String)>, RenderError> {
+    // What the images are called does not matter for the objects' names.
+    let part = |name: &str| Part {
+        name: name.to_owned(),
+        version: String::new(),
+        digest: digest(""),
+        size: 0,
+        sent_digest: digest(""),
+        sent_size: 0,
+        place: Place::Image { reference: name.to_owned() },
+    };
+    let parts: Vec<Part> = ["flannel", "kube-proxy", "coredns"].map(part).into();
+    let addons = addons(desired, &parts)?;
+    let all = addons.iter().flat_map(|addon| addon.objects.iter().map(|object| (object, addon.name.clone())));
+    Ok(all.map(|(object, addon)| (identity(&object_key(object)), addon)).collect())
+}
+
+/// Labels and taints of all Nodes: those that a kubelet may not give itself, and those that were changed after it joined.
 fn node_labels(desired: &Desired) -> Result<Addon, RenderError> {
     let mut objects = Vec::new();
     for host in desired.hosts.iter().filter(|host| host.is(Role::ControlPlane) || host.is(Role::Worker)) {
-        let view = view::Node { name: host.name.to_string(), labels: kubelet::labels(host) };
+        let (labels, taints) = (kubelet::labels(host), kubelet::taints(desired, host));
+        let view = view::Node::new(host.name.to_string(), labels, &taints);
         objects.append(&mut NODE.addon("", false, &view)?.objects);
     }
-    Ok(Addon { name: "node-labels".to_owned(), objects, needed_for_ready: false })
+    Ok(Addon { name: NODES.to_owned(), objects, needed_for_ready: false })
 }
 
 fn cni_conf() -> String {
@@ -119,7 +151,8 @@ fn cni_conf() -> String {
 fn net_conf(desired: &Desired) -> String {
     let mut backend = json!({"Type": "vxlan"});
     if let Some(mtu) = desired.network.mtu {
-        backend["MTU"] = json!(mtu);
+        // flannel asks for the MTU outside the tunnel, and the inventory for that of the pods.
+        backend["MTU"] = json!(mtu + VXLAN_OVERHEAD);
     }
     let conf = json!({
         "Network": desired.network.pods.to_string(),
@@ -127,6 +160,18 @@ fn net_conf(desired: &Desired) -> String {
         "Backend": backend,
     });
     format!("{conf:#}\n")
+}
+
+/// What flannel's startup probe does: it waits for flannel to know its subnet, gives interfaces that were there before the MTU that
+/// is wanted now (flannel takes an existing one as it is), and makes containerd see the network.
+fn flannel_probe(mtu: Option<u16>) -> String {
+    let known = "until [ -s /run/flannel/subnet.env ]; do sleep 0.1; done";
+    let resize = mtu.map_or_else(String::new, |mtu| {
+        format!("; for d in flannel.1 cni0; do if [ -e /host/net/$d ]; then echo {mtu} > /host/net/$d/mtu; fi; done")
+    });
+    let seen = "cp /etc/kube-flannel/cni-conf.json /etc/cni/net.d/.10-flannel && \
+                mv /etc/cni/net.d/.10-flannel /etc/cni/net.d/10-flannel.conflist";
+    format!("{known}{resize}; {seen}")
 }
 
 fn kube_proxy_config(desired: &Desired) -> Result<String, RenderError> {

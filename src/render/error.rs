@@ -34,6 +34,20 @@ pub enum RenderError {
         /// The file.
         path: String,
     },
+    /// The contents of a file that the inventory names were not read.
+    #[error("the file that the inventory names for {what} was not read")]
+    MissingFile {
+        /// For what.
+        what: String,
+    },
+    /// A rendered document is not the TOML it should be.
+    #[error("{template} did not become a TOML document: {why}")]
+    NotToml {
+        /// The template.
+        template: String,
+        /// What the parser says.
+        why: String,
+    },
     /// A template does not fit its view.
     #[error("the template {template} cannot be filled in: {why}")]
     Template {

@@ -88,6 +88,18 @@ pub fn preparation(desired: &Desired, host: &Host) -> Preparation {
     Preparation { users, directories, modules, sysctls: sysctls(desired, host), swap_off: host.is_node() }
 }
 
+/// Files and folders of the host that its static pods are to read besides hactl's own.
+pub fn mounts(desired: &Desired, host: &Host) -> Vec<String> {
+    let all = desired.extra.mounts.values().filter(|_| host.is(Role::ControlPlane)).flatten();
+    all.cloned().collect::<std::collections::BTreeSet<_>>().into_iter().collect()
+}
+
+/// The proxy as variables of a program on the hosts, in both spellings; none without a proxy.
+pub fn proxy_variables(desired: &Desired) -> Vec<(String, String)> {
+    let settings = super::views::runtime::proxy(desired).into_iter();
+    settings.flat_map(|s| [(s.name.to_lowercase(), s.value.clone()), (s.name, s.value)]).collect()
+}
+
 /// Programs from the host's own packages: path to package name.
 pub fn packages(desired: &Desired, host: &Host) -> BTreeMap<String, String> {
     let mut packages = BTreeMap::new();
@@ -158,7 +170,12 @@ pub fn api_ask(desired: &Desired, host: &Host, addons: &[Addon]) -> Option<ApiAs
         ca: "/etc/kubernetes/pki/ca.crt".to_owned(),
         cert: "/etc/kubernetes/pki/observer.crt".to_owned(),
         key: "/etc/kubernetes/pki/observer.key".to_owned(),
-        objects: addons.iter().flat_map(|addon| &addon.objects).map(object_key).collect(),
+        objects: addons
+            .iter()
+            .flat_map(|addon| &addon.objects)
+            .map(object_key)
+            .chain([crate::model::target::RECORD.to_owned()])
+            .collect(),
         dns: addons.iter().any(|addon| addon.name == addons::COREDNS).then(|| desired.dns_address()),
     })
 }

@@ -1,5 +1,6 @@
 //! What rendering is given: the desired state, one host's facts, parts, certificates and keys, all borrowed.
 
+use crate::inventory::Attached;
 use crate::model::desired::{Desired, Host};
 use crate::model::facts::HostFacts;
 use crate::model::secret::Secret;
@@ -48,6 +49,8 @@ pub struct Input<'a> {
     pub trust: &'a Trust<'a>,
     /// Secrets; `None` where the host gets none.
     pub keys: Option<&'a Keys<'a>>,
+    /// What is in the files that the inventory names.
+    pub attached: &'a Attached,
     /// Where hactl itself lies on the host.
     pub hactl_path: &'a str,
 }

@@ -16,9 +16,9 @@ mod yaml;
 #[cfg(test)]
 mod tests;
 
-pub use addons::{COREDNS, addons};
+pub use addons::{COREDNS, addons, owned};
 pub use error::RenderError;
-pub use host::{api_ask, etcd_ask, packages, ports, preparation, sysctls, units, wipe};
+pub use host::{api_ask, etcd_ask, mounts, packages, ports, preparation, proxy_variables, sysctls, units, wipe};
 pub use input::{Input, Keys, Trust};
 
 use crate::host::op::FilePut;
@@ -89,6 +89,10 @@ impl RenderedSet {
                 FileSet::EtcdBalancer => vec![LeafId::ApiserverEtcdClient],
                 _ => vec![],
             },
+            folders: match self.set {
+                FileSet::Registries => vec![table::REGISTRIES.to_owned()],
+                _ => vec![],
+            },
         }
     }
 }
@@ -96,6 +100,11 @@ impl RenderedSet {
 /// The files to observe on a host; needs no facts.
 pub fn paths(desired: &Desired, host: &Host) -> Vec<String> {
     FILES.iter().filter(|row| (row.on)(desired, host)).flat_map(|row| row.paths(desired)).collect()
+}
+
+/// Folders in which hactl looks for files that it wrote and that nobody asks for any more.
+pub fn folders(host: &Host) -> Vec<String> {
+    if host.is_node() { vec![table::REGISTRIES.to_owned()] } else { Vec::new() }
 }
 
 /// Everything that should be written on a host, by set. Deterministic.
@@ -119,7 +128,12 @@ pub fn host_sets(input: &Input<'_>) -> Result<Vec<RenderedSet>, RenderError> {
             files.push((row.set, file));
         }
     }
-    Ok(by_set(files))
+    let mut sets = by_set(files);
+    if input.host.is_node() && !sets.iter().any(|s| s.set == FileSet::Registries) {
+        // Without a registry to say something about there is still a folder to keep clean.
+        sets.push(RenderedSet { set: FileSet::Registries, files: Vec::new(), unit: None, reload: false });
+    }
+    Ok(sets)
 }
 
 fn by_set(files: Vec<(FileSet, RenderedFile)>) -> Vec<RenderedSet> {

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use super::views::{balancer, control_plane, etcd, kubelet, runtime};
+use super::views::{balancer, control_plane, etcd, kubelet, registries, runtime};
 use super::{Input, RenderError, host, text, yaml};
 use crate::model::desired::{Cni, Desired, Host, KubeProxy, Role};
 use crate::model::names::UnitName;
@@ -63,7 +63,9 @@ pub(super) fn unit(set: FileSet) -> Option<(UnitName, bool)> {
         FileSet::LoadBalancer => ("haproxy.service", true),
         FileSet::Keepalived => ("keepalived.service", true),
         FileSet::Approver => ("hactl-approver.service", false),
-        FileSet::Os | FileSet::Trust | FileSet::ControlPlaneConfig | FileSet::ControlPlane => return None,
+        FileSet::Os | FileSet::Trust | FileSet::Registries | FileSet::ControlPlaneConfig | FileSet::ControlPlane => {
+            return None;
+        }
     };
     Some((name.parse().expect("unit names of this table are well formed; a test parses them"), reload))
 }
@@ -121,6 +123,9 @@ macro_rules! pem {
     };
 }
 
+/// The folder that containerd looks into for each registry.
+pub(super) const REGISTRIES: &str = "/etc/containerd/certs.d";
+
 /// All host files, by set, in the order they are written.
 #[rustfmt::skip]
 pub(super) static FILES: &[Row] = &[
@@ -129,6 +134,7 @@ pub(super) static FILES: &[Row] = &[
     row!(Os, node, 0o644, "/etc/NetworkManager/conf.d/hactl.conf", "templates/os/networkmanager.conf", What::One(|_, r| r.fill(&balancer::Nothing {}))),
     row!(Os, node, 0o644, "/etc/systemd/network/10-hactl.network", "templates/os/networkd.network", What::One(|_, r| r.fill(&balancer::Nothing {}))),
     row!(Os, node, 0o644, "/etc/systemd/network/10-hactl.link", "templates/os/networkd.link", What::One(|_, r| r.fill(&balancer::Nothing {}))),
+    row!(Os, node, 0o644, "/etc/hactl/kubelet-registration.env", "templates/kubelet/registration.env", What::One(|i, r| r.fill(&kubelet::registration(i)))),
     row!(Os, flannel_node, 0o644, "/etc/tmpfiles.d/hactl.conf", "templates/os/tmpfiles.conf", What::One(|_, r| r.fill(&balancer::Nothing {}))),
 
     pem!(keyed, 0o644, "/etc/kubernetes/pki/ca.crt", |i, _| Ok(ended(i.trust.cluster_ca))),
@@ -148,9 +154,11 @@ pub(super) static FILES: &[Row] = &[
     row!(EtcdBalancer, control_plane_host, 0o644, "/etc/hactl/etcd-balancer.cfg", "templates/etcd-balancer/haproxy.cfg", What::One(|i, r| r.fill(&etcd::balancer(i))), HAPROXY),
     row!(EtcdBalancer, control_plane_host, 0o644, "/etc/systemd/system/hactl-etcd-balancer.service", "templates/etcd-balancer/hactl-etcd-balancer.service", What::One(|_, r| r.fill(&balancer::Nothing {}))),
 
-    row!(Runtime, node, 0o644, "/etc/containerd/config.toml", "templates/runtime/config.toml", What::One(|i, r| r.fill(&runtime::config(i)?))),
-    row!(Runtime, node, 0o644, "/etc/containerd/certs.d/*/hosts.toml", "templates/runtime/hosts.toml", What::Each(|d| d.mirrors.keys().cloned().collect(), |i, r, registry| r.fill(&runtime::mirrors(i, registry)))),
+    row!(Runtime, node, 0o644, "/etc/containerd/config.toml", "templates/runtime/config.toml", What::One(containerd_config)),
     row!(Runtime, node, 0o644, "/etc/systemd/system/containerd.service", "templates/runtime/containerd.service", What::One(|i, r| r.fill(&runtime::unit(i)?))),
+
+    row!(Registries, node, 0o644, "/etc/containerd/certs.d/*", "templates/runtime/authority.pem", What::Each(registries::authority_files, |i, r, item| r.fill(&registries::authority(i, item)?))),
+    row!(Registries, node, 0o600, "/etc/containerd/certs.d/*/hosts.toml", "templates/runtime/hosts.toml", What::Each(registries::all, |i, r, registry| r.fill(&registries::hosts(i, registry)?))),
 
     row!(Kubelet, node, 0o600, "/etc/kubernetes/kubelet.conf", "templates/kubelet/kubeconfig.yaml", What::One(|i, r| r.fill(&kubelet::kubeconfig(i)))),
     row!(Kubelet, node, 0o600, "/var/lib/kubelet/config.yaml", "templates/kubelet/config.yaml", What::One(kubelet_config)),
@@ -197,6 +205,19 @@ fn kubelet_config(input: &Input<'_>, row: &Row) -> Result<String, RenderError> {
     let mut config = yaml::parse(row.template, &text)?;
     yaml::merge(&mut config, extra);
     yaml::write(row.template, &config)
+}
+
+fn containerd_config(input: &Input<'_>, row: &Row) -> Result<String, RenderError> {
+    let text = row.fill(&runtime::config(input)?)?;
+    let extra = &input.desired.extra.containerd_config;
+    if extra.is_empty() {
+        return Ok(text);
+    }
+    let bad = |why: String| RenderError::NotToml { template: row.template.to_owned(), why };
+    let mut config: serde_json::Value = toml::from_str(&text).map_err(|e| bad(e.to_string()))?;
+    yaml::merge(&mut config, extra);
+    let merged = toml::to_string(&config).map_err(|e| bad(e.to_string()))?;
+    Ok(format!("# Written by hactl, with the inventory's `extra`.\n{merged}"))
 }
 
 /// Whether hactl installs flannel.

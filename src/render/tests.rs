@@ -1,10 +1,13 @@
 //! Every row of the tables against the folders, and against inventories of many shapes.
 
+mod settings;
+
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::*;
+use crate::inventory::Attached;
 use crate::model::desired::{
     Cidr, Cni, ControlPlane, Endpoint, EndpointKind, EtcdSettings, Extra, KubeProxy, Network, Proxy, Role, Security,
     SshTarget, Versions,
@@ -62,6 +65,7 @@ pub(super) fn desired() -> Desired {
         etcd: EtcdSettings { data_dir: "/var/lib/etcd".into(), quota_gib: 8 },
         jwt: Vec::new(),
         mirrors: BTreeMap::new(),
+        named: crate::model::desired::Named::default(),
         proxy: Proxy::default(),
         manifests: Vec::new(),
         extra: Extra::default(),
@@ -74,6 +78,14 @@ fn shapes() -> Vec<(&'static str, Desired)> {
     let plain = desired();
     let mut full = desired();
     full.mirrors.insert("registry.k8s.io".to_owned(), vec!["https://mirror.example/v2\"x".to_owned()]);
+    full.mirrors.insert("docker.io".to_owned(), vec!["https://mirror.example/v2/hub".to_owned()]);
+    full.named.registry_authorities.insert("mirror.example".to_owned(), "/keys/mirror.pem".into());
+    for at in ["mirror.example", "private.example:5000"] {
+        full.named.registry_logins.insert(at.to_owned(), "/keys/login".into());
+    }
+    full.extra.mounts.insert("kube-apiserver".to_owned(), vec!["/etc/kubernetes/extra".to_owned()]);
+    full.extra.containerd_config.insert("debug".to_owned(), json!({"level": "warn"}));
+    full.extra.args.insert("kube-proxy".to_owned(), BTreeMap::from([("v".to_owned(), "4".to_owned())]));
     full.proxy.https = "http://proxy.example:3128".to_owned();
     full.jwt = vec![json!({"issuer": {"url": "https://id.example", "audiences": ["k8s"]}, "claimMappings": {}})];
     full.extra.kubelet_config.insert("cgroupDriver".to_owned(), json!("cgroupfs"));
@@ -155,8 +167,19 @@ pub(super) fn rendered(desired: &Desired, host: &Host, facts: &HostFacts) -> Res
         parts: &parts,
         trust: &TRUST,
         keys: host.is(Role::ControlPlane).then_some(&keys),
+        attached: &attached(),
         hactl_path: "/var/lib/hactl/bin/abc/hactl",
     })
+}
+
+/// What the files hold that the inventories of [`shapes`] name.
+fn attached() -> Attached {
+    let mut attached = Attached::default();
+    attached.authorities.insert("mirror.example".to_owned(), "AUTHORITY\n".to_owned());
+    for at in ["mirror.example", "private.example:5000"] {
+        attached.logins.insert(at.to_owned(), Secret::new("bWU6UEFTU1dPUkQ=".to_owned()));
+    }
+    attached
 }
 
 fn all(desired: &Desired, name: &str) -> BTreeMap<String, RenderedFile> {
@@ -236,7 +259,7 @@ fn every_row_renders_for_every_shape_of_inventory_and_what_is_yaml_parses() {
         }
         addons(&desired, &parts()).unwrap_or_else(|e| panic!("{shape}: {e}"));
     }
-    assert_eq!(seen.len(), 11, "some set was never rendered: {seen:?}");
+    assert_eq!(seen.len(), 12, "some set was never rendered: {seen:?}");
 }
 
 #[test]
@@ -331,7 +354,11 @@ fn a_host_whose_address_is_on_no_interface_is_a_clear_error() {
 fn a_label_of_a_worker_and_its_taint_reach_the_kubelet_and_the_role_only_the_api() {
     let (_, desired) = shapes().remove(1);
     let unit = all(&desired, "w1")["/etc/systemd/system/kubelet.service"].content.clone();
-    assert!(unit.contains("\"--node-labels=disk=nvme\"") && unit.contains("gpu=yes:NoSchedule"), "{unit}");
+    let registration = all(&desired, "w1")["/etc/hactl/kubelet-registration.env"].content.clone();
+    assert!(registration.contains("--node-labels=disk=nvme"), "{registration}");
+    assert!(registration.contains("--register-with-taints=gpu=yes:NoSchedule"), "{registration}");
+    assert!(unit.ends_with("CPUWeight=500\n\n[Install]\nWantedBy=multi-user.target\n"), "{unit}");
+    assert!(unit.contains(" \\\n    $KUBELET_REGISTRATION\n"), "{unit}");
     assert!(unit.contains("\"--v=3\""), "{unit}");
     let addons = addons(&desired, &parts()).unwrap();
     let labels = &addons.last().unwrap().objects[3];
@@ -416,6 +443,7 @@ fn zz_dump() {
             parts: &parts,
             trust: &trust,
             keys: Some(&keys),
+            attached: &Attached::default(),
             hactl_path: "/var/lib/hactl/bin/abc/hactl",
         };
         let root = format!("{out}/hosts/{}", h.name);

@@ -60,8 +60,17 @@ pub fn disturbance(plan: &Plan) -> String {
     let of = |impact: Impact| plan.steps.iter().filter(move |s| s.impact() == impact).count();
     let wiped = plan.steps.iter().filter(|s| matches!(s.action, Action::Wipe { delete: true, .. })).count();
     let emptied = plan.steps.iter().filter(|s| matches!(s.action, Action::Wipe { delete: false, .. })).count();
-    let aside = of(Impact::Destructive) - wiped - emptied;
+    let pruned = plan.steps.iter().filter_map(|s| match &s.action {
+        Action::Prune { delete, .. } => Some(delete.len()).filter(|n| *n > 0),
+        _ => None,
+    });
+    let aside = of(Impact::Destructive) - wiped - emptied - pruned.clone().count();
     let mut parts = Vec::new();
+    match pruned.sum::<usize>() {
+        0 => {}
+        1 => parts.push("1 object is deleted".to_owned()),
+        n => parts.push(format!("{n} objects are deleted")),
+    }
     if wiped > 0 {
         parts.push(format!("the data of {} is DELETED", count(wiped, "host")));
     }

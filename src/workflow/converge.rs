@@ -119,7 +119,7 @@ impl<'a> Converge<'a> {
     /// The Node that a pod is to probe from: the last that answers, for the first has what comes first anyway.
     pub fn probed_host(&self, look: &Look) -> Option<Host> {
         let desired = &self.session.desired;
-        let connected = desired.network.cni != crate::model::desired::Cni::None;
+        let connected = desired.network.is_whole();
         let mut nodes = desired.hosts.iter().filter(|h| connected && h.is_node());
         nodes.rfind(|h| look.facts.host(&h.name).is_some()).cloned()
     }

@@ -82,6 +82,12 @@ pub enum Failure {
         /// The checks that do not pass.
         checks: Vec<Check>,
     },
+    /// The user's manifests hold what is hactl's own.
+    #[error("{}", .problems.join("\n"))]
+    Manifests {
+        /// Each: file and line, what.
+        problems: Vec<String>,
+    },
     /// The API could not be used.
     #[error(transparent)]
     Api(#[from] crate::kube::KubeError),

@@ -42,7 +42,8 @@ impl Look {
         let desired = &session.desired;
         let bundle = session.bundle()?;
         let stamp = Stamp { cluster: desired.cluster.clone(), ca: state.publics().cluster.fingerprint };
-        let addons = crate::render::addons(desired, &bundle.parts())?;
+        let mut addons = crate::render::addons(desired, &bundle.parts())?;
+        addons.iter_mut().for_each(super::manifests::mark);
         let mut hosts = BTreeMap::new();
         for host in &desired.hosts {
             hosts.insert(host.name.clone(), question(desired, host, state, &bundle, &addons)?);
@@ -60,6 +61,8 @@ impl Look {
             }
             tokio::time::sleep(Duration::from_millis(300)).await;
         };
+        // Not before: what is the users' the hosts may not read.
+        addons.extend(super::manifests::addon(&session.attached));
         let mut target = Target { addons, ..Target::default() };
         let mut files = Files::new();
         for host in &desired.hosts {
@@ -86,13 +89,15 @@ impl Look {
                 parts: &parts,
                 trust: &trust,
                 keys: host.is(Role::ControlPlane).then_some(&keys),
+                attached: &session.attached,
                 hactl_path: &hactl,
             })?;
             let (host_target, contents) = split(desired, host, state, parts, rendered);
             target.hosts.insert(host.name.clone(), host_target);
             files.insert(host.name.clone(), contents);
         }
-        let facts = crate::observe::assemble(desired, answers, &target.addons);
+        let mut facts = crate::observe::assemble(desired, answers, &target.addons);
+        super::manifests::look(session, state, &target, &mut facts).await?;
         Ok(Self { asks, target: Arc::new(target), files, facts })
     }
 
@@ -143,13 +148,15 @@ fn question(
 ) -> Result<ObserveAsk, Failure> {
     let preparation = crate::render::preparation(desired, host);
     let directories = preparation.directories.iter().map(|(path, _, _)| path.clone());
+    let mounts = crate::render::mounts(desired, host);
     Ok(ObserveAsk {
-        files: crate::render::paths(desired, host),
+        files: crate::render::paths(desired, host).into_iter().chain(mounts.clone()).collect(),
+        folders: crate::render::folders(host),
         parts: bundle.parts_of_any(desired, host)?,
         units: crate::render::units(desired, host),
         leaves: crate::pki::leaves(desired, host, &state.publics()),
         images: host.is_node(),
-        programs: crate::render::packages(desired, host).into_keys().chain(directories).collect(),
+        programs: crate::render::packages(desired, host).into_keys().chain(directories).chain(mounts).collect(),
         sysctls: preparation.sysctls.keys().cloned().collect(),
         ports: crate::render::ports(desired, host),
         etcd: crate::render::etcd_ask(desired, host),

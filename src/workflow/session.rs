@@ -4,12 +4,14 @@ use super::{Failure, State};
 use crate::component::Bundle;
 use crate::host::op::{Op, Reply};
 use crate::host::{Access, Feed, HostError, Machine};
+use crate::inventory::Attached;
 use crate::model::desired::{Desired, Role};
 use crate::model::event::{Event, Sink};
 use crate::model::facts::{Silence, Stamp};
 use crate::model::names::HostName;
 use crate::model::plan::Plan;
 use crate::model::refusal::Refusal;
+use crate::pki;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,6 +34,8 @@ pub struct Places {
 pub struct Session {
     /// What is wanted.
     pub desired: Arc<Desired>,
+    /// What is in the files that the inventory names.
+    pub attached: Arc<Attached>,
     /// Where things are.
     pub places: Places,
     /// Hosts that are connected.
@@ -71,7 +75,7 @@ impl Session {
     /// # Errors
     /// No host at all, or a changed host key.
     pub async fn open(
-        desired: Arc<Desired>,
+        (desired, attached): (Arc<Desired>, Arc<Attached>),
         places: Places,
         access: &Access,
         sink: Arc<dyn Sink>,
@@ -107,7 +111,7 @@ impl Session {
             sink.emit(Event::Warning { text: format!("{host}: {error}") });
             silent.insert(host, error.silence());
         }
-        Ok(Self { desired, places, machines, silent, sink, stop })
+        Ok(Self { desired, attached, places, machines, silent, sink, stop })
     }
 
     /// Takes the run's lock on every host that is connected; one that is held refuses the run. A host that cannot even be
@@ -150,7 +154,12 @@ impl Session {
     /// # Errors
     /// State that is lost or unusable.
     pub async fn state(&self, make: bool) -> Result<State, Failure> {
+        let named = &self.desired.named.pki;
         if let Some(state) = State::open(&self.places.state, &self.desired.cluster)? {
+            let others = pki::brought::others(named, &state.publics());
+            if !others.is_empty() {
+                return Err(Refusal::OtherAuthority { problems: others }.into());
+            }
             return Ok(state);
         }
         if let Some((host, stamp)) = self.stamp().await? {
@@ -161,13 +170,17 @@ impl Session {
             }
             .into());
         }
+        let brought = pki::brought::read(named, time::OffsetDateTime::now_utc())?;
+        for text in &brought.warnings {
+            self.sink.emit(Event::Warning { text: text.clone() });
+        }
         if make {
             self.sink.emit(Event::Note {
                 text: format!("making certificate authorities and keys in {}", self.places.state.display()),
             });
-            State::create(&self.places.state, &self.desired.cluster)
+            State::create(&self.places.state, &self.desired.cluster, brought)
         } else {
-            State::ephemeral(&self.desired.cluster)
+            State::ephemeral(&self.desired.cluster, brought)
         }
     }
 

@@ -6,6 +6,7 @@ use crate::kube::Access;
 use crate::model::names::ClusterName;
 use crate::model::refusal::Refusal;
 use crate::model::target::Leaf;
+use crate::pki::brought::Brought;
 use crate::pki::{self, Credential};
 use crate::vault::{Contents, Entry, Publics, Vault, VaultError, VaultLock};
 use std::path::{Path, PathBuf};
@@ -33,13 +34,13 @@ impl State {
         Ok(vault.map(|vault| Self { cluster: cluster.clone(), kept: Kept::InVault(Box::new(vault)) }))
     }
     /// New authorities and keys, kept in a folder.
-    pub fn create(dir: &Path, cluster: &ClusterName) -> Result<Self, Failure> {
-        let vault = Vault::create(dir, cluster, pki::found(cluster, OffsetDateTime::now_utc())?)?;
+    pub fn create(dir: &Path, cluster: &ClusterName, brought: Brought) -> Result<Self, Failure> {
+        let vault = Vault::create(dir, cluster, pki::found(cluster, brought, OffsetDateTime::now_utc())?)?;
         Ok(Self { cluster: cluster.clone(), kept: Kept::InVault(Box::new(vault)) })
     }
     /// New authorities and keys that are forgotten again.
-    pub fn ephemeral(cluster: &ClusterName) -> Result<Self, Failure> {
-        let contents = Box::new(pki::found(cluster, OffsetDateTime::now_utc())?);
+    pub fn ephemeral(cluster: &ClusterName, brought: Brought) -> Result<Self, Failure> {
+        let contents = Box::new(pki::found(cluster, brought, OffsetDateTime::now_utc())?);
         Ok(Self { cluster: cluster.clone(), kept: Kept::InMemory(contents) })
     }
 

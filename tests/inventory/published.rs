@@ -52,10 +52,18 @@ fn the_full_example_uses_every_key_of_the_schema() {
 
 #[test]
 fn only_what_every_inventory_needs_is_required() {
-    let required: Vec<String> =
-        reference::keys().into_iter().filter(|k| k.default == "required").map(|k| k.path).collect();
+    // Half an authority is none.
+    let (pairs, required): (Vec<String>, Vec<String>) = reference::keys()
+        .into_iter()
+        .filter(|k| k.default == "required")
+        .map(|k| k.path)
+        .partition(|path| path.starts_with("pki."));
     assert_eq!(
         required,
         ["cluster", "endpoint", "hosts", "hosts[].address", "hosts[].name", "hosts[].roles", "schema"]
+    );
+    assert_eq!(
+        pairs,
+        ["ca", "etcdCa", "frontProxyCa"].map(|ca| [format!("pki.{ca}.cert"), format!("pki.{ca}.key")]).concat()
     );
 }

@@ -4,6 +4,11 @@ use super::{BASE, edited, golden, shown, with};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+/// One JWT authenticator.
+fn jwt(entry: &str) -> String {
+    format!("authentication:\n  jwt:\n    - {entry}")
+}
+
 /// Each: the name of its golden file and the text.
 fn cases() -> Vec<(&'static str, String)> {
     let hosts = |count: usize, role: &str| {
@@ -191,6 +196,84 @@ fn cases() -> Vec<(&'static str, String)> {
         ("vault-secret-key", with("vault: {recipients: [AGE-SECRET-KEY-1AAAA]}")),
         ("vault-not-a-key", with("vault: {recipients: [age1short]}")),
         ("packages-from-bundle", with("loadBalancer: {packages: bundle}")),
+        ("mirror-registry-with-star", with("registries: {mirrors: {\"*.example\": [https://mirror.example]}}")),
+        ("registry-authority-of-no-registry", with("registries: {ca: {\"https://r.example\": ./ca.pem}}")),
+        ("registry-login-of-no-registry", with("registries: {credentials: {\"r.example/team\": ./login}}")),
+        (
+            "registry-login-over-http",
+            with(
+                "registries: {mirrors: {docker.io: [\"http://m.example:5000/cache\"]}, credentials: {\"m.example:5000\": ./login}}",
+            ),
+        ),
+        ("manifests-twice", with("manifests: [./a.yaml, ./a.yaml]")),
+        ("pki-without-key", with("pki: {ca: {cert: ./ca.crt}}")),
+        (
+            "pki-one-key-for-two",
+            with("pki:\n  ca: {cert: ./ca.crt, key: ./ca.key}\n  etcdCa: {cert: ./etcd.crt, key: ./ca.key}"),
+        ),
+        (
+            "jwt-audiences",
+            with(&jwt(
+                "{issuer: {url: https://id.example, audiences: [a, b]}, claimMappings: {username: {claim: sub, prefix: x}}}",
+            )),
+        ),
+        ("jwt-nothing", with(&jwt("{}"))),
+        ("jwt-unknown-keys", with(&jwt("{issuer: {url: https://id.example, audience: [a]}, claimMapping: {}}"))),
+        (
+            "jwt-prefix",
+            with(&jwt(
+                "{issuer: {url: https://id.example, audiences: [a]}, claimMappings: {username: {claim: sub}, groups: {expression: claims.g, prefix: x}}}",
+            )),
+        ),
+        (
+            "jwt-claim-and-expression",
+            with(&jwt(
+                "{issuer: {url: https://id.example, audiences: [a]}, claimMappings: {username: {claim: sub, prefix: x, expression: claims.sub}}}",
+            )),
+        ),
+        (
+            "jwt-own-issuer",
+            with(&jwt(
+                "{issuer: {url: https://kubernetes.default.svc.cluster.local, audiences: [a]}, claimMappings: {username: {claim: sub, prefix: x}}}",
+            )),
+        ),
+        (
+            "jwt-url-with-password",
+            with(&jwt(
+                "{issuer: {url: \"https://me:secret@id.example\", audiences: [a]}, claimMappings: {username: {claim: sub, prefix: x}}}",
+            )),
+        ),
+        (
+            "jwt-authority-is-a-path",
+            with(&jwt(
+                "{issuer: {url: https://id.example, certificateAuthority: /etc/ca.pem, audiences: [a]}, claimMappings: {username: {claim: sub, prefix: x}}}",
+            )),
+        ),
+        (
+            "jwt-rules",
+            with(&jwt(
+                "{issuer: {url: https://id.example, audiences: [a]}, claimMappings: {username: {claim: sub, prefix: x}, extra: [{key: Role, valueExpression: claims.role}]}, claimValidationRules: [{claim: hd, message: no}], userValidationRules: [{message: no}]}",
+            )),
+        ),
+        (
+            "jwt-twice",
+            with(
+                "authentication:\n  jwt:\n    - &one {issuer: {url: https://id.example, audiences: [a]}, claimMappings: {username: {claim: sub, prefix: x}}}\n    - *one",
+            ),
+        ),
+        (
+            "extra-containerd-owned",
+            with(
+                "extra: {containerd: {config: {version: 2, plugins: {io.containerd.cri.v1.images: {registry: {config_path: /x}}}}}}",
+            ),
+        ),
+        ("extra-containerd-null", with("extra: {containerd: {config: {debug: {level: ~}}}}")),
+        (
+            "extra-mounts-of-hactl",
+            with("extra: {kube-apiserver: {mounts: [/etc/kubernetes, /etc/kubernetes/pki/x, /proc]}}"),
+        ),
+        ("extra-mounts-within-one-another", with("extra: {kube-scheduler: {mounts: [/srv/a, /srv/a/b]}}")),
+        ("extra-flag-with-underscore", with("extra: {kube-apiserver: {args: {etcd_servers: x}}}")),
         ("extra-component", with("extra: {kube-api-server: {args: {v: 2}}}")),
         (
             "extra-owned-flags",

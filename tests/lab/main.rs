@@ -11,7 +11,9 @@ mod bare_hosts;
 mod cluster;
 mod failures;
 mod founding;
+mod settings;
 mod shapes;
+mod tiny_tls;
 mod worker;
 
 use hactl::lab::{Scoped, Silent, Spec};
@@ -117,6 +119,7 @@ fn main() {
     );
     tally.suite("t-found", (3, 0), &[bare_hosts::SCENARIOS, founding::SCENARIOS].concat());
     tally.suite("t-worker", (1, 1), worker::SCENARIOS);
+    tally.suite("t-set", (3, 1), settings::SCENARIOS);
     tally.suite("t-grown", (3, 0), shapes::GROWN);
     tally.suite("t-local", (3, 1), shapes::LOCAL);
     tally.suite("t-external", (4, 0), shapes::EXTERNAL);

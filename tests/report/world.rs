@@ -60,6 +60,7 @@ pub fn desired(hosts: u8) -> Desired {
         etcd: EtcdSettings { data_dir: PathBuf::from("/var/lib/etcd"), quota_gib: 8 },
         jwt: vec![],
         mirrors: BTreeMap::new(),
+        named: hactl::model::desired::Named::default(),
         proxy: Proxy::default(),
         manifests: vec![],
         extra: Extra::default(),
@@ -87,7 +88,13 @@ fn part(n: u8, name: &str, image: bool) -> Part {
 fn set(unit: Option<&str>, reload: bool, files: &[&str]) -> SetTarget {
     let file =
         |path: &&str| FileTarget { path: (*path).into(), mode: 0o644, owner: "root".into(), digest: digest(200) };
-    SetTarget { files: files.iter().map(file).collect(), unit: unit.map(|u| u.parse().unwrap()), reload, reads: vec![] }
+    SetTarget {
+        files: files.iter().map(file).collect(),
+        unit: unit.map(|u| u.parse().unwrap()),
+        reload,
+        reads: vec![],
+        folders: vec![],
+    }
 }
 
 pub fn target(desired: &Desired) -> Target {
@@ -214,6 +221,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
         sysctls: wanted.sysctls.clone(),
         etcd: Some(EtcdFact {
             data: true,
+            elsewhere: None,
             token: None,
             born: Some("cdf818194e3a8c32".into()),
             view: Some(view),
@@ -251,7 +259,12 @@ pub fn members(count: u8, dead: &[u8]) -> Members {
 pub fn facts(hosts: Vec<Result<HostFacts, Silence>>, etcd: Etcd, converged: bool) -> Facts {
     let named = hosts.into_iter().zip(1..).map(|(facts, n): (_, u8)| (name(&format!("cp{n}")), facts));
     let drift = ["rbac", "flannel", "coredns"].map(|a| (a.to_owned(), vec![]));
-    Facts { hosts: named.collect(), etcd, drift: if converged { drift.into() } else { BTreeMap::new() } }
+    Facts {
+        hosts: named.collect(),
+        etcd,
+        drift: if converged { drift.into() } else { BTreeMap::new() },
+        stale: BTreeMap::new(),
+    }
 }
 
 /// Three hosts of a healthy cluster.

@@ -36,6 +36,8 @@ pub enum Effect {
     ApiSeen,
     EndpointSeen,
     Object(String, String),
+    ObjectGone(String),
+    Forgotten(String, String),
     NodeSeen(HostName),
     DataDeleted(HostName),
     Blank(HostName),
@@ -93,6 +95,10 @@ pub fn effects(world: &World, action: &Action) -> Vec<Effect> {
         Action::AwaitApi => vec![Effect::ApiSeen],
         Action::AwaitEndpoint => vec![Effect::EndpointSeen],
         Action::Apply { addon, objects } => objects.iter().map(|o| Effect::Object(addon.clone(), o.clone())).collect(),
+        Action::Prune { addon, delete, keep } => {
+            let gone = delete.iter().map(|key| Effect::ObjectGone(key.clone()));
+            gone.chain(delete.iter().chain(keep).map(|key| Effect::Forgotten(addon.clone(), key.clone()))).collect()
+        }
         Action::AwaitNode { host } => vec![Effect::NodeSeen(host.clone())],
         Action::Wipe { host, delete } => {
             let units = world.host(host).units.keys().cloned();
@@ -132,6 +138,8 @@ pub fn place(effect: &Effect) -> Option<&HostName> {
         | Effect::ApiSeen
         | Effect::EndpointSeen
         | Effect::Object(_, _)
+        | Effect::ObjectGone(_)
+        | Effect::Forgotten(_, _)
         | Effect::NodeSeen(_) => None,
     }
 }
@@ -233,10 +241,23 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
         }
         Effect::Object(addon, key) => {
             need(world.any_api(), || "no API server answers".to_owned())?;
+            world.recorded.entry(addon.clone()).or_default().insert(key.clone());
             let addon = world.target.addons.iter().find(|a| &a.name == addon);
             let object = addon.and_then(|a| a.objects.iter().find(|o| &object_key(o) == key)).cloned();
             let Some(object) = object else { return failed(format!("{key} is not an object of the target")) };
             world.objects.insert(key.clone(), object);
+        }
+        Effect::ObjectGone(key) => {
+            need(world.any_api(), || "no API server answers".to_owned())?;
+            let asked_for = world.target.addons.iter().flat_map(|a| &a.objects).any(|o| &object_key(o) == key);
+            need(!asked_for, || format!("{key} is asked for and was to be deleted"))?;
+            world.objects.remove(key);
+        }
+        Effect::Forgotten(addon, key) => {
+            need(world.any_api(), || "no API server answers".to_owned())?;
+            if let Some(keys) = world.recorded.get_mut(addon) {
+                keys.remove(key);
+            }
         }
         Effect::NodeSeen(h) => need(world.node_ready(h), || format!("the Node {h} is not Ready"))?,
         Effect::DataDeleted(h) => drop(world.host_mut(h).without_data()),
@@ -313,6 +334,11 @@ fn write(world: &mut World, host: &HostName, set: FileSet, path: &str) -> Result
     let target = world.host_target(host);
     let files = target.sets.get(&set).map(|s| s.files.clone()).unwrap_or_default();
     let Some(file) = files.into_iter().find(|f| f.path == path) else {
+        let folders = target.sets.get(&set).map(|s| s.folders.clone()).unwrap_or_default();
+        if folders.iter().any(|folder| path.starts_with(folder.as_str())) {
+            world.host_mut(host).files.remove(path);
+            return Ok(());
+        }
         return failed(format!("{path} is not a file of {set} on {host}"));
     };
     // What is as it should be is not touched: its change time goes on saying when it last changed.

@@ -45,6 +45,7 @@ impl World {
             Mark::Api => self.with(Role::ControlPlane).iter().any(|h| self.api_serves(h)),
             Mark::Endpoint => self.endpoint_serves(),
             Mark::Applied(addon) => self.applied(addon),
+            Mark::Pruned(addon) => self.stale(addon).is_empty(),
             Mark::NodeReady(h) => self.node_ready(h),
             Mark::Wiped(h) => at(h).stamp.is_none() && at(h).disk.is_none() && at(h).units.values().all(|u| !u.running),
         }
@@ -73,6 +74,7 @@ impl World {
             | FileSet::Etcd
             | FileSet::EtcdBalancer
             | FileSet::Runtime
+            | FileSet::Registries
             | FileSet::Kubelet
             | FileSet::ControlPlaneConfig
             | FileSet::LoadBalancer

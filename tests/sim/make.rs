@@ -22,6 +22,10 @@ pub struct Release {
     pub approver: u8,
     pub addons: u8,
     pub leaves: u8,
+    /// Which registries there is something to say about.
+    pub registries: u8,
+    /// Which objects of the user's there are.
+    pub users: u8,
 }
 
 pub fn host_name(text: &str) -> HostName {
@@ -100,6 +104,7 @@ pub fn desired(control: u8, workers: u8) -> Desired {
         etcd: EtcdSettings { data_dir: "/var/lib/etcd".into(), quota_gib: 8 },
         jwt: vec![],
         mirrors: BTreeMap::new(),
+        named: hactl::model::desired::Named::default(),
         proxy: Proxy::default(),
         manifests: vec![],
         extra: Extra::default(),
@@ -157,7 +162,13 @@ fn set(unit_name: Option<&str>, reload: bool, paths: &[&str], content: &str) -> 
         owner: "root".to_owned(),
         digest: digest(&format!("{path} {content}")),
     };
-    SetTarget { files: paths.iter().map(file).collect(), unit: unit_name.map(unit), reload, reads: vec![] }
+    SetTarget {
+        files: paths.iter().map(file).collect(),
+        unit: unit_name.map(unit),
+        reload,
+        reads: vec![],
+        folders: vec![],
+    }
 }
 
 fn leaf(id: LeafId, host: &Host, release: u8) -> Leaf {
@@ -197,6 +208,11 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
     if host.is_node() {
         let files = ["/etc/containerd/config.toml", "/etc/systemd/system/containerd.service"];
         sets.push((FileSet::Runtime, set(Some("containerd.service"), false, &files, &plain(release.runtime))));
+        let registry = format!("{CERTS}/registry-{}/hosts.toml", release.registries % 3);
+        let files: &[&str] = if release.registries == 0 { &[] } else { &[registry.as_str()] };
+        let mut registries = set(None, false, files, &plain(release.registries));
+        registries.folders = vec![CERTS.to_owned()];
+        sets.push((FileSet::Registries, registries));
         sets.push((FileSet::Kubelet, set(Some("kubelet.service"), false, &["/etc/kubernetes/kubelet.yaml"], "r0")));
         target.parts.extend(["containerd", "kubelet"].map(|n| program(n, release.runtime)));
         target.parts.push(image("pause", 0));
@@ -245,6 +261,20 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
     target
 }
 
+/// Where what is said about registries lies.
+const CERTS: &str = "/etc/containerd/certs.d";
+
+/// The user's objects: two of five, which change with every release.
+fn users(release: u8) -> Option<Addon> {
+    let object = |n: u8| {
+        serde_json::json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("user-{}", n % 5), "namespace": "shop"},
+        })
+    };
+    let objects = vec![object(release), object(release + 1)];
+    (release > 0).then(|| Addon { name: hactl::model::target::MANIFESTS.to_owned(), objects, needed_for_ready: false })
+}
+
 fn addon(name: &str, release: u8, needed_for_ready: bool) -> Addon {
     let object = |kind: &str| {
         serde_json::json!({
@@ -257,6 +287,7 @@ fn addon(name: &str, release: u8, needed_for_ready: bool) -> Addon {
 /// What every host of an inventory should hold.
 pub fn target(desired: &Desired, release: Release) -> Target {
     let hosts = desired.hosts.iter().map(|h| (h.name.clone(), host_target(desired, h, release))).collect();
-    let addons = vec![addon("rbac", 0, false), addon("flannel", 0, true), addon("coredns", release.addons, false)];
+    let mut addons = vec![addon("rbac", 0, false), addon("flannel", 0, true), addon("coredns", release.addons, false)];
+    addons.extend(users(release.users));
     Target { hosts, addons }
 }

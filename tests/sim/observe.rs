@@ -4,7 +4,7 @@ use super::make;
 use super::world::{SimHost, World};
 use hactl::model::desired::Role;
 use hactl::model::facts::{
-    ApiFact, Etcd, EtcdFact, EtcdView, Evidence, Facts, HostFacts, Member, Members, NodeFact, Silence, UnitFact,
+    ApiFact, Etcd, EtcdFact, EtcdView, Evidence, Facts, HostFacts, Member, Members, NodeFact, Silence, Stale, UnitFact,
 };
 use hactl::model::names::HostName;
 use hactl::model::target::object_key;
@@ -32,7 +32,21 @@ impl World {
             });
             drift.insert(addon.name.clone(), differs.collect());
         }
-        Facts { hosts, etcd, drift }
+        let mut stale = BTreeMap::new();
+        for addon in self.recorded.keys().filter(|_| asked) {
+            let keys = self.stale(addon);
+            if !keys.is_empty() {
+                let one = |key: String| Stale { kept: None, key };
+                stale.insert(addon.clone(), keys.into_iter().map(one).collect());
+            }
+        }
+        Facts { hosts, etcd, drift, stale }
+    }
+
+    /// Objects of an add-on that were applied and that nobody asks for any more.
+    pub fn stale(&self, addon: &str) -> Vec<String> {
+        let wanted: BTreeSet<String> = self.target.addons.iter().flat_map(|a| &a.objects).map(object_key).collect();
+        self.recorded.get(addon).into_iter().flatten().filter(|key| !wanted.contains(*key)).cloned().collect()
     }
 
     pub fn say(&self, name: &HostName) -> Result<HostFacts, Silence> {
@@ -98,7 +112,14 @@ impl World {
             })
         });
         let trouble = view.is_none().then(|| "connection refused".to_owned());
-        EtcdFact { data: host.disk.is_some(), token: host.token.clone(), born: host.born.clone(), view, trouble }
+        EtcdFact {
+            data: host.disk.is_some(),
+            elsewhere: None,
+            token: host.token.clone(),
+            born: host.born.clone(),
+            view,
+            trouble,
+        }
     }
 
     /// The first living voter leads.

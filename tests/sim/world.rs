@@ -99,6 +99,8 @@ pub struct World {
     pub clusters: BTreeMap<String, Cluster>,
     /// Objects applied: the object's key to its content. Kept in the one etcd that is alive.
     pub objects: BTreeMap<String, serde_json::Value>,
+    /// hactl's list of what it applied, by add-on.
+    pub recorded: BTreeMap<String, BTreeSet<String>>,
     /// Hosts whose serving API server a step of ours took down and no step has waited for yet.
     pub disturbed: BTreeSet<HostName>,
     /// Etcd hosts that answered when the plan was made.
@@ -137,6 +139,7 @@ impl World {
             hosts,
             clusters: BTreeMap::new(),
             objects: BTreeMap::new(),
+            recorded: BTreeMap::new(),
             disturbed: BTreeSet::new(),
             answered: BTreeSet::new(),
             down_wipe: false,
@@ -287,9 +290,11 @@ impl World {
     /// The files of a set that are not as they should be.
     pub fn stale_files(&self, name: &HostName, which: FileSet) -> usize {
         let target = self.host_target(name);
-        let files = target.sets.get(&which).map(|s| s.files.clone()).unwrap_or_default();
+        let Some(set) = target.sets.get(&which) else { return 0 };
         let host = self.host(name);
-        files.iter().filter(|f| !host.has(f)).count()
+        let inside = |path: &str| set.folders.iter().any(|folder| path.starts_with(&format!("{folder}/")));
+        let strays = host.files.keys().filter(|p| inside(p) && !set.files.iter().any(|f| &f.path == *p)).count();
+        strays + set.files.iter().filter(|f| !host.has(f)).count()
     }
 
     /// The power goes.

@@ -85,7 +85,8 @@ fn changes(op: &Op) -> bool {
         | Op::MoveAside { .. }
         | Op::Seal { .. }
         | Op::ChangeMembers { .. }
-        | Op::Wipe(_) => true,
+        | Op::Wipe(_)
+        | Op::Sweep(_) => true,
     }
 }
 
@@ -103,7 +104,7 @@ async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
         Op::Meet(meeting) => reach::meet(host, meeting).await.map(|(heard, knocked)| Reply::Met { heard, knocked }),
         Op::Stamp(stamp) => files::write_stamp(host, stamp).await.map(done),
         Op::Prepare(preparation) => prepare::prepare(host, preparation).await.map(done),
-        Op::InstallPackages { packages } => packages::install(host, &packages).await.map(done),
+        Op::InstallPackages { packages, proxy } => packages::install(host, &packages, &proxy).await.map(done),
         Op::Deliver(part) => parts::deliver(host, part, blob).await.map(done),
         Op::Import(part) => images::import(host, &part).await.map(done),
         Op::WriteFiles { files, remove } => files::write(host, files, remove).await.map(done),
@@ -126,6 +127,7 @@ async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
             wait::wait(host, &condition, Duration::from_millis(within_ms)).await.map(done)
         }
         Op::Wipe(ask) => wipe::wipe(host, ask).await.map(done),
+        Op::Sweep(what) => wipe::sweep(host, what).await.map(done),
         Op::Journal { units, lines } => units::journal(&units, lines).await.map(Reply::Lines),
     }
 }

@@ -45,7 +45,7 @@ fn manager() -> Outcome<Manager> {
 }
 
 /// Installs packages that are missing, and holds all of them at their version.
-pub(super) async fn install(host: &Host, packages: &[String]) -> Outcome<()> {
+pub(super) async fn install(host: &Host, packages: &[String], proxy: &[(String, String)]) -> Outcome<()> {
     let plain = |p: &String| {
         !p.is_empty()
             && p.len() <= 100
@@ -66,7 +66,8 @@ pub(super) async fn install(host: &Host, packages: &[String]) -> Outcome<()> {
         host.waits(format!("the package manager to install {}", missing.join(", ")));
         let services: Vec<String> = missing.iter().map(|p| format!("{p}.service")).collect();
         systemctl(&["mask", "--runtime", "--no-reload"], &services).await?;
-        let outcome = fetch(host, manager, &missing).await;
+        let env = environment(proxy)?;
+        let outcome = fetch(host, manager, &missing, &env).await;
         if outcome.is_err() {
             systemctl(&["unmask", "--runtime", "--no-reload"], &services).await?;
         }
@@ -89,6 +90,15 @@ pub(super) async fn install(host: &Host, packages: &[String]) -> Outcome<()> {
     Ok(())
 }
 
+/// The variables of the package manager's environment: ours, and the proxy's in both spellings, for programs look for either.
+fn environment(proxy: &[(String, String)]) -> Outcome<Vec<(&str, &str)>> {
+    const KNOWN: [&str; 6] = ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"];
+    if let Some((odd, _)) = proxy.iter().find(|(name, _)| !KNOWN.contains(&name.as_str())) {
+        return Err(bad(format!("{odd:?} is no variable of a proxy")));
+    }
+    Ok(QUIET.into_iter().chain(proxy.iter().map(|(name, value)| (name.as_str(), value.as_str()))).collect())
+}
+
 async fn systemctl(verb: &[&str], services: &[String]) -> Outcome<()> {
     let mut argv = vec!["systemctl", "--quiet"];
     argv.extend(verb);
@@ -106,7 +116,7 @@ async fn installed(manager: Manager, package: &str) -> Outcome<bool> {
     })
 }
 
-async fn attempt(manager: Manager, missing: &[&str]) -> Outcome<Ran> {
+async fn attempt(manager: Manager, missing: &[&str], env: &[(&str, &str)]) -> Outcome<Ran> {
     let head: &[&str] = match manager {
         Manager::Apt => &[
             "apt-get",
@@ -127,11 +137,11 @@ async fn attempt(manager: Manager, missing: &[&str]) -> Outcome<Ran> {
         Manager::Dnf => &["dnf", "install", "-y", "-q", "--setopt=install_weak_deps=False", "--"],
         Manager::Zypper => &["zypper", "--non-interactive", "--quiet", "install", "--no-recommends", "--"],
     };
-    run_with(&[head, missing].concat(), &QUIET, LONG).await
+    run_with(&[head, missing].concat(), env, LONG).await
 }
 
-async fn fetch(host: &Host, manager: Manager, missing: &[&str]) -> Outcome<()> {
-    let first = attempt(manager, missing).await?;
+async fn fetch(host: &Host, manager: Manager, missing: &[&str], env: &[(&str, &str)]) -> Outcome<()> {
+    let first = attempt(manager, missing, env).await?;
     if first.ok() {
         return Ok(());
     }
@@ -139,16 +149,16 @@ async fn fetch(host: &Host, manager: Manager, missing: &[&str]) -> Outcome<()> {
     if matches!(manager, Manager::Apt) {
         if interrupted(&first) {
             host.waits("dpkg to finish what was interrupted");
-            run_with(&["dpkg", "--configure", "-a", "--force-confdef", "--force-confold"], &QUIET, LONG).await?;
+            run_with(&["dpkg", "--configure", "-a", "--force-confdef", "--force-confold"], env, LONG).await?;
         }
         host.waits("apt-get to update its lists");
-        let ran = run_with(&["apt-get", "update", "-q", "-o", "DPkg::Lock::Timeout=300"], &QUIET, LONG).await?;
+        let ran = run_with(&["apt-get", "update", "-q", "-o", "DPkg::Lock::Timeout=300"], env, LONG).await?;
         if !ran.ok() {
             return Err(ran.fault("apt-get update"));
         }
         host.waits(format!("the package manager to install {}", missing.join(", ")));
     }
-    let second = attempt(manager, missing).await?;
+    let second = attempt(manager, missing, env).await?;
     if second.ok() { Ok(()) } else { Err(second.fault(&format!("installing {}", missing.join(", ")))) }
 }
 
@@ -176,5 +186,17 @@ async fn hold(manager: Manager, packages: &[String]) -> Outcome<()> {
                 .await
                 .map(|_| ())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_but_a_proxy_reaches_the_package_managers_environment() {
+        let of = |name: &str| vec![(name.to_owned(), "http://proxy.example:3128".to_owned())];
+        assert!(environment(&of("http_proxy")).unwrap().contains(&("http_proxy", "http://proxy.example:3128")));
+        assert!(environment(&of("LD_PRELOAD")).is_err());
     }
 }

@@ -7,7 +7,7 @@ use super::fault::{Explain, Outcome, bad, failed};
 use super::files::absent;
 use super::run::{blocking, must, run};
 use super::{Host, files, lock, observe, units, when};
-use crate::host::op::WipeAsk;
+use crate::host::op::{Leftovers, WipeAsk};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::net::IpAddr;
@@ -23,8 +23,10 @@ const MOUNTS: [&str; 3] = ["/var/lib/kubelet/", "/run/containerd/", "/run/netns/
 /// Interfaces that the network plugin made.
 const INTERFACES: [&str; 2] = ["cni0", "flannel.1"];
 /// Packet filter tables that kube-proxy and flannel made.
-const TABLES: [(&str, &str); 4] =
-    [("ip", "kube-proxy"), ("ip6", "kube-proxy"), ("ip", "flannel-ipv4"), ("ip6", "flannel-ipv6")];
+const KUBE_PROXYS: [(&str, &str); 2] = [("ip", "kube-proxy"), ("ip6", "kube-proxy")];
+const FLANNELS: [(&str, &str); 2] = [("ip", "flannel-ipv4"), ("ip6", "flannel-ipv6")];
+/// Files that flannel put on the host, or that are there for it.
+const FLANNELS_FILES: [&str; 2] = ["/etc/cni/net.d/10-flannel.conflist", "/etc/tmpfiles.d/hactl.conf"];
 /// What no request may remove, whatever it names.
 const NEVER: [&str; 12] = ["bin", "boot", "dev", "etc", "home", "lib", "proc", "root", "run", "sys", "usr", "var"];
 
@@ -57,6 +59,19 @@ pub(super) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
     // Last: a host that carries no stamp any more belongs to nobody, and nothing would come back to finish this.
     let stamp = host.root.own(files::STAMP);
     blocking(move || files::remove(&stamp)).await
+}
+
+/// Removes what pods that are gone left behind. Interfaces stay: pods that still run hang on them.
+pub(super) async fn sweep(host: &Host, what: Leftovers) -> Outcome<()> {
+    let (names, files): (&[_], &[&str]) = match what {
+        Leftovers::KubeProxy => (&KUBE_PROXYS, &[]),
+        Leftovers::Flannel => (&FLANNELS, &FLANNELS_FILES),
+    };
+    if host.root.is_host() {
+        tables(names).await?;
+    }
+    let files: Vec<PathBuf> = files.iter().map(|path| host.root.own(path)).collect();
+    blocking(move || files.iter().try_for_each(|path| files::remove(path))).await
 }
 
 /// A path that a wipe may remove: never a folder that the system itself stands on.
@@ -166,13 +181,19 @@ async fn network(vip: Option<IpAddr>) -> Outcome<()> {
     for interface in INTERFACES.iter().filter(|i| Path::new("/sys/class/net").join(i).exists()) {
         must(&["ip", "link", "delete", interface], SHORT).await?;
     }
-    // Where the host has no nft of its own the tables stay until it boots again; they point nowhere.
-    if ["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft"].iter().any(|p| Path::new(p).exists()) {
-        let there = must(&["nft", "list", "tables"], SHORT).await?;
-        for (family, table) in TABLES {
-            if there.lines().any(|l| l.trim() == format!("table {family} {table}")) {
-                must(&["nft", "delete", "table", family, table], SHORT).await?;
-            }
+    tables(&KUBE_PROXYS).await?;
+    tables(&FLANNELS).await
+}
+
+/// Removes packet filter tables. Where the host has no nft of its own they stay until it boots again; they point nowhere.
+async fn tables(names: &[(&str, &str)]) -> Outcome<()> {
+    if !["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft"].iter().any(|p| Path::new(p).exists()) {
+        return Ok(());
+    }
+    let there = must(&["nft", "list", "tables"], SHORT).await?;
+    for (family, table) in names {
+        if there.lines().any(|l| l.trim() == format!("table {family} {table}")) {
+            must(&["nft", "delete", "table", family, table], SHORT).await?;
         }
     }
     Ok(())

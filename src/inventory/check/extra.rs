@@ -1,164 +1,13 @@
 //! Settings handed to components as they are, except those that hactl sets itself: two owners of one flag is how a
 //! cluster breaks at the next upgrade.
 
+use super::owned::{Owner, fields, flags};
 use super::{Judge, shorten};
 use crate::inventory::at::At;
 use crate::inventory::schema::{self, FreeMap, TextMap, Texts};
 use crate::model::desired::Extra;
+use serde_json::Value;
 use std::collections::BTreeMap;
-
-/// Flags that hactl sets itself; a trailing `*` stands for anything.
-const OWNED: [(&str, &[&str]); 6] = [
-    (
-        "kube-apiserver",
-        &[
-            "advertise-address",
-            "allow-privileged",
-            "audit-log-*",
-            "audit-policy-file",
-            "admission-control-config-file",
-            "authentication-config",
-            "authorization-config",
-            "authorization-mode",
-            "anonymous-auth",
-            "bind-address",
-            "client-ca-file",
-            "enable-admission-plugins",
-            "enable-aggregator-routing",
-            "enable-bootstrap-token-auth",
-            "encryption-provider-config*",
-            "etcd-*",
-            "insecure-*",
-            "kubelet-*",
-            "oidc-*",
-            "proxy-client-*",
-            "requestheader-*",
-            "secure-port",
-            "service-account-*",
-            "service-cluster-ip-range",
-            "storage-*",
-            "tls-*",
-            "token-auth-file",
-        ],
-    ),
-    (
-        "kube-controller-manager",
-        &[
-            "allocate-node-cidrs",
-            "authentication-kubeconfig",
-            "authorization-kubeconfig",
-            "bind-address",
-            "client-ca-file",
-            "cluster-cidr",
-            "cluster-name",
-            "cluster-signing-*",
-            "kubeconfig",
-            "leader-elect",
-            "node-cidr-mask-size*",
-            "requestheader-*",
-            "root-ca-file",
-            "secure-port",
-            "service-account-private-key-file",
-            "service-cluster-ip-range",
-            "tls-*",
-            "use-service-account-credentials",
-        ],
-    ),
-    (
-        "kube-scheduler",
-        &[
-            "authentication-kubeconfig",
-            "authorization-kubeconfig",
-            "bind-address",
-            "client-ca-file",
-            "config",
-            "kubeconfig",
-            "leader-elect",
-            "requestheader-*",
-            "secure-port",
-            "tls-*",
-        ],
-    ),
-    (
-        "etcd",
-        &[
-            "advertise-client-urls",
-            "auto-tls",
-            "ca-file",
-            "cert-file",
-            "client-*",
-            "config-file",
-            "data-dir",
-            "discovery*",
-            "force-new-cluster*",
-            "initial-*",
-            "key-file",
-            "listen-*",
-            "name",
-            "peer-*",
-            "quota-backend-bytes",
-            "strict-reconfig-check",
-            "tls-*",
-            "trusted-ca-file",
-            "wal-dir",
-        ],
-    ),
-    (
-        "kubelet",
-        &[
-            "bootstrap-kubeconfig",
-            "cert-dir",
-            "config",
-            "config-dir",
-            "container-runtime-endpoint",
-            "hostname-override",
-            "kubeconfig",
-            "node-ip",
-            "node-labels",
-            "register-*",
-            "root-dir",
-            "tls-*",
-        ],
-    ),
-    ("kube-proxy", &["cluster-cidr", "config", "hostname-override", "kubeconfig", "master", "proxy-mode"]),
-];
-
-/// Top-level fields of configuration files that hactl sets itself, and what sets them.
-const OWNED_FIELDS: [(&str, &[(&str, &str)]); 2] = [
-    (
-        "kubelet",
-        &[
-            ("apiVersion", "hactl"),
-            ("kind", "hactl"),
-            ("address", "the host's address"),
-            ("authentication", "hactl"),
-            ("authorization", "hactl"),
-            ("clusterDNS", "network.services"),
-            ("clusterDomain", "hactl"),
-            ("containerRuntimeEndpoint", "hactl"),
-            ("port", "hactl"),
-            ("readOnlyPort", "hactl"),
-            ("registerWithTaints", "hosts[].taints"),
-            ("rotateCertificates", "hactl"),
-            ("serverTLSBootstrap", "hactl"),
-            ("staticPodPath", "hactl"),
-            ("staticPodURL", "hactl"),
-            ("tlsCertFile", "hactl"),
-            ("tlsPrivateKeyFile", "hactl"),
-        ],
-    ),
-    (
-        "kube-proxy",
-        &[
-            ("apiVersion", "hactl"),
-            ("kind", "hactl"),
-            ("clientConnection", "hactl"),
-            ("clusterCIDR", "network.pods"),
-            ("hostnameOverride", "hosts[].name"),
-            ("mode", "network.kubeProxy"),
-        ],
-    ),
-];
 
 /// Judges what is handed on.
 pub fn extra(judge: &mut Judge<'_>, raw: Option<&At<schema::Extra>>) -> Extra {
@@ -171,7 +20,10 @@ pub fn extra(judge: &mut Judge<'_>, raw: Option<&At<schema::Extra>>) -> Extra {
     ] {
         if let Some(pod) = pod {
             keep(&mut out, name, args(judge, name, pod.value.args.as_ref()));
-            mounts(judge, name, pod.value.mounts.as_ref());
+            let mounts = mounts(judge, pod.value.mounts.as_ref());
+            if !mounts.is_empty() {
+                out.mounts.insert(name.to_owned(), mounts);
+            }
         }
     }
     if let Some(etcd) = &raw.etcd {
@@ -187,6 +39,17 @@ pub fn extra(judge: &mut Judge<'_>, raw: Option<&At<schema::Extra>>) -> Extra {
             out.kube_proxy_config = config;
         }
     }
+    if let Some(map) = raw.containerd.as_ref().and_then(|c| c.value.config.as_ref()) {
+        out.containerd_config = config(judge, "containerd", map);
+        if has_null(&Value::Object(out.containerd_config.clone())) {
+            judge.refuse(
+                map.place,
+                "null stands in containerd's configuration",
+                "a value",
+                "TOML has no null: remove it",
+            );
+        }
+    }
     out.restrict_oom_score_adj =
         raw.containerd.as_ref().and_then(|c| c.value.restrict_oom_score_adj.as_ref()).is_some_and(|b| b.value);
     out
@@ -198,12 +61,18 @@ fn keep(out: &mut Extra, name: &str, args: BTreeMap<String, String>) {
     }
 }
 
-fn owns(component: &str, flag: &str) -> bool {
-    let patterns = OWNED.iter().find(|(name, _)| *name == component).map_or(&[] as &[&str], |(_, flags)| flags);
-    patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
+/// Whether a pattern, in which a trailing `*` stands for anything, is of this flag.
+fn is(pattern: &str, flag: &str) -> bool {
+    match pattern.strip_suffix('*') {
         Some(start) => flag.starts_with(start),
-        None => flag == *pattern,
-    })
+        None => flag == pattern,
+    }
+}
+
+fn owns(component: &str, flag: &str) -> bool {
+    // Components take an underscore for a dash.
+    let flag = flag.replace('_', "-");
+    flags(component).iter().any(|(pattern, owner)| *owner == Owner::Hactl && is(pattern, &flag))
 }
 
 fn args(judge: &mut Judge<'_>, component: &str, raw: Option<&At<TextMap>>) -> BTreeMap<String, String> {
@@ -224,7 +93,7 @@ fn args(judge: &mut Judge<'_>, component: &str, raw: Option<&At<TextMap>>) -> BT
                 value.place,
                 format!("hactl sets {component}'s --{flag} itself"),
                 "a flag that hactl leaves alone",
-                instead(flag),
+                instead(component, flag),
             );
         } else if value.value.chars().any(char::is_control) {
             judge.refuse(
@@ -241,8 +110,9 @@ fn args(judge: &mut Judge<'_>, component: &str, raw: Option<&At<TextMap>>) -> BT
 }
 
 /// The key to use instead of a flag.
-fn instead(flag: &str) -> String {
+fn instead(component: &str, flag: &str) -> String {
     let key = match flag {
+        "cluster-cidr" if component == "kube-proxy" => "network.pods",
         "data-dir" => "etcd.dataDir",
         "quota-backend-bytes" => "etcd.quotaGiB",
         "secure-port" => "apiPort",
@@ -259,31 +129,104 @@ fn instead(flag: &str) -> String {
 }
 
 fn config(judge: &mut Judge<'_>, component: &str, raw: &At<FreeMap>) -> FreeMap {
-    let owned = OWNED_FIELDS.iter().find(|(name, _)| *name == component).map_or(&[] as &[_], |(_, fields)| *fields);
     let mut out = raw.value.clone();
-    for (field, by) in owned.iter().filter(|(field, _)| raw.value.contains_key(*field)) {
+    for (path, by) in fields(component).iter().filter_map(|(path, owner)| Some((path, owner.key()?))) {
+        if !take(&mut out, path) {
+            continue;
+        }
         judge.refuse(
             raw.place,
-            format!("hactl sets {field} in {component}'s configuration itself"),
+            format!("hactl sets {} in {component}'s configuration itself", path.join(".")),
             "a field that hactl leaves alone",
-            if *by == "hactl" { "remove it".to_owned() } else { format!("remove it; it follows from {by}") },
+            if by.is_empty() { "remove it".to_owned() } else { format!("remove it; it follows from {by}") },
         );
-        out.remove(*field);
     }
     out
 }
 
-fn mounts(judge: &mut Judge<'_>, component: &str, raw: Option<&Texts>) {
-    let Some(list) = raw.filter(|list| !list.value.is_empty()) else { return };
-    for text in &list.value {
-        if !text.value.starts_with('/') || text.value.contains("..") || text.value.chars().any(char::is_control) {
-            let what = format!("{:?} cannot be mounted", shorten(&text.value));
+/// Takes a field out of a mapping; whether it was there, or something in its way that would replace it.
+fn take(map: &mut FreeMap, path: &[&str]) -> bool {
+    let Some((first, rest)) = path.split_first() else { return false };
+    match map.get_mut(*first) {
+        None => false,
+        Some(Value::Object(inner)) if !rest.is_empty() => take(inner, rest),
+        Some(_) => map.remove(*first).is_some(),
+    }
+}
+
+fn has_null(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.iter().any(has_null),
+        Value::Object(map) => map.values().any(has_null),
+        _ => false,
+    }
+}
+
+/// What hactl mounts into static pods itself, and what no pod should see of its host.
+const TAKEN: [&str; 8] = [
+    "/etc/kubernetes/pki",
+    "/etc/kubernetes/config",
+    "/var/log/kubernetes",
+    "/etc/ssl/certs",
+    "/proc",
+    "/sys",
+    "/dev",
+    "/run/containerd",
+];
+
+fn mounts(judge: &mut Judge<'_>, raw: Option<&Texts>) -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    for text in raw.iter().flat_map(|list| &list.value) {
+        let given = text.value.as_str();
+        let trimmed = given.trim_end_matches('/');
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-_.@+".contains(&b);
+        let parts = || trimmed.split('/').skip(1);
+        let odd = parts().any(|part| part.is_empty() || part == "." || part == "..");
+        if !trimmed.starts_with('/') || odd || !trimmed.bytes().all(plain) {
+            let what = format!("{:?} cannot be mounted", shorten(given));
             judge.refuse(text.place, what, "an absolute path on the host", "start with / and leave out ..");
+            continue;
+        }
+        let within = |inner: &str, outer: &str| {
+            inner == outer || inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'))
+        };
+        if let Some(taken) = TAKEN.iter().find(|taken| within(trimmed, taken) || within(taken, trimmed)) {
+            let what = format!("{} cannot be mounted: {taken} is hactl's or the system's", shorten(given));
+            judge.refuse(
+                text.place,
+                what,
+                "another file or folder",
+                "put the files into a folder of their own, such as /etc/kubernetes/extra",
+            );
+        } else if let Some(other) = out.iter().find(|other| within(trimmed, other) || within(other, trimmed)) {
+            let what = format!("{} and {other} lie within one another", shorten(given));
+            judge.refuse(text.place, what, "each file or folder once", "remove one of them");
+        } else {
+            out.push(trimmed.to_owned());
         }
     }
-    judge.no_effect(
-        list.place,
-        &format!("extra.{component}.mounts"),
-        "put the files below a directory the pod has already",
-    );
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_field_is_taken_whether_it_is_named_or_replaced_by_something_above_it() {
+        let path = ["plugins", "a.b", "cni"];
+        let taken = |value: Value| take(&mut value.as_object().unwrap().clone(), &path);
+        assert!(taken(json!({"plugins": {"a.b": {"cni": {"bin_dirs": []}}}})));
+        assert!(taken(json!({"plugins": 1})), "it would replace all of it");
+        assert!(!taken(json!({"plugins": {"a.b": {"other": 1}}})));
+        assert!(!taken(json!({"plugins": {"c": {"cni": 1}}})));
+    }
+
+    #[test]
+    fn an_underscore_does_not_hide_a_flag() {
+        assert!(owns("kube-apiserver", "etcd_servers") && owns("kube-apiserver", "etcd-servers"));
+        assert!(!owns("kube-apiserver", "event-ttl"));
+    }
 }

@@ -7,21 +7,44 @@
 pub mod endpoint;
 pub mod extra;
 pub mod hosts;
+pub mod jwt;
 pub mod kubernetes;
 pub mod network;
+pub mod owned;
+pub mod pki;
 pub mod quorum;
+pub mod registries;
 pub mod settings;
 pub mod text;
 
 use super::at::{At, Place};
 use super::problem::{Problem, Report, Severity, Words};
 use super::schema::Inventory;
-use crate::model::desired::Desired;
+use crate::model::desired::{Desired, Named};
 use crate::model::names::ClusterName;
 use std::path::{Path, PathBuf};
 
 /// Where etcd keeps its data unless the inventory says otherwise.
 pub const DATA_DIR: &str = "/var/lib/etcd";
+
+/// What is read from a file that the inventory names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reading {
+    /// Nothing here: somebody else reads it.
+    Elsewhere,
+    /// Certificates that a registry's own must be signed by.
+    Authority {
+        /// The registry or mirror.
+        at: String,
+    },
+    /// `user:password` for a registry.
+    Login {
+        /// The registry or mirror.
+        at: String,
+    },
+    /// Kubernetes objects, in a file or a folder of files.
+    Manifests,
+}
 
 /// A file that the inventory names; `load` looks whether it is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +57,8 @@ pub struct NamedFile {
     pub place: Place,
     /// Whether a folder will do.
     pub folder_too: bool,
+    /// What is read from it here.
+    pub reading: Reading,
 }
 
 /// Collects what is wrong.
@@ -81,8 +106,22 @@ impl Judge<'_> {
     pub fn no_effect(&mut self, place: Place, key: &str, instead: &str) {
         self.warn(place, format!("{key} is accepted but has no effect in this version of hactl"), "", instead);
     }
-    /// A path of the inventory as an absolute one.
+    /// A file that must be there, by its absolute path.
     pub fn path(&mut self, key: &'static str, text: &At<String>, folder_too: bool) -> Option<PathBuf> {
+        self.named(key, text, folder_too, Reading::Elsewhere)
+    }
+    /// The same for one whose contents are judged as well.
+    pub fn file(&mut self, key: &'static str, text: &At<String>, reading: Reading) -> Option<PathBuf> {
+        let folder_too = reading == Reading::Manifests;
+        self.named(key, text, folder_too, reading)
+    }
+    fn named(&mut self, key: &'static str, text: &At<String>, folder_too: bool, reading: Reading) -> Option<PathBuf> {
+        let path = self.absolute(key, text)?;
+        self.files.push(NamedFile { key, path: path.clone(), place: text.place, folder_too, reading });
+        Some(path)
+    }
+    /// A path of the inventory as an absolute one.
+    pub fn absolute(&mut self, key: &'static str, text: &At<String>) -> Option<PathBuf> {
         let given = text.value.as_str();
         if given.is_empty() || given.chars().any(char::is_control) {
             self.refuse(
@@ -112,7 +151,6 @@ impl Judge<'_> {
             }
             None => self.base.join(given.strip_prefix("./").unwrap_or(given)),
         };
-        self.files.push(NamedFile { key, path: path.clone(), place: text.place, folder_too });
         Some(path)
     }
     /// Everything found, in the order of the file.
@@ -149,8 +187,13 @@ pub fn desired(judge: &mut Judge<'_>, raw: &At<Inventory>) -> Desired {
         network,
         control_plane: settings::control_plane(judge, raw.control_plane.as_ref()),
         etcd,
-        jwt: settings::jwt(judge, raw.authentication.as_ref()),
-        mirrors: settings::mirrors(judge, raw.registries.as_ref()),
+        jwt: jwt::authenticators(judge, raw.authentication.as_ref()),
+        mirrors: registries::mirrors(judge, raw.registries.as_ref()),
+        named: Named {
+            registry_authorities: registries::authorities(judge, raw.registries.as_ref()),
+            registry_logins: registries::logins(judge, raw.registries.as_ref()),
+            pki: pki::brought(judge, raw.pki.as_ref()),
+        },
         proxy: settings::proxy(judge, raw.proxy.as_ref()),
         manifests,
         extra: extra::extra(judge, raw.extra.as_ref()),

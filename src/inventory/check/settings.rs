@@ -1,14 +1,13 @@
-//! Everything that is neither hosts nor networks: versions, etcd, mirrors, proxy, manifests, and what is not built yet.
+//! Everything that is neither hosts nor networks: versions, etcd, proxy, manifests, and what is not built yet.
 
 use super::text::{choice, duration, number, url, version};
-use super::{DATA_DIR, Judge, shorten};
+use super::{DATA_DIR, Judge, Reading, shorten};
 use crate::inventory::DEFAULT_KUBERNETES;
 use crate::inventory::at::At;
 use crate::inventory::schema::{self, Inventory, Texts};
 use crate::model::desired::{ControlPlane, EtcdSettings, Proxy, Security, Versions};
 use crate::model::survey::CHECKS;
-use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 /// Versions.
@@ -71,53 +70,6 @@ pub fn control_plane(judge: &mut Judge<'_>, raw: Option<&At<schema::ControlPlane
     }
 }
 
-/// JWT authenticators, passed on as they are.
-pub fn jwt(judge: &mut Judge<'_>, raw: Option<&At<schema::Authentication>>) -> Vec<Value> {
-    let list = raw.and_then(|a| a.value.jwt.as_ref());
-    let mut out = Vec::new();
-    for entry in list.iter().flat_map(|list| &list.value) {
-        let whole = Value::Object(entry.value.clone());
-        let issuer = whole.pointer("/issuer/url").and_then(Value::as_str);
-        if issuer.is_some_and(|url| url.starts_with("https://") && url.len() > "https://".len()) {
-            out.push(whole);
-            continue;
-        }
-        judge.refuse(
-            entry.place,
-            "this JWT authenticator has no issuer.url that starts with https://",
-            "an entry of AuthenticationConfiguration.jwt: issuer {url, audiences}, claimMappings",
-            "add `issuer: {url: https://...}`",
-        );
-    }
-    out
-}
-
-/// Registry mirrors.
-pub fn mirrors(judge: &mut Judge<'_>, raw: Option<&At<schema::Registries>>) -> BTreeMap<String, Vec<String>> {
-    let map = raw.and_then(|r| r.value.mirrors.as_ref());
-    let mut out = BTreeMap::new();
-    for (registry, list) in map.iter().flat_map(|map| &map.value) {
-        registry_name(judge, registry, list);
-        let urls = list.value.iter().filter_map(|text| url(judge, "the mirror", &text.value, text.place)).collect();
-        out.insert(registry.clone(), urls);
-    }
-    out
-}
-
-fn registry_name<T>(judge: &mut Judge<'_>, registry: &str, at: &At<T>) {
-    let (host, port) = registry.rsplit_once(':').map_or((registry, None), |(host, port)| (host, Some(port)));
-    let host_fine = super::text::is_dns_name(host) || host.parse::<std::net::Ipv4Addr>().is_ok();
-    if host_fine && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0)) {
-        return;
-    }
-    judge.refuse(
-        at.place,
-        format!("{:?} is not a registry", shorten(registry)),
-        "a registry's name, such as registry.k8s.io or registry.example:5000",
-        "write the name alone, without https:// and without a path",
-    );
-}
-
 /// Proxy.
 pub fn proxy(judge: &mut Judge<'_>, raw: Option<&At<schema::Proxy>>) -> Proxy {
     let raw = raw.map(|p| &p.value);
@@ -162,10 +114,17 @@ pub fn ignored_checks(judge: &mut Judge<'_>, raw: Option<&At<schema::Preflight>>
 
 /// The user's manifests, as absolute paths.
 pub fn manifests(judge: &mut Judge<'_>, raw: Option<&Texts>) -> Vec<PathBuf> {
-    if let Some(list) = raw.filter(|list| !list.value.is_empty()) {
-        judge.no_effect(list.place, "manifests", "apply your own objects with kubectl");
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for text in raw.iter().flat_map(|list| &list.value) {
+        let Some(path) = judge.file("manifests", text, Reading::Manifests) else { continue };
+        if paths.contains(&path) {
+            let what = format!("{} is listed twice", shorten(&text.value));
+            judge.refuse(text.place, what, "each file or folder once", "remove one of them");
+        } else {
+            paths.push(path);
+        }
     }
-    raw.iter().flat_map(|list| &list.value).filter_map(|text| judge.path("manifests", text, true)).collect()
+    paths
 }
 
 /// Keys that are judged like the others and do nothing yet. Whoever builds one removes its line here.
@@ -180,15 +139,6 @@ pub fn not_built_yet(judge: &mut Judge<'_>, raw: &Inventory) {
             "loadBalancer.packages: bundle",
             "haproxy and keepalived come from the host's package manager",
         );
-    }
-    if let Some(map) =
-        raw.registries.as_ref().and_then(|r| r.value.credentials.as_ref()).filter(|map| !map.value.is_empty())
-    {
-        for (registry, file) in &map.value {
-            registry_name(judge, registry, file);
-            judge.path("registries.credentials", file, false);
-        }
-        judge.no_effect(map.place, "registries.credentials", "use mirrors that need no password");
     }
 }
 

@@ -82,6 +82,12 @@ fn basics(seen: &Seen<'_>, host: &Host, facts: &HostFacts, list: &mut Vec<Findin
             list.push(stops("ports-free", name, what, "stop it, or use another host"));
         }
     }
+    for mount in crate::render::mounts(seen.desired, host) {
+        if !facts.files.contains_key(&mount) && !facts.programs.contains(&mount) {
+            let what = format!("extra mounts {mount} into a control-plane pod, and it is not there");
+            list.push(stops("extra-mounts", name, what, "put it on every control-plane host"));
+        }
+    }
     if let Some(target) = seen.target.hosts.get(name) {
         let missing = target.parts.iter().filter(|p| !facts.blobs.contains(&p.digest));
         let needed = missing.map(|p| p.size * 2 + p.sent_size).sum::<u64>() >> 20;

@@ -11,6 +11,7 @@ pub(in crate::render) struct Flannel {
     pub port: String,
     pub cni_conf: String,
     pub net_conf: String,
+    pub probe: String,
     pub reads: String,
 }
 
@@ -22,6 +23,7 @@ pub(in crate::render) struct KubeProxy {
     pub port: String,
     pub config: String,
     pub reads: String,
+    pub flags: Vec<String>,
 }
 
 /// For `templates/addons/kube-proxy.yaml`.
@@ -42,6 +44,32 @@ pub(in crate::render) struct CoreDns {
 /// For `manifests/node.yaml`.
 #[derive(Debug, Serialize)]
 pub(in crate::render) struct Node {
-    pub name: String,
-    pub labels: BTreeMap<String, String>,
+    name: String,
+    labels: BTreeMap<String, String>,
+    taints: Vec<Taint>,
+    owns: String,
+}
+
+/// A taint as the API writes it.
+#[derive(Debug, Serialize)]
+struct Taint {
+    key: String,
+    value: String,
+    effect: String,
+}
+
+impl Node {
+    /// `taints` as `key=value:Effect` or `key:Effect`.
+    pub fn new(name: String, labels: BTreeMap<String, String>, taints: &[String]) -> Self {
+        let taint = |text: &String| {
+            let (pair, effect) = text.rsplit_once(':').unwrap_or((text, ""));
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Taint { key: key.to_owned(), value: value.to_owned(), effect: effect.to_owned() }
+        };
+        let taints: Vec<Taint> = taints.iter().map(taint).collect();
+        let mut keys: Vec<String> = taints.iter().map(|t| format!("{}:{}", t.key, t.effect)).collect();
+        keys.sort();
+        let owns = serde_json::json!({"labels": labels.keys().collect::<Vec<_>>(), "taints": keys}).to_string();
+        Self { name, labels, taints, owns }
+    }
 }

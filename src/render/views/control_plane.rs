@@ -69,6 +69,7 @@ pub(in crate::render) struct StaticPod {
     allocate: bool,
     gate_serving_rotation: bool,
     public_cas: Vec<&'static str>,
+    mounts: Vec<String>,
     env: Vec<Setting>,
 }
 
@@ -132,6 +133,7 @@ pub(in crate::render) fn static_pod(
         // The benchmark looks for the flag; a gate that is gone would keep the controller manager from starting.
         gate_serving_rotation: minor(&desired.versions.kubernetes) <= 36,
         public_cas,
+        mounts: desired.extra.mounts.get(name).cloned().unwrap_or_default(),
         env: runtime::proxy(desired),
     })
 }

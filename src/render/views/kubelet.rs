@@ -27,18 +27,6 @@ pub(in crate::render) fn unit(input: &Input<'_>) -> Result<Unit, RenderError> {
         ("hostname-override", host.name.to_string()),
         ("node-ip", host.address.to_string()),
     ]);
-    let labels: Vec<String> = labels(host)
-        .into_iter()
-        .filter(|(name, _)| own_label(name))
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
-    if !labels.is_empty() {
-        flags.insert("node-labels", labels.join(","));
-    }
-    let taints = taints(input.desired, host);
-    if !taints.is_empty() {
-        flags.insert("register-with-taints", taints.join(","));
-    }
     for (name, value) in input.desired.extra.args.get("kubelet").into_iter().flatten() {
         flags.insert(name, value.clone());
     }
@@ -46,6 +34,31 @@ pub(in crate::render) fn unit(input: &Input<'_>) -> Result<Unit, RenderError> {
         program: input.program("kubelet")?,
         flags: flags.into_iter().map(|(name, value)| format!("--{name}={value}")).collect(),
     })
+}
+
+/// For `kubelet/registration.env`.
+#[derive(Debug, Serialize)]
+pub(in crate::render) struct Registration {
+    flags: String,
+}
+
+/// What a kubelet tells the API when it makes its Node. In a file of its own, for afterwards labels and taints are changed
+/// through the API, and no kubelet need be restarted for them.
+pub(in crate::render) fn registration(input: &Input<'_>) -> Registration {
+    let mut flags = Vec::new();
+    let labels: Vec<String> = labels(input.host)
+        .into_iter()
+        .filter(|(name, _)| own_label(name))
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    if !labels.is_empty() {
+        flags.push(format!("--node-labels={}", labels.join(",")));
+    }
+    let taints = taints(input.desired, input.host);
+    if !taints.is_empty() {
+        flags.push(format!("--register-with-taints={}", taints.join(",")));
+    }
+    Registration { flags: flags.join(" ") }
 }
 
 /// The labels of a Node, those included that it may not give itself.
@@ -73,10 +86,11 @@ fn own_label(name: &str) -> bool {
         || matches!(name, "topology.kubernetes.io/zone" | "topology.kubernetes.io/region" | "kubernetes.io/hostname")
 }
 
-fn taints(desired: &Desired, host: &Host) -> Vec<String> {
+/// The taints of a Node, `key=value:Effect` or `key:Effect`.
+pub(in crate::render) fn taints(desired: &Desired, host: &Host) -> Vec<String> {
     let mut taints = host.taints.clone();
     let workloads = desired.control_plane.schedulable || host.is(Role::Worker);
-    if host.is(Role::ControlPlane) && !workloads {
+    if host.is(Role::ControlPlane) && !workloads && !taints.iter().any(|taint| taint == CONTROL_PLANE_TAINT) {
         taints.insert(0, CONTROL_PLANE_TAINT.to_owned());
     }
     taints

@@ -5,6 +5,7 @@ pub(super) mod balancer;
 pub(super) mod control_plane;
 pub(super) mod etcd;
 pub(super) mod kubelet;
+pub(super) mod registries;
 pub(super) mod runtime;
 
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! containerd's unit, configuration and mirrors.
+//! containerd's unit and configuration.
 
 use serde::Serialize;
 
@@ -66,16 +66,4 @@ pub(in crate::render) fn config(input: &Input<'_>) -> Result<Config, RenderError
         runc: input.program("runc")?,
         systemd_cgroup: driver == "systemd",
     })
-}
-
-/// For `runtime/hosts.toml`, one per registry.
-#[derive(Debug, Serialize)]
-pub(in crate::render) struct Mirrors {
-    registry: String,
-    mirrors: Vec<String>,
-}
-
-pub(in crate::render) fn mirrors(input: &Input<'_>, registry: &str) -> Mirrors {
-    let mirrors = input.desired.mirrors.get(registry).cloned().unwrap_or_default();
-    Mirrors { registry: registry.to_owned(), mirrors }
 }

@@ -18,6 +18,7 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk) -> Outcome<EtcdFact> {
     let data = root.path(&ask.data_dir)?;
     let mut fact = EtcdFact {
         data: data.join("member").exists(),
+        elsewhere: elsewhere(root, &ask.data_dir),
         token: read_mark(&data, GENESIS)?,
         born: read_mark(&data, BORN)?,
         ..EtcdFact::default()
@@ -36,4 +37,16 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk) -> Outcome<EtcdFact> {
         Err(error) => fact.trouble = Some(error.to_string()),
     }
     Ok(fact)
+}
+
+/// The settings that the member runs by.
+const SETTINGS: &str = "/etc/etcd/etcd.env";
+
+/// Where the member that was set up here has its data, when that is somewhere else than asked for.
+fn elsewhere(root: &Root, wanted: &str) -> Option<String> {
+    let settings = std::fs::read_to_string(root.own(SETTINGS)).ok()?;
+    let named = settings.lines().rev().find_map(|line| line.strip_prefix("ETCD_DATA_DIR="))?.trim();
+    let other = named.trim_end_matches('/') != wanted.trim_end_matches('/');
+    let holds = || root.path(named).is_ok_and(|at| at.join("member").exists());
+    (other && holds()).then(|| named.to_owned())
 }

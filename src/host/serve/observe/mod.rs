@@ -25,14 +25,17 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 /// Everything asked for, gathered concurrently.
 pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> {
-    let ObserveAsk { files: paths, parts, units, leaves, images, programs, sysctls, ports, etcd, api } = ask;
+    let ObserveAsk { files: paths, folders, parts, units, leaves, images, programs, sysctls, ports, etcd, api } = ask;
     host.waits("everything asked for to be looked at");
     let root = &host.root;
     let etcd_ask = etcd.clone();
     let (system, addresses, files, blobs, shown, leaves, listed, (programs, sysctls), taken, etcd, api) = tokio::try_join!(
         with(root, (), |root, ()| system::facts(root)),
         system::addresses(),
-        with(root, paths, |root, paths| file_facts(root, &paths)),
+        with(root, (paths, folders), |root, (mut paths, folders)| {
+            paths.extend(own_files(root, &folders)?);
+            file_facts(root, &paths)
+        }),
         with(root, parts, |root, parts| blobs(root, &parts)),
         units::facts(root, &units),
         with(root, leaves, |root, leaves| leaf_facts(root, &leaves)),
@@ -108,6 +111,44 @@ fn file_facts(root: &Root, paths: &[String]) -> Outcome<BTreeMap<String, FileFac
         found.insert(path.clone(), fact);
     }
     Ok(found)
+}
+
+/// What every file that hactl writes into a folder of its own begins with.
+const WRITTEN: &[u8] = b"# Written by hactl";
+/// So many files of such a folder are looked at; nobody has as many registries.
+const MOST_FILES: usize = 2000;
+
+/// The files below some folders that hactl wrote. Those that people put there are none of its business.
+fn own_files(root: &Root, folders: &[String]) -> Outcome<Vec<String>> {
+    let mut found = Vec::new();
+    let mut looked = 0;
+    let mut left: Vec<String> = folders.to_vec();
+    while let Some(folder) = left.pop() {
+        // A folder that is not there has no files.
+        let Ok(entries) = fs::read_dir(root.path(&folder)?) else { continue };
+        for entry in entries.flatten() {
+            let (Ok(kind), Ok(name)) = (entry.file_type(), entry.file_name().into_string()) else { continue };
+            looked += 1;
+            if looked > MOST_FILES {
+                return Err(super::fault::failed(format!("{folder} holds more than {MOST_FILES} files")));
+            }
+            let path = format!("{folder}/{name}");
+            if kind.is_dir() {
+                left.push(path);
+            } else if kind.is_file() && begins(&entry.path()) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn begins(path: &std::path::Path) -> bool {
+    use std::io::Read as _;
+    let mut start = Vec::with_capacity(WRITTEN.len());
+    let read = fs::File::open(path).and_then(|file| file.take(WRITTEN.len() as u64).read_to_end(&mut start));
+    read.is_ok() && start == WRITTEN
 }
 
 fn blobs(root: &Root, wanted: &[Part]) -> Outcome<BTreeSet<Digest>> {

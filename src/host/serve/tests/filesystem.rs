@@ -1,7 +1,7 @@
 //! Writing files, preparing and wiping, on a directory.
 
 use super::*;
-use crate::host::op::{FaultKind, FilePut, ObserveAsk, Preparation, WipeAsk};
+use crate::host::op::{FaultKind, FilePut, Leftovers, ObserveAsk, Preparation, WipeAsk};
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -37,6 +37,33 @@ async fn a_file_is_written_with_mode_and_its_folders_and_others_are_removed() {
     assert_eq!((facts.files.len(), fact.mode, fact.owner.as_str()), (1, 0o640, me().as_str()));
     assert_eq!(fact.digest.hex(), "2c8b08da5ce60398e1f19af0e5dccc744df274b826abe585eaba68c525434806");
     assert!((facts.now_ms - fact.changed_ms).abs() < 60_000);
+}
+
+#[tokio::test]
+async fn of_a_folder_only_what_hactl_wrote_is_told() {
+    let place = Place::new();
+    place.write("/etc/containerd/certs.d/old.example/hosts.toml", "# Written by hactl: where images are\n");
+    place.write("/etc/containerd/certs.d/by-hand.example/hosts.toml", "server = \"https://by-hand.example\"\n");
+    let mut client = place.locked().await;
+    let folders = vec!["/etc/containerd/certs.d".to_owned(), "/etc/not/there".to_owned()];
+    let ask = ObserveAsk { folders, ..ObserveAsk::default() };
+    let Reply::Facts(facts) = client.ask(Op::Observe(Box::new(ask))).await.unwrap() else { panic!() };
+    let told: Vec<&str> = facts.files.keys().map(String::as_str).collect();
+    assert_eq!(told, ["/etc/containerd/certs.d/old.example/hosts.toml"]);
+}
+
+#[tokio::test]
+async fn what_flannel_left_is_swept_and_what_others_put_there_stays() {
+    let place = Place::new();
+    place.write("/etc/cni/net.d/10-flannel.conflist", "{}");
+    place.write("/etc/cni/net.d/05-cilium.conflist", "{}");
+    place.write("/etc/tmpfiles.d/hactl.conf", "r /etc/cni/net.d/10-flannel.conflist\n");
+    let mut client = place.locked().await;
+    for _ in 0..2 {
+        client.ask(Op::Sweep(Leftovers::Flannel)).await.unwrap();
+        client.ask(Op::Sweep(Leftovers::KubeProxy)).await.unwrap();
+        assert_eq!(place.list("/etc"), ["cni/net.d/05-cilium.conflist"]);
+    }
 }
 
 #[tokio::test]

@@ -44,6 +44,22 @@ fn host() -> Place {
 }
 
 #[tokio::test]
+async fn data_that_lies_where_the_settings_say_and_nobody_asks_is_told() {
+    let place = host();
+    place.write("/etc/etcd/etcd.env", "# Written by hactl.\nETCD_NAME=cp1\nETCD_DATA_DIR=/srv/etcd\n");
+    let mut client = place.locked().await;
+    assert_eq!(look(&mut client).await.elsewhere, None, "there is no data yet");
+    place.write("/srv/etcd/member/wal/0", "x");
+    let fact = look(&mut client).await;
+    assert_eq!((fact.data, fact.elsewhere.as_deref()), (false, Some("/srv/etcd")));
+    // Moved by hand to where it is asked for.
+    std::fs::create_dir_all(place.at(DATA)).unwrap();
+    std::fs::rename(place.at("/srv/etcd/member"), place.at("/var/lib/etcd/member")).unwrap();
+    let fact = look(&mut client).await;
+    assert_eq!((fact.data, fact.elsewhere), (true, None));
+}
+
+#[tokio::test]
 async fn a_born_disk_never_founds_again_whatever_is_asked() {
     let place = host();
     place.write("/var/lib/etcd/member/wal/0", "x");

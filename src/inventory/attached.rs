@@ -1,0 +1,162 @@
+//! What is in the files that an inventory names: authorities of registries, passwords for them, Kubernetes objects.
+//!
+//! In: the files, by key and place. Out: [`Attached`], or problems that point into the inventory or into the file. A file with a
+//! password is never quoted. Everything is bounded: a wrong path must not fill the memory.
+
+use super::check::{NamedFile, Reading};
+use super::manifests::{self, UserObject};
+use super::problem::{Problem, Severity, Words};
+use crate::model::secret::Secret;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+/// No authority and no password comes near this.
+const LARGEST: u64 = 256 << 10;
+
+/// The contents. `Debug` tells how much there is and nothing of it: some of it is secret.
+#[derive(Default)]
+pub struct Attached {
+    /// Registry or mirror to the certificates of its authority, PEM.
+    pub authorities: BTreeMap<String, String>,
+    /// Registry or mirror to `user:password` in base64.
+    pub logins: BTreeMap<String, Secret<String>>,
+    /// The user's own objects, in the order of the list, the files and the documents.
+    pub manifests: Vec<UserObject>,
+}
+
+impl fmt::Debug for Attached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (authorities, logins, objects) = (self.authorities.len(), self.logins.len(), self.manifests.len());
+        write!(f, "Attached({authorities} authorities, {logins} logins, {objects} objects)")
+    }
+}
+
+/// The inventory that names the files.
+#[derive(Clone, Copy)]
+pub(super) struct Naming<'a> {
+    /// As the user named it.
+    pub name: &'a str,
+    /// Its text.
+    pub text: &'a str,
+    /// Its directory.
+    pub base: &'a Path,
+}
+
+impl Naming<'_> {
+    fn problem(&self, severity: Severity, file: &NamedFile, words: Words) -> Problem {
+        Problem::new(severity, self.name, self.text, file.place, words)
+    }
+    /// A path as people write it: from the inventory's directory, where it lies below that.
+    pub fn shown(&self, path: &Path) -> String {
+        path.strip_prefix(self.base).unwrap_or(path).display().to_string()
+    }
+}
+
+/// What was found in the files.
+#[derive(Default)]
+pub(super) struct Found {
+    pub attached: Attached,
+    pub problems: Vec<Problem>,
+    pub warnings: Vec<Problem>,
+}
+
+/// Reads every file whose contents matter here. They are known to be there.
+pub(super) fn read(naming: Naming<'_>, files: &[NamedFile]) -> Found {
+    let mut found = Found::default();
+    let mut collection = manifests::Collection::default();
+    for file in files {
+        match &file.reading {
+            Reading::Elsewhere => {}
+            Reading::Authority { at } => match authority(&file.path) {
+                Ok(pem) => drop(found.attached.authorities.insert(at.clone(), pem)),
+                Err(words) => found.problems.push(naming.problem(Severity::Error, file, words)),
+            },
+            Reading::Login { at } => match login(&file.path) {
+                Ok((login, open)) => {
+                    found.attached.logins.insert(at.clone(), login);
+                    if open {
+                        let shown = file.path.display();
+                        let words = Words::new(
+                            format!("others on this machine can read {shown}, which holds a password"),
+                            "a file that its owner alone can read",
+                            format!("chmod 600 {shown}"),
+                        );
+                        found.warnings.push(naming.problem(Severity::Warning, file, words));
+                    }
+                }
+                Err(words) => found.problems.push(naming.problem(Severity::Error, file, words)),
+            },
+            Reading::Manifests => {
+                if let Err(words) = collection.add(naming, &file.path) {
+                    found.problems.push(naming.problem(Severity::Error, file, words));
+                }
+            }
+        }
+    }
+    let (objects, problems) = collection.finish();
+    found.attached.manifests = objects;
+    found.problems.extend(problems);
+    found
+}
+
+fn bounded(path: &Path) -> Result<String, Words> {
+    let shown = path.display();
+    let remedy = "name another file, or correct this one";
+    let file = std::fs::File::open(path)
+        .map_err(|e| Words::new(format!("{shown} cannot be read: {e}"), "a file that you can read", remedy))?;
+    let mut bytes = Vec::new();
+    file.take(LARGEST + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|e| Words::new(format!("{shown} cannot be read: {e}"), "a file that you can read", remedy))?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(Words::new(format!("{shown} is too large"), "at most 256 KiB", "is this another file?"));
+    }
+    String::from_utf8(bytes).map_err(|_| Words::new(format!("{shown} is not text"), "a text file", remedy))
+}
+
+/// Certificates, all of them readable and of authorities.
+fn authority(path: &Path) -> Result<String, Words> {
+    let text = bounded(path)?;
+    let shown = path.display();
+    let bad = |what: String, remedy: &str| Words::new(what, "one or more PEM certificates of authorities", remedy);
+    let mut count = 0;
+    for block in x509_parser::pem::Pem::iter_from_buffer(text.as_bytes()) {
+        let block = block.map_err(|_| bad(format!("{shown} is not PEM"), "export the certificate in PEM"))?;
+        if block.label.contains("PRIVATE KEY") {
+            let what = format!("{shown} holds a private key, which no host needs");
+            return Err(bad(what, "name a file with the certificate alone"));
+        }
+        let authority = block.parse_x509().is_ok_and(|cert| cert.is_ca());
+        if block.label != "CERTIFICATE" || !authority {
+            let what = format!("{shown} holds something that is no authority's certificate");
+            return Err(bad(what, "name the certificate of the authority that signed the registry's own"));
+        }
+        count += 1;
+    }
+    if count == 0 {
+        return Err(bad(format!("{shown} holds no certificate"), "export the certificate in PEM"));
+    }
+    Ok(text)
+}
+
+/// `user:password` in base64, and whether others on this machine could read it.
+fn login(path: &Path) -> Result<(Secret<String>, bool), Words> {
+    use base64::Engine as _;
+    let text = Secret::new(bounded(path)?);
+    let line = text.reveal().trim_end_matches(['\n', '\r']);
+    let shown = path.display();
+    let fine = line.split_once(':').is_some_and(|(user, password)| !user.is_empty() && !password.is_empty());
+    if !fine || line.chars().any(char::is_control) {
+        // Not quoted: it may be the password alone.
+        return Err(Words::new(
+            format!("{shown} does not hold user:password"),
+            "one line: the user, a colon, the password",
+            "write it anew, and `chmod 600` the file",
+        ));
+    }
+    let open = std::fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o077 != 0);
+    Ok((Secret::new(base64::engine::general_purpose::STANDARD.encode(line)), open))
+}

@@ -1,0 +1,94 @@
+//! hactl's list of the objects that it applied, kept in the cluster: what makes it possible to delete one that nobody asks for any
+//! more, from any machine, after any crash.
+//!
+//! In: add-ons and keys. Out: one ConfigMap, `kube-system/hactl-objects`, with an entry for each add-on: its keys, one a line. A key
+//! is written before its object is, and taken out after the object is gone, so that nothing is ever lost from sight.
+
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use tokio::time::Instant;
+
+use super::{Client, KubeError, ObjectRef};
+use crate::model::target::RECORD;
+
+fn reference() -> ObjectRef {
+    let mut parts = RECORD.split('|');
+    let mut next = || parts.next().unwrap_or_default().to_owned();
+    let (api_version, kind, namespace, name) = (next(), next(), next(), next());
+    ObjectRef { api_version, kind, namespace: Some(namespace), name }
+}
+
+/// What the list says: add-on to keys.
+pub fn read(live: &Value) -> BTreeMap<String, BTreeSet<String>> {
+    let entries = live.get("data").and_then(Value::as_object);
+    let keys = |text: &Value| text.as_str().unwrap_or_default().lines().map(str::to_owned).collect();
+    entries.into_iter().flatten().map(|(addon, text)| (addon.clone(), keys(text))).collect()
+}
+
+/// Adds keys to the entry of an add-on.
+pub async fn note(client: &Client, addon: &str, keys: &[String], until: Instant) -> Result<(), KubeError> {
+    change(client, addon, until, |known| known.extend(keys.iter().cloned())).await
+}
+
+/// Takes keys out of the entry of an add-on.
+pub async fn forget(client: &Client, addon: &str, keys: &[String], until: Instant) -> Result<(), KubeError> {
+    change(client, addon, until, |known| known.retain(|key| !keys.contains(key))).await
+}
+
+/// Entries are changed one by one, and only by the run that holds the lock: no two writers meet in one.
+async fn change(
+    client: &Client,
+    addon: &str,
+    until: Instant,
+    edit: impl Fn(&mut BTreeSet<String>),
+) -> Result<(), KubeError> {
+    loop {
+        let live = client.get(&reference(), until).await?;
+        let before = live.as_ref().map(read).unwrap_or_default().remove(addon).unwrap_or_default();
+        let mut after = before.clone();
+        edit(&mut after);
+        if after == before {
+            return Ok(());
+        }
+        let entry = if after.is_empty() { Value::Null } else { json!(lines(&after)) };
+        if live.is_some() {
+            client.merge(&reference(), &json!({"data": {addon: entry}}), until).await?;
+            return Ok(());
+        }
+        let place = reference();
+        let fresh = json!({
+            "apiVersion": place.api_version, "kind": place.kind,
+            "metadata": {"name": place.name, "namespace": place.namespace, "annotations": {
+                "hactl.dev/note": "hactl's list of the objects that it applied; what it no longer asks for is deleted by this list",
+            }},
+            "data": {addon: entry},
+        });
+        match client.create(&fresh, until).await {
+            // Another step of this run made it a moment ago.
+            Err(error) if error.is_conflict() => {}
+            outcome => return outcome.map(drop),
+        }
+    }
+}
+
+fn lines(keys: &BTreeSet<String>) -> String {
+    keys.iter().map(|key| format!("{key}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_reads_back_what_was_written() {
+        let keys: BTreeSet<String> = ["v1|ConfigMap|a|b", "apps/v1|Deployment|a|c"].map(str::to_owned).into();
+        let live = json!({"data": {"manifests": lines(&keys)}});
+        assert_eq!(read(&live), BTreeMap::from([("manifests".to_owned(), keys)]));
+        assert_eq!(read(&json!({})), BTreeMap::new());
+    }
+
+    #[test]
+    fn the_list_is_where_the_hosts_look_for_it() {
+        assert_eq!(reference().to_string(), "ConfigMap kube-system/hactl-objects");
+    }
+}

@@ -1,0 +1,290 @@
+//! Settings of the inventory as they reach files and objects: registries, mounts, proxy, MTU, and who owns which flag.
+
+use super::*;
+use crate::inventory::owned::{Owner, fields, flags};
+
+fn content(desired: &Desired, name: &str, path: &str) -> String {
+    all(desired, name)[path].content.clone()
+}
+
+fn full() -> Desired {
+    shapes().remove(1).1
+}
+
+#[test]
+fn a_registry_has_its_mirrors_authority_and_login_in_one_file_that_only_root_reads() {
+    let files = all(&full(), "w1");
+    let hosts = |registry: &str| &files[&format!("/etc/containerd/certs.d/{registry}/hosts.toml")];
+    let parsed = |registry: &str| -> Value { toml::from_str(&hosts(registry).content).unwrap() };
+    let hub = parsed("docker.io");
+    let mirror = &hub["host"]["https://mirror.example/v2/hub"];
+    assert_eq!(mirror["capabilities"], json!(["pull", "resolve"]));
+    assert_eq!(mirror["override_path"], true, "the URL names the API's root itself");
+    assert_eq!(mirror["ca"], "/etc/containerd/certs.d/mirror.example/ca.pem");
+    assert_eq!(mirror["header"]["Authorization"], "Basic bWU6UEFTU1dPUkQ=");
+    assert_eq!(hub.get("ca"), None, "the registry itself has another authority than its mirror");
+    let own = parsed("private.example:5000");
+    assert_eq!(own["header"]["Authorization"], "Basic bWU6UEFTU1dPUkQ=", "a registry that has no mirror");
+    assert_eq!(parsed("mirror.example")["ca"], "/etc/containerd/certs.d/mirror.example/ca.pem");
+    for registry in ["docker.io", "private.example:5000", "mirror.example", "registry.k8s.io"] {
+        assert_eq!(hosts(registry).mode, 0o600, "{registry}");
+    }
+    let authority = &files["/etc/containerd/certs.d/mirror.example/ca.pem"];
+    assert!(authority.content.starts_with("# Written by hactl") && authority.content.contains("\nAUTHORITY\n"));
+}
+
+#[test]
+fn a_changed_mirror_changes_no_file_that_a_unit_reads() {
+    let mut other = full();
+    other.mirrors.clear();
+    let sets = |desired: &Desired| {
+        let host = &desired.hosts[3];
+        rendered(desired, host, &facts(host)).unwrap()
+    };
+    for (one, two) in sets(&full()).iter().zip(&sets(&other)) {
+        let same = one.target() == two.target();
+        assert_eq!(same, one.set != FileSet::Registries, "{}", one.set);
+    }
+    assert_eq!(sets(&other).iter().find(|s| s.set == FileSet::Registries).unwrap().unit, None);
+}
+
+#[test]
+fn a_host_without_registries_still_has_the_set_so_that_old_files_are_found() {
+    let desired = desired();
+    let sets = rendered(&desired, &desired.hosts[3], &facts(&desired.hosts[3])).unwrap();
+    let set = sets.iter().find(|s| s.set == FileSet::Registries).unwrap().target();
+    assert_eq!((set.files.len(), set.folders), (0, vec!["/etc/containerd/certs.d".to_owned()]));
+    assert_eq!(folders(&desired.hosts[3]), ["/etc/containerd/certs.d"]);
+}
+
+#[test]
+fn a_changed_label_or_taint_restarts_no_kubelet() {
+    let mut other = desired();
+    other.hosts[3].labels.insert("disk".to_owned(), "nvme".to_owned());
+    other.hosts[3].taints.push("gpu:NoSchedule".to_owned());
+    let unit = "/etc/systemd/system/kubelet.service";
+    assert_eq!(content(&desired(), "w1", unit), content(&other, "w1", unit));
+    let flags = content(&other, "w1", "/etc/hactl/kubelet-registration.env");
+    assert!(
+        flags.ends_with("KUBELET_REGISTRATION=--node-labels=disk=nvme --register-with-taints=gpu:NoSchedule\n"),
+        "{flags}"
+    );
+}
+
+#[test]
+fn a_node_remembers_which_labels_and_taints_are_the_inventorys() {
+    let mut desired = desired();
+    desired.hosts[3].labels.insert("disk".to_owned(), "nvme".to_owned());
+    desired.hosts[3].taints.push("gpu=yes:NoSchedule".to_owned());
+    let addons = addons(&desired, &parts()).unwrap();
+    let node = &addons.last().unwrap().objects[3];
+    assert_eq!(node.pointer("/spec/taints"), Some(&json!([{"key": "gpu", "value": "yes", "effect": "NoSchedule"}])));
+    let owns = node.pointer("/metadata/annotations/hactl.dev~1owns").and_then(Value::as_str).unwrap();
+    let owns: Value = serde_json::from_str(owns).unwrap();
+    assert_eq!(owns, json!({"labels": ["disk", "node-role.kubernetes.io/worker"], "taints": ["gpu:NoSchedule"]}));
+}
+
+#[test]
+fn the_mtu_of_the_inventory_is_that_of_the_pods() {
+    let mut desired = desired();
+    desired.network.mtu = Some(1400);
+    let addons = addons(&desired, &parts()).unwrap();
+    let flannel = addons.iter().find(|a| a.name == "flannel").unwrap();
+    let config = flannel.objects.iter().find(|o| o["kind"] == "ConfigMap").unwrap();
+    let net: Value = serde_json::from_str(config["data"]["net-conf.json"].as_str().unwrap()).unwrap();
+    assert_eq!(net["Backend"]["MTU"], 1450, "flannel takes 50 bytes for its tunnel");
+    let text = serde_json::to_string(flannel.objects.last().unwrap()).unwrap();
+    assert!(text.contains("echo 1400 > /host/net/$d/mtu"), "{text}");
+}
+
+#[test]
+fn mounts_are_read_only_at_their_own_path_and_in_their_pod_alone() {
+    let desired = full();
+    let pod = |name: &str| -> Value {
+        serde_saphyr::from_str(&content(&desired, "cp1", &format!("/etc/kubernetes/manifests/{name}.yaml"))).unwrap()
+    };
+    let server = pod("kube-apiserver");
+    let mounts = server.pointer("/spec/containers/0/volumeMounts").and_then(Value::as_array).unwrap();
+    let mount = mounts.iter().find(|m| m["mountPath"] == "/etc/kubernetes/extra").unwrap();
+    assert_eq!(mount["readOnly"], true);
+    let volumes = server.pointer("/spec/volumes").and_then(Value::as_array).unwrap();
+    let volume = volumes.iter().find(|v| v["name"] == mount["name"]).unwrap();
+    assert_eq!(volume["hostPath"]["path"], "/etc/kubernetes/extra");
+    assert!(!pod("kube-scheduler").to_string().contains("/etc/kubernetes/extra"));
+}
+
+#[test]
+fn what_the_inventory_adds_to_containerd_is_merged_and_still_toml() {
+    let text = content(&full(), "w1", "/etc/containerd/config.toml");
+    let config: Value = toml::from_str(&text).unwrap();
+    assert_eq!(config["debug"]["level"], "warn");
+    assert_eq!(config["plugins"]["io.containerd.cri.v1.images"]["registry"]["config_path"], "/etc/containerd/certs.d");
+    assert!(text.starts_with("# Written by hactl"));
+}
+
+#[test]
+fn the_flags_of_kube_proxy_reach_it() {
+    let addons = addons(&full(), &parts()).unwrap();
+    let proxy = addons.iter().find(|a| a.name == "kube-proxy").unwrap();
+    let set = proxy.objects.iter().find(|o| o["kind"] == "DaemonSet").unwrap();
+    let args = set.pointer("/spec/template/spec/containers/0/args").unwrap();
+    assert_eq!(args, &json!(["--config=/var/lib/kube-proxy/config.yaml", "--hostname-override=$(NODE_NAME)", "--v=4"]));
+}
+
+#[test]
+fn the_proxy_reaches_what_fetches_and_exempts_what_is_inside() {
+    let desired = full();
+    let unit = content(&desired, "w1", "/etc/systemd/system/containerd.service");
+    let line = unit.lines().find(|l| l.starts_with("Environment=NO_PROXY=")).unwrap();
+    for inside in ["10.88.0.11", "10.88.0.21", "10.88.0.100", "10.244.0.0/16", "10.96.0.0/12", ".svc"] {
+        assert!(line.contains(inside), "{inside} is not exempt: {line}");
+    }
+    let pod = content(&desired, "cp1", "/etc/kubernetes/manifests/kube-apiserver.yaml");
+    assert!(pod.contains("HTTPS_PROXY") && pod.contains("http://proxy.example:3128"));
+    let variables = proxy_variables(&desired);
+    for name in ["https_proxy", "HTTPS_PROXY", "no_proxy"] {
+        assert!(variables.iter().any(|(n, _)| n == name), "{name}");
+    }
+    assert!(proxy_variables(&super::desired()).is_empty());
+}
+
+#[test]
+fn etcd_waits_for_the_volume_of_its_data() {
+    let mut desired = desired();
+    desired.etcd.data_dir = "/srv/etcd".into();
+    let unit = content(&desired, "cp1", "/etc/systemd/system/etcd.service");
+    assert!(unit.contains("\nRequiresMountsFor=/srv/etcd\n"), "{unit}");
+    assert!(unit.contains("AssertPathExists=|/srv/etcd/member"), "{unit}");
+    assert!(content(&desired, "cp1", "/etc/etcd/etcd.env").contains("ETCD_DATA_DIR=/srv/etcd\n"));
+}
+
+// Who owns what. Everything that a template or a manifest sets must be named in `inventory::owned`: refused, or a default.
+
+/// `--name=value` among the words of a command.
+fn names(words: &Value) -> BTreeSet<String> {
+    let words = words.as_array().into_iter().flatten().filter_map(Value::as_str);
+    words.filter_map(|w| Some(w.strip_prefix("--")?.split('=').next()?.to_owned())).collect()
+}
+
+/// The flags that hactl sets, by component, in every shape of inventory, found in what is rendered.
+fn set_flags() -> BTreeMap<&'static str, BTreeSet<String>> {
+    let mut found: BTreeMap<&'static str, BTreeSet<String>> = BTreeMap::new();
+    for (_, mut desired) in shapes() {
+        desired.extra = Extra::default();
+        for host in desired.hosts.clone() {
+            let files = all(&desired, host.name.as_str());
+            for pod in ["kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
+                let Some(file) = files.get(&format!("/etc/kubernetes/manifests/{pod}.yaml")) else { continue };
+                let pod_spec: Value = serde_saphyr::from_str(&file.content).unwrap();
+                let words = pod_spec.pointer("/spec/containers/0/command").unwrap();
+                found.entry(pod).or_default().extend(names(words));
+            }
+            if let Some(env) = files.get("/etc/etcd/etcd.env") {
+                let lines = env.content.lines().filter_map(|l| Some(l.strip_prefix("ETCD_")?.split('=').next()?));
+                found.entry("etcd").or_default().extend(lines.map(|n| n.to_lowercase().replace('_', "-")));
+            }
+            let kubelet = ["/etc/systemd/system/kubelet.service", "/etc/hactl/kubelet-registration.env"];
+            for file in kubelet.iter().filter_map(|path| files.get(*path)) {
+                let words = file.content.split([' ', '"', '=', '\n']).filter_map(|w| w.strip_prefix("--"));
+                found.entry("kubelet").or_default().extend(words.map(str::to_owned));
+            }
+        }
+        let addons = addons(&desired, &parts()).unwrap();
+        for set in addons.iter().filter(|a| a.name == "kube-proxy").flat_map(|a| &a.objects) {
+            if let Some(args) = set.pointer("/spec/template/spec/containers/0/args") {
+                found.entry("kube-proxy").or_default().extend(names(args));
+            }
+        }
+    }
+    found
+}
+
+fn fits(pattern: &str, flag: &str) -> bool {
+    pattern.strip_suffix('*').map_or(pattern == flag, |start| flag.starts_with(start))
+}
+
+#[test]
+fn every_flag_that_a_template_sets_is_refused_or_a_default_that_may_be_replaced() {
+    let found = set_flags();
+    assert_eq!(found.len(), 6, "{:?}", found.keys());
+    for (component, set) in &found {
+        assert!(set.len() >= 2, "{component}: {set:?}");
+        for flag in set {
+            let owners: Vec<Owner> =
+                flags(component).iter().filter(|(pattern, _)| fits(pattern, flag)).map(|(_, owner)| *owner).collect();
+            assert_eq!(
+                owners.len(),
+                1,
+                "{component} --{flag} is in neither list of inventory/check/owned.rs, or in both"
+            );
+        }
+        let stale = flags(component).iter().filter(|(_, owner)| *owner == Owner::Default);
+        for (pattern, _) in stale {
+            assert!(set.iter().any(|flag| fits(pattern, flag)), "{component} --{pattern} is no default of hactl's");
+        }
+    }
+}
+
+#[test]
+fn every_default_can_be_replaced_and_then_stands_once() {
+    for component in ["kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
+        let defaults = flags(component).iter().filter(|(_, owner)| *owner == Owner::Default);
+        for (flag, _) in defaults {
+            let mut desired = desired();
+            let own = BTreeMap::from([((*flag).to_owned(), "mine".to_owned())]);
+            desired.extra.args.insert(component.to_owned(), own);
+            let text = content(&desired, "cp1", &format!("/etc/kubernetes/manifests/{component}.yaml"));
+            let pod: Value = serde_saphyr::from_str(&text).unwrap();
+            let command = pod.pointer("/spec/containers/0/command").and_then(Value::as_array).unwrap();
+            let set: Vec<&str> = command
+                .iter()
+                .filter_map(Value::as_str)
+                .filter(|w| w.strip_prefix("--").and_then(|w| w.split('=').next()) == Some(*flag))
+                .collect();
+            assert_eq!(set, [format!("--{flag}=mine")], "{component}");
+        }
+    }
+}
+
+/// Paths of all values in a configuration, lists as one.
+fn leaves(value: &Value, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
+    match value {
+        Value::Object(map) if !map.is_empty() => {
+            for (key, value) in map {
+                path.push(key.clone());
+                leaves(value, path, found);
+                path.pop();
+            }
+        }
+        _ => found.push(path.clone()),
+    }
+}
+
+#[test]
+fn every_field_of_a_configuration_that_a_template_sets_is_refused_or_a_default() {
+    for (_, mut desired) in shapes() {
+        desired.extra = Extra::default();
+        let host = desired.hosts.iter().find(|h| h.is_node()).unwrap().name.to_string();
+        let files = all(&desired, &host);
+        let yaml = |path: &str| -> Value { serde_saphyr::from_str(&files[path].content).unwrap() };
+        let mut configs = vec![
+            ("kubelet", yaml("/var/lib/kubelet/config.yaml")),
+            ("containerd", toml::from_str(&files["/etc/containerd/config.toml"].content).unwrap()),
+        ];
+        for addon in addons(&desired, &parts()).unwrap().iter().filter(|a| a.name == "kube-proxy") {
+            let config = addon.objects.iter().find(|o| o["kind"] == "ConfigMap").unwrap();
+            configs
+                .push(("kube-proxy", serde_saphyr::from_str(config["data"]["config.yaml"].as_str().unwrap()).unwrap()));
+        }
+        for (component, config) in configs {
+            let mut found = Vec::new();
+            leaves(&config, &mut Vec::new(), &mut found);
+            for path in found {
+                let known = fields(component).iter().any(|(owned, _)| {
+                    owned.len() <= path.len() && owned.iter().zip(&path).all(|(one, other)| one == other)
+                });
+                assert!(known, "{component}: {} is in neither list of inventory/check/owned.rs", path.join("."));
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What containerd is told about each registry: mirrors, authorities, and how to log in.
+//!
+//! containerd reads these files at every pull, so that changing them restarts nothing. A login is a header: containerd sends it
+//! to the registry, and to the server that gives tokens for that registry.
+
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+use crate::model::desired::Desired;
+use crate::render::{Input, RenderError};
+
+/// For `runtime/hosts.toml`, one per registry. No `Debug`: it holds passwords.
+#[derive(Serialize)]
+pub(in crate::render) struct Hosts<'a> {
+    registry: String,
+    authority: String,
+    login: &'a str,
+    mirrors: Vec<Mirror<'a>>,
+}
+
+/// One mirror of a registry. No `Debug`: it holds a password.
+#[derive(Serialize)]
+struct Mirror<'a> {
+    url: String,
+    whole_path: bool,
+    authority: String,
+    login: &'a str,
+}
+
+/// For `runtime/authority.pem`.
+#[derive(Debug, Serialize)]
+pub(in crate::render) struct Authority<'a> {
+    of: String,
+    lines: Vec<&'a str>,
+}
+
+/// Every registry that there is something to say about.
+pub(in crate::render) fn all(desired: &Desired) -> Vec<String> {
+    let named = &desired.named;
+    let keys = desired.mirrors.keys().chain(named.registry_authorities.keys()).chain(named.registry_logins.keys());
+    keys.cloned().collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// The files of authorities, below the folder of all registries.
+pub(in crate::render) fn authority_files(desired: &Desired) -> Vec<String> {
+    desired.named.registry_authorities.keys().map(|at| format!("{at}/ca.pem")).collect()
+}
+
+/// The path of the file with the authority of a registry or mirror; empty when it has none of its own.
+fn authority_path(desired: &Desired, at: &str) -> String {
+    let known = desired.named.registry_authorities.contains_key(at);
+    if known { format!("{}/{at}/ca.pem", super::super::table::REGISTRIES) } else { String::new() }
+}
+
+/// `host` or `host:port` of a URL.
+fn place(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.split(['/', '?', '#']).next().unwrap_or(rest)
+}
+
+/// Whether a URL names the API's root itself, below which everything is: `/v2/` and more behind it, as caches of several
+/// registries have it. containerd would put another `/v2` behind it.
+fn whole_path(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.split_once('/').is_some_and(|(_, path)| path.strip_prefix("v2/").is_some_and(|more| !more.is_empty()))
+}
+
+fn login<'a>(input: &Input<'a>, at: &str) -> Result<&'a str, RenderError> {
+    if !input.desired.named.registry_logins.contains_key(at) {
+        return Ok("");
+    }
+    let found = input.attached.logins.get(at).map(|login| login.reveal().as_str());
+    found.ok_or_else(|| RenderError::MissingFile { what: format!("registries.credentials of {at}") })
+}
+
+pub(in crate::render) fn hosts<'a>(input: &Input<'a>, registry: &str) -> Result<Hosts<'a>, RenderError> {
+    let desired = input.desired;
+    let urls = desired.mirrors.get(registry).map(Vec::as_slice).unwrap_or_default();
+    let mirror = |url: &String| {
+        let at = place(url);
+        Ok(Mirror {
+            url: url.clone(),
+            whole_path: whole_path(url),
+            // For http, containerd would take it for a wish to try https first.
+            authority: if url.starts_with("https://") { authority_path(desired, at) } else { String::new() },
+            login: login(input, at)?,
+        })
+    };
+    Ok(Hosts {
+        registry: registry.to_owned(),
+        authority: authority_path(desired, registry),
+        login: login(input, registry)?,
+        mirrors: urls.iter().map(mirror).collect::<Result<_, RenderError>>()?,
+    })
+}
+
+pub(in crate::render) fn authority<'a>(input: &Input<'a>, item: &str) -> Result<Authority<'a>, RenderError> {
+    let at = item.strip_suffix("/ca.pem").unwrap_or(item);
+    let pem = input.attached.authorities.get(at);
+    let pem = pem.ok_or_else(|| RenderError::MissingFile { what: format!("registries.ca of {at}") })?;
+    Ok(Authority { of: at.to_owned(), lines: pem.trim_end().lines().map(str::trim_end).collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_says_which_host_it_is_of_and_whether_it_is_the_whole_path() {
+        assert_eq!(place("https://mirror.example:5000/cache"), "mirror.example:5000");
+        assert_eq!(place("http://10.0.0.9"), "10.0.0.9");
+        assert!(whole_path("https://harbor.example/v2/cache"));
+        for url in
+            ["https://m.example", "https://m.example/", "https://m.example/v2", "https://m.example/v2/", "https://m/x"]
+        {
+            assert!(!whole_path(url), "{url}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The user's own manifests in a run: as the last add-on, compared with the cluster through hactl's own credential.
+//!
+//! In: the objects that the inventory lists, and a look at the hosts. Out: an add-on of the target, what differs, and what is to
+//! become of objects that nobody asks for any more. The hosts do not do this: their observers may read neither Secrets nor kinds
+//! that hactl does not know.
+
+use super::{Failure, Session, State};
+use crate::inventory::Attached;
+use crate::kube::Through;
+use crate::kube::manifests::{Fate, compare, fates, in_order, marked};
+use crate::model::desired::Desired;
+use crate::model::event::Event;
+use crate::model::facts::Facts;
+use crate::model::plan::object_in_words;
+use crate::model::target::{Addon, MANIFESTS, NODES, Target, identity, object_key};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long the API may take to answer for all of them.
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// Marks the objects of one of hactl's own add-ons. Nodes carry a memory of their own.
+pub(super) fn mark(addon: &mut Addon) {
+    if addon.name != NODES {
+        addon.objects = std::mem::take(&mut addon.objects).into_iter().map(marked).collect();
+    }
+}
+
+/// The add-on of the user's objects; none without any.
+pub(super) fn addon(attached: &Attached) -> Option<Addon> {
+    let mut objects: Vec<_> = attached.manifests.iter().map(|object| marked(object.object.clone())).collect();
+    in_order(&mut objects);
+    let some = !objects.is_empty();
+    some.then(|| Addon { name: MANIFESTS.to_owned(), objects, needed_for_ready: false })
+}
+
+/// Objects of the user's that are hactl's own: file, line, and what it is.
+///
+/// # Errors
+/// A template that cannot be used.
+pub fn collisions(desired: &Desired, attached: &Attached) -> Result<Vec<(String, usize, String)>, Failure> {
+    if attached.manifests.is_empty() {
+        return Ok(Vec::new());
+    }
+    let own: BTreeMap<String, String> = crate::render::owned(desired)?.into_iter().collect();
+    let one = |object: &crate::inventory::UserObject| {
+        let key = object_key(&object.object);
+        let addon = own.get(&identity(&key))?;
+        Some((object.file.clone(), object.line, format!("{} belongs to hactl's own {addon}", object_in_words(&key))))
+    };
+    Ok(attached.manifests.iter().filter_map(one).collect())
+}
+
+/// Completes the facts by what only hactl's own credential may see.
+///
+/// # Errors
+/// A credential that cannot be made, or objects that are hactl's own.
+pub(super) async fn look(session: &Session, state: &State, target: &Target, facts: &mut Facts) -> Result<(), Failure> {
+    let addon = target.addons.iter().find(|addon| addon.name == MANIFESTS);
+    let problems = collisions(&session.desired, &session.attached)?;
+    if !problems.is_empty() {
+        let words = |(file, line, what): (String, usize, String)| format!("{file}:{line}: {what}");
+        return Err(Failure::Manifests { problems: problems.into_iter().map(words).collect() });
+    }
+    // Without any drift told no API server answers: there is nobody to ask.
+    if facts.drift.is_empty() || (addon.is_none() && facts.stale.is_empty()) {
+        return Ok(());
+    }
+    let client = match super::kubeconfig::client(session, &state.access()?).await {
+        Ok(client) => client,
+        Err(error) => {
+            facts.stale.clear();
+            return say(session, "the API could not be asked for the objects of `manifests`", &error.to_string());
+        }
+    };
+    if let Err(error) = ask(&client, addon, facts).await {
+        facts.stale.clear();
+        return say(session, "could not compare the objects of `manifests`", &error.to_string());
+    }
+    Ok(())
+}
+
+fn say(session: &Session, what: &str, why: &str) -> Result<(), Failure> {
+    session.sink.emit(Event::Warning { text: format!("{what}: {why}") });
+    Ok(())
+}
+
+async fn ask(client: &Through, addon: Option<&Addon>, facts: &mut Facts) -> Result<(), crate::kube::KubeError> {
+    let until = Instant::now() + WITHIN;
+    if let Some(addon) = addon {
+        facts.drift.insert(addon.name.clone(), compare(client, &addon.objects, until).await?);
+    }
+    for stale in facts.stale.values_mut() {
+        let keys: Vec<String> = stale.iter().map(|s| s.key.clone()).collect();
+        for (object, (_, fate)) in stale.iter_mut().zip(fates(client, &keys, until).await?) {
+            object.kept = match fate {
+                Fate::Delete => None,
+                Fate::LetGo(why) => Some(why),
+            };
+        }
+    }
+    Ok(())
+}
