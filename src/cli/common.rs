@@ -225,16 +225,18 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
 }
 
 fn host_verdict(host: &HostName, error: &HostError) -> Verdict {
-    let kind = match error {
+    let kind = match error.innermost() {
         HostError::UnknownKey { .. } => ConnectKind::UnknownKey,
         HostError::KeyChanged { .. } => ConnectKind::ChangedKey,
         HostError::KeyRevoked { .. } => ConnectKind::RevokedKey,
         HostError::AuthFailed { .. } | HostError::AgentUnavailable { .. } | HostError::IdentityUnreadable { .. } => {
             ConnectKind::Login
         }
-        HostError::NoSudo { .. } => ConnectKind::Root,
+        HostError::NoSudo { .. } | HostError::SudoPassword { .. } => ConnectKind::Root,
         HostError::Lost { .. } | HostError::Silent { .. } => ConnectKind::Lost,
-        HostError::Unreachable { .. } | HostError::TimedOut { .. } => ConnectKind::Unreachable,
+        HostError::Unreachable { .. } | HostError::TimedOut { .. } | HostError::JumpForbidsForwarding { .. } => {
+            ConnectKind::Unreachable
+        }
         _ => ConnectKind::Helper,
     };
     let mut verdict = Verdict::of(&FailureKind::Connect { host: host.clone(), kind }, Some(error));

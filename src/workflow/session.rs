@@ -93,7 +93,9 @@ impl Session {
             let Some((host, result)) = result else { return Err(Failure::Interrupted { done: 0, left: 0 }) };
             match result {
                 Ok(machine) => drop(machines.insert(host, Arc::new(machine))),
-                Err(error) if matches!(error, HostError::KeyChanged { .. } | HostError::KeyRevoked { .. }) => {
+                Err(error)
+                    if matches!(error.innermost(), HostError::KeyChanged { .. } | HostError::KeyRevoked { .. }) =>
+                {
                     return Err(Failure::Host { host, error: Box::new(error) });
                 }
                 Err(error) => failed.push((host, Box::new(error))),
