@@ -12,6 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Hosts worked on at once, unless somebody says otherwise: enough that fleets go fast, few enough that the machine that runs
+/// hactl keeps up with sending.
+pub const AT_ONCE: usize = 32;
+
 /// A hactl binary for one kind of processor.
 #[derive(Debug, Clone)]
 pub struct Binary {
@@ -32,6 +36,8 @@ pub struct Access {
     pub trust_first_use: bool,
     /// For each phase of getting in: TCP, key exchange, login, start of the host's side.
     pub connect_timeout: Duration,
+    /// How many hosts are worked on at once.
+    pub at_once: usize,
     /// The binaries at hand, the likeliest first.
     pub binaries: Vec<Binary>,
     /// Where identities and known_hosts are when the inventory names none; `None`: `~/.ssh`.
@@ -62,6 +68,7 @@ impl Access {
         Ok(Self {
             trust_first_use: false,
             connect_timeout: Duration::from_secs(10),
+            at_once: AT_ONCE,
             binaries,
             ssh_dir: home.map(|home| home.join(".ssh")),
             agent: std::env::var_os("SSH_AUTH_SOCK").filter(|socket| !socket.is_empty()).map(PathBuf::from),

@@ -16,7 +16,7 @@ mod machine;
 mod ssh;
 mod wire;
 
-pub use access::{Access, Binary};
+pub use access::{AT_ONCE, Access, Binary};
 pub use counters::Traffic;
 pub use error::{Barrier, HostError, SudoTrouble};
 pub use line::{Feed, Progress, Watch};

@@ -171,12 +171,7 @@ fn bounded(from: impl Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn judge(
-    file: &str,
-    text: &str,
-    base: &Path,
-    around: Around<'_>,
-) -> Result<(Loaded, Vec<NamedFile>), InventoryError> {
+fn judge(file: &str, text: &str, base: &Path, around: Around<'_>) -> Result<(Loaded, Vec<NamedFile>), InventoryError> {
     let raw = yaml::read(file, text)
         .map_err(|problem| InventoryError::Invalid(Report { problems: vec![*problem], warnings: Vec::new() }))?;
     let mut judge = Judge {

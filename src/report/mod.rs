@@ -16,6 +16,7 @@ pub mod group;
 pub mod json;
 pub mod lines;
 mod live;
+pub mod password;
 pub mod plan_text;
 pub mod reader;
 pub mod runlog;
@@ -27,6 +28,7 @@ pub mod verdict;
 pub mod words;
 
 pub use consent::{ask, ask_name};
+pub use password::{NoPassword, ask_password};
 pub use plan_text::{plan_json, plan_text};
 pub use reader::{OutputKind, Reader, Tee, reader};
 pub use runlog::RunLog;

@@ -42,10 +42,10 @@ pub struct Summary {
 ///
 /// # Errors
 /// See [`Failure`].
-pub async fn pending(session: &Session) -> Result<Plan, Failure> {
+pub async fn pending(session: &Session, choices: &Choices) -> Result<Plan, Failure> {
     let state = session.state(false).await?;
     let look = Look::take(session, &state).await?;
-    look.plan(&state, &[], &session.desired)
+    look.plan(&state, choices, &session.desired)
 }
 
 /// Lock, then rounds of observe, plan, consent and execute until there is nothing to do, then verify.
@@ -62,7 +62,7 @@ pub async fn up(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Resu
     let mut last: Option<Plan> = None;
     for _ in 0..MOST_ROUNDS {
         let look = Look::take(session, &state).await?;
-        let plan = look.plan(&state, &choices.prune, &session.desired)?;
+        let plan = look.plan(&state, choices, &session.desired)?;
         if plan.is_empty() {
             let kubeconfig = state.keep_kubeconfig(&session.desired.endpoint.url())?;
             let changed = last.is_some();

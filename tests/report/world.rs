@@ -138,7 +138,7 @@ pub fn target(desired: &Desired) -> Target {
 }
 
 pub fn intent() -> Intent {
-    Intent { stamp: stamp(), genesis_token: "a-random-token".into(), prune: vec![], born: false }
+    Intent { stamp: stamp(), genesis_token: "a-random-token".into(), prune: vec![], limit: None, born: false }
 }
 
 /// For a cluster whose birth is in the journal.

@@ -99,9 +99,11 @@ async fn install<'a>(
     said: String,
 ) -> Result<&'a Binary, HostError> {
     // It says that it runs before it reads: what is written earlier may be taken by sudo for a password. `dd` takes exactly the
-    // script from the channel, byte by byte; what follows is for the script to read.
-    let command =
-        format!("/bin/sh -c 'echo hactl-bootstrap root; eval \"$(dd bs=1 count={} 2>/dev/null)\"'", SCRIPT.len());
+    // script from the channel, byte by byte; what follows is for the script to read. Sudo may have a path of its own.
+    let command = format!(
+        "/bin/sh -c 'PATH=/usr/bin:/bin; echo hactl-bootstrap root; eval \"$(dd bs=1 count={} 2>/dev/null)\"'",
+        SCRIPT.len()
+    );
     let wire = root.exec(session, &command).await?;
     let mut talk = Talk::over(wire, access.connect_timeout);
     match talk.word(session).await? {

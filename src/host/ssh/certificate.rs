@@ -65,7 +65,10 @@ pub(super) fn worth_showing(ours: &Certificate, now: u64) -> Result<(), String> 
 
 fn valid(certificate: &Certificate, now: u64) -> Result<(), String> {
     if now < certificate.valid_after() {
-        return Err(format!("it is valid only from {}: is one of the clocks wrong?", moment(certificate.valid_after())));
+        return Err(format!(
+            "it is valid only from {}: is one of the clocks wrong?",
+            moment(certificate.valid_after())
+        ));
     }
     if now >= certificate.valid_before() {
         return Err(format!("it was valid until {}", moment(certificate.valid_before())));
@@ -99,7 +102,7 @@ mod tests {
     }
 
     fn authority(dir: &Path) -> Vec<Authority> {
-        let key = russh::keys::PublicKey::read_openssh_file(&dir.join("ca.pub")).unwrap();
+        let key = russh::keys::PublicKey::read_openssh_file(dir.join("ca.pub")).unwrap();
         vec![Authority { at: "known_hosts:1".into(), fingerprint: key.fingerprint(HashAlg::Sha256).to_string() }]
     }
 
@@ -119,7 +122,12 @@ mod tests {
         refused(&fine, "cp1.mgmt", &[], "no authority on record");
         refused(&signed(at, "user", &["-n", "cp1"]), "cp1", &known, "a user's");
         refused(&signed(at, "nobody", &["-h"]), "cp1", &known, "names no host");
-        refused(&signed(at, "old", &["-h", "-n", "cp1", "-V", "20200101:20200102"]), "cp1", &known, "valid until 2020-01-0");
+        refused(
+            &signed(at, "old", &["-h", "-n", "cp1", "-V", "20200101:20200102"]),
+            "cp1",
+            &known,
+            "valid until 2020-01-0",
+        );
         refused(&signed(at, "early", &["-h", "-n", "cp1", "-V", "20500101:20510101"]), "cp1", &known, "only from 20");
         refused(&signed(at, "odd", &["-h", "-n", "cp1", "-O", "critical:x@y=1"]), "cp1", &known, "demands \"x@y\"");
     }

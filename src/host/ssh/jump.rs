@@ -20,17 +20,17 @@ enum Slot {
     Failed(Arc<HostError>),
 }
 
+type Slots = HashMap<Vec<SshTarget>, Arc<tokio::sync::Mutex<Slot>>>;
+
 /// Ways through other hosts, by whom they lead through.
 #[derive(Clone, Default)]
-pub(in crate::host) struct Jumps(Arc<Mutex<HashMap<Vec<SshTarget>, Arc<tokio::sync::Mutex<Slot>>>>>);
+pub(in crate::host) struct Jumps(Arc<Mutex<Slots>>);
 
 impl Jumps {
     /// The session with the last of these hosts; `None` when there is nobody in between.
     pub(super) async fn through(&self, way: &[SshTarget], access: &Access) -> Result<Option<Arc<Session>>, HostError> {
         let Some((last, before)) = way.split_last() else { return Ok(None) };
-        let slot = Arc::clone(
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(way.to_vec()).or_default(),
-        );
+        let slot = Arc::clone(self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(way.to_vec()).or_default());
         // Held while connecting, so that a hundred hosts do not knock a hundred times.
         let mut slot = slot.lock().await;
         let failed = |source: &Arc<HostError>| HostError::Jump { jump: last.place(), source: Arc::clone(source) };

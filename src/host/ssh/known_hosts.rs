@@ -107,7 +107,9 @@ impl Records {
                     self.authorities.push(Authority { at, fingerprint });
                 }
                 ("@cert-authority", Ok(_)) => {
-                    self.notes.push(format!("{at} names a host authority with a {kind} key, a type that hactl does not verify"));
+                    self.notes.push(format!(
+                        "{at} names a host authority with a {kind} key, a type that hactl does not verify"
+                    ));
                 }
                 ("", Ok(key)) if !exact => self.portless.push(Record { at, key }),
                 ("", Ok(key)) if VERIFIABLE.contains(&key.algorithm()) => self.keys.push(Record { at, key }),
@@ -354,7 +356,10 @@ mod tests {
         };
         assert!(notes[0].contains("no certificate of the authority in") && notes[0].ends_with(":1"), "{notes:?}");
         assert_eq!(records(&text, "b.mgmt", 22).judge(&key(ED), false).unwrap(), Judgement::Known);
-        assert!(records(&text, "a.other", 22).certificate_types().is_empty(), "nobody is asked for what cannot be judged");
+        assert!(
+            records(&text, "a.other", 22).certificate_types().is_empty(),
+            "nobody is asked for what cannot be judged"
+        );
         assert_eq!(records(&text, "a.mgmt", 2222).certificate_types().len(), VERIFIABLE.len());
     }
 

@@ -106,13 +106,19 @@ impl Session {
             verdict: verdict.clone(),
             gone: going,
         };
-        let shaken = timeout(patience, client::connect_stream(Arc::new(config(types, records.certificate_types())), stream, doorman)).await;
+        let shaken = timeout(
+            patience,
+            client::connect_stream(Arc::new(config(types, records.certificate_types())), stream, doorman),
+        )
+        .await;
         if let Some(verdict) = verdict.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Err(Attempt::Failed(verdict));
         }
         let handshake = |why: String| HostError::Handshake { address: address.clone(), why };
         match shaken {
-            Ok(Ok(handle)) => Ok(Self { handle, gone, counters: counters.clone(), patience, place: target.place(), _by: by }),
+            Ok(Ok(handle)) => {
+                Ok(Self { handle, gone, counters: counters.clone(), patience, place: target.place(), _by: by })
+            }
             Ok(Err(russh::Error::NoCommonAlgo { kind, ours, theirs })) => {
                 let error = handshake(format!(
                     "it offers no {kind:?} that hactl takes ({}), but {}",

@@ -82,9 +82,9 @@ impl Passwords {
         }
         let secret = match (&access.sudo_password, &file) {
             (Some(given), _) => Arc::clone(given),
-            (None, Some(path)) => Arc::new(
-                read(path).map_err(|why| HostError::SudoPassword { path: path.clone(), why })?,
-            ),
+            (None, Some(path)) => {
+                Arc::new(read(path).map_err(|why| HostError::SudoPassword { path: path.clone(), why })?)
+            }
             (None, None) => return Ok(None),
         };
         let password = Password { secret, standing: Arc::default() };
@@ -213,7 +213,9 @@ impl Root {
     pub(super) fn stopped(&self, words: &str) -> Option<HostError> {
         match self.how {
             How::Already => None,
-            _ => Some(self.trouble(words).unwrap_or_else(|| self.no_sudo(SudoTrouble::Other, words.replace(PROMPT, "")))),
+            _ => {
+                Some(self.trouble(words).unwrap_or_else(|| self.no_sudo(SudoTrouble::Other, words.replace(PROMPT, ""))))
+            }
         }
     }
 

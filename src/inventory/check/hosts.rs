@@ -352,8 +352,7 @@ fn given(
         fingerprint: get(|s| s.fingerprint.as_ref()).and_then(|f| fingerprint(judge, f)),
         host_ca: get(|s| s.host_ca.as_ref()).and_then(|a| authority(judge, a)).or_else(|| common.host_ca.clone()),
         jump: get(|s| s.jump.as_ref()).and_then(|j| jump(judge, j)).or_else(|| common.jump.clone()),
-        sudo_password: password_file(judge, raw.and_then(|s| s.sudo.as_ref()))
-            .or_else(|| common.sudo_password.clone()),
+        sudo_password: password_file(judge, raw.and_then(|s| s.sudo.as_ref())).or_else(|| common.sudo_password.clone()),
     }
 }
 

@@ -91,7 +91,10 @@ fn one_hop(text: &str) -> Result<Hop, String> {
 
 /// A login name as other systems than ours have them.
 fn is_login(text: &str) -> bool {
-    !text.is_empty() && text.len() <= 64 && !text.starts_with('-') && text.chars().all(|c| c.is_ascii_graphic() && c != '%')
+    !text.is_empty()
+        && text.len() <= 64
+        && !text.starts_with('-')
+        && text.chars().all(|c| c.is_ascii_graphic() && c != '%')
 }
 
 /// What is said of one line, and of which hosts.
@@ -286,7 +289,12 @@ impl Ways {
         match hops(&text) {
             Ok(hops) => self.through(config, &hops, given, Some(line), behind),
             Err(why) => {
-                self.refuse(line, who, &format!("this is not a chain of jump hosts: {why}"), "write [user@]host[:port],...");
+                self.refuse(
+                    line,
+                    who,
+                    &format!("this is not a chain of jump hosts: {why}"),
+                    "write [user@]host[:port],...",
+                );
                 Vec::new()
             }
         }
@@ -331,7 +339,8 @@ impl Ways {
             if seen[..seen.len() - 1].contains(&jump.place()) || seen.len() > LONGEST_WAY {
                 if let Some(line) = cause.or_else(|| settings.get("proxy")) {
                     let what = format!("the way goes through {} to reach {}", jump.place(), jump.place());
-                    let remedy = format!("exclude it: `Host * !{}` above the line, or `ProxyJump none` for it", hop.host);
+                    let remedy =
+                        format!("exclude it: `Host * !{}` above the line, or `ProxyJump none` for it", hop.host);
                     self.refuse(line, who, &what, &remedy);
                 }
                 return way;

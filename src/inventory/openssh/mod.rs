@@ -260,7 +260,8 @@ fn take<'c>(line: &'c Line, into: &mut Settings<'c>) {
 
 /// Judges a `Match` line by what can be known without running or asking anything.
 fn matches<'c>(line: &'c Line, asked: Asked<'_>, so_far: &Settings<'_>) -> Applies<'c> {
-    let mut verdict = if line.broken.is_some() || line.words.is_empty() { Applies::Undecided(line) } else { Applies::Yes };
+    let mut verdict =
+        if line.broken.is_some() || line.words.is_empty() { Applies::Undecided(line) } else { Applies::Yes };
     let mut words = line.words.iter();
     while let Some(criterion) = words.next() {
         let (negated, plain) = criterion.strip_prefix('!').map_or((false, criterion.as_str()), |rest| (true, rest));
@@ -274,7 +275,8 @@ fn matches<'c>(line: &'c Line, asked: Asked<'_>, so_far: &Settings<'_>) -> Appli
                     return Applies::Undecided(line);
                 };
                 let resolved = so_far.get("hostname").map(Line::word).filter(|name| !name.contains('%'));
-                let user = asked.user.or_else(|| so_far.get("user").map(Line::word)).unwrap_or(super::check::hosts::USER);
+                let user =
+                    asked.user.or_else(|| so_far.get("user").map(Line::word)).unwrap_or(super::check::hosts::USER);
                 let (resolved, user, local) = ([resolved.unwrap_or_default()], [user], [asked.local_user]);
                 let names = match lowered.as_str() {
                     "host" if !resolved[0].is_empty() => &resolved[..],

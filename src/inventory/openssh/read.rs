@@ -33,7 +33,8 @@ pub fn config(path: &Path, home: Option<&Path>, files: &dyn Files) -> Config {
         Err(error) => reader.config.troubles.push(Trouble {
             spot: None,
             what: format!("{} cannot be read: {error}", path.display()),
-            remedy: "correct the path or the file's permissions, or write `ssh: {config: none}` to do without".to_owned(),
+            remedy: "correct the path or the file's permissions, or write `ssh: {config: none}` to do without"
+                .to_owned(),
         }),
     }
     reader.config
@@ -135,7 +136,9 @@ impl Reader<'_> {
         for part in pattern.components() {
             let text = part.as_os_str().to_string_lossy();
             if !matches!(part, Component::Normal(_)) || !text.contains(['*', '?']) {
-                found.iter_mut().for_each(|path| path.push(part));
+                for path in &mut found {
+                    path.push(part);
+                }
                 continue;
             }
             let mut next = Vec::new();
@@ -195,10 +198,12 @@ fn words(text: &str) -> Result<Vec<String>, &'static str> {
                 (None, Some(_)) => return Err("a quote is not closed"),
                 (Some(c), Some(open)) if c == open => quote = None,
                 (Some(c @ ('"' | '\'')), None) => quote = Some(c),
-                (Some('\\'), _) => match chars.next_if(|c| matches!(c, '"' | '\'' | '\\') || (*c == ' ' && quote.is_none())) {
-                    Some(escaped) => word.push(escaped),
-                    None => word.push('\\'),
-                },
+                (Some('\\'), _) => {
+                    match chars.next_if(|c| matches!(c, '"' | '\'' | '\\') || (*c == ' ' && quote.is_none())) {
+                        Some(escaped) => word.push(escaped),
+                        None => word.push('\\'),
+                    }
+                }
                 (Some(c), None) if c.is_whitespace() => break,
                 (Some(c), _) => word.push(c),
             }
