@@ -68,7 +68,7 @@ fn the_full_example_sets_every_field_and_names_what_has_no_effect_yet() {
         ("cp1.mgmt.example.org", 2222, "admin")
     );
     assert!(first.ssh.fingerprint.as_ref().unwrap().starts_with("SHA256:"));
-    assert_eq!(first.ssh.to_string(), "admin@cp1.mgmt.example.org:2222 through ops@bastion.example.org:22");
+    assert_eq!(first.ssh.to_string(), "admin@cp1.mgmt.example.org:2222 through admin@bastion.example.org:22");
     let jump = &first.ssh.jump[0];
     assert_eq!(
         jump.identities,

@@ -11,6 +11,7 @@ mod bare_hosts;
 mod cluster;
 mod failures;
 mod founding;
+mod ways_in;
 mod worker;
 
 use hactl::lab::{Scoped, Silent, Spec};
@@ -116,6 +117,7 @@ fn main() {
     );
     tally.suite("t-found", (3, 0), &[bare_hosts::SCENARIOS, founding::SCENARIOS].concat());
     tally.suite("t-worker", (1, 1), worker::SCENARIOS);
+    tally.suite("t-ways", (1, 1), ways_in::SCENARIOS);
     println!("lab: {} passed, {} failed", tally.passed, tally.failed);
     if tally.failed > 0 {
         std::process::exit(1);

@@ -347,7 +347,8 @@ impl Ways {
             }
             // As `ssh -J` does it: only the first is reached in its own way, the others through the one before.
             if index == 0 {
-                let before = self.proxied(config, &settings, &given, &jump, &seen);
+                let nearer = Given { host: given.host, ..behind.clone() };
+                let before = self.proxied(config, &settings, &nearer, &jump, &seen);
                 way.extend(before);
             }
             way.push(jump);

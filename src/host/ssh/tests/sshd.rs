@@ -60,7 +60,7 @@ impl Sshd {
             // The machine's own user of that name is none of ours.
             text = text.split_inclusive('\n').filter(|l| !l.starts_with("ops:")).collect();
             if file == "sudoers" {
-                text = "root ALL=(ALL:ALL) ALL\n".to_owned();
+                "root ALL=(ALL:ALL) ALL\n".clone_into(&mut text);
             }
             fs::write(dir.path().join(file), format!("{text}{line}\n")).unwrap();
             fs::set_permissions(
