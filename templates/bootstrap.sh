@@ -1,5 +1,6 @@
 # shellcheck shell=sh disable=SC2015 # what is after || is meant for either failure
 # Puts the host's side of hactl in its place, and nothing else. Runs as root, read from stdin; what it is told comes on stdin too.
+# Whoever reads it has said `root` before, so that nothing is sent to a sudo that still asks for a password.
 #   out: hello ARCHITECTURE
 #   in:  DIGEST SIZE
 #   out: have | send

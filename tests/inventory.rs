@@ -19,6 +19,8 @@ mod published;
 mod refusals;
 #[path = "inventory/rules.rs"]
 mod rules;
+#[path = "inventory/ways.rs"]
+mod ways;
 
 use hactl::inventory::{InventoryError, Loaded};
 use std::path::Path;

@@ -59,10 +59,16 @@ fn converged(shape: Shape) -> World {
 #[derive(Debug, Clone)]
 enum Act {
     Happens(Chaos),
-    Run { order: u64, crash_after: Option<u16>, meanwhile: Vec<(u16, Chaos)> },
+    Run {
+        order: u64,
+        crash_after: Option<u16>,
+        meanwhile: Vec<(u16, Chaos)>,
+    },
     Release(u8),
     Grow,
     Shrink(u8),
+    /// From now on only these hosts, by their bits, may be changed; none: all may.
+    Limit(u8),
 }
 
 fn chaos() -> impl Strategy<Value = Chaos> {
@@ -80,6 +86,11 @@ fn chaos() -> impl Strategy<Value = Chaos> {
 /// Also the inventory may come to name other hosts.
 fn act_and_rehost() -> impl Strategy<Value = Act> {
     prop_oneof![6 => act(), 1 => Just(Act::Grow), 1 => (0..7_u8).prop_map(Act::Shrink)]
+}
+
+/// Also runs may be limited to some of the hosts.
+fn act_and_limit() -> impl Strategy<Value = Act> {
+    prop_oneof![6 => act(), 3 => any::<u8>().prop_map(Act::Limit)]
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -113,6 +124,11 @@ fn suffer(world: &mut World, acts: &[Act]) -> Result<(), Broken> {
             Act::Release(which) => world.release(|r| raise(r, *which)),
             Act::Grow => world.grow(),
             Act::Shrink(which) => world.shrink(*which),
+            Act::Limit(bits) => {
+                let hosts = world.desired.hosts.iter().enumerate();
+                let chosen = hosts.filter(|(n, _)| bits >> (n % 8) & 1 == 1).map(|(_, h)| h.name.clone());
+                world.intent.limit = (*bits > 0).then(|| chosen.collect());
+            }
             Act::Run { order, crash_after, meanwhile } => {
                 let script = Script { order: *order, crash_after: *crash_after, meanwhile: meanwhile.clone() };
                 world.round(&script)?;
@@ -243,6 +259,28 @@ proptest! {
         check(suffer(&mut world, &acts).map_err(|b| format!("{b:?}")))?;
         check(ends_well(&mut world, order))?;
     }
+
+    #[test]
+    fn runs_that_are_limited_to_some_hosts_change_no_other_and_leave_nothing_that_a_full_run_cannot_mend(
+        control in prop::sample::select(vec![0_u8, 1, 3, 3, 5]),
+        acts in vec(act_and_limit(), 2..9),
+        order: u64,
+    ) {
+        let mut world = if control == 0 { World::bare(3, 1) } else { converged(control) };
+        for act in &acts {
+            if let (Act::Run { .. }, Some(limit)) = (act, world.intent.limit.clone()) {
+                let planned = world.plan().map_err(|b| TestCaseError::fail(format!("{b:?}")))?.0;
+                for step in planned.iter().flat_map(|plan| &plan.steps) {
+                    let others = step.action.host().is_some_and(|host| !limit.contains(host));
+                    prop_assert!(!others, "{} on {:?} with --limit {limit:?}", step.action, step.action.host());
+                }
+            }
+            check(suffer(&mut world, std::slice::from_ref(act)).map_err(|b| format!("{b:?}")))?;
+        }
+        world.intent.limit = None;
+        check(ends_well(&mut world, order))?;
+    }
+
     #[test]
     fn hosts_may_come_and_go_in_the_inventory_whatever_else_happens(
         control in prop::sample::select(vec![0_u8, 1, 3, 3, 5]),

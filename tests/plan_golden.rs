@@ -267,3 +267,52 @@ fn a_member_outside_the_inventory_stays_until_it_is_named() {
     world.intent.prune = vec![cp(5)];
     golden("orphan-pruned", answer(&mut world));
 }
+
+fn limit(world: &mut World, hosts: &[u8]) {
+    world.intent.limit = Some(hosts.iter().map(|n| cp(*n)).collect());
+}
+
+#[test]
+fn new_settings_of_etcd_go_to_one_host_first() {
+    let mut world = converged(3, 0);
+    world.release(|r| r.etcd += 1);
+    limit(&mut world, &[2]);
+    golden("limit-etcd-change", answer(&mut world));
+}
+
+#[test]
+fn new_manifests_go_to_one_host_first_and_to_the_others_afterwards() {
+    let mut world = converged(3, 1);
+    world.release(|r| r.manifests += 1);
+    limit(&mut world, &[2]);
+    let (plan, _) = world.plan().expect("no law is broken");
+    let plan = plan.expect("it is safe");
+    assert!(!plan.is_empty());
+    let hosts: std::collections::BTreeSet<_> = plan.steps.iter().filter_map(|s| s.action.host()).cloned().collect();
+    assert_eq!(hosts, std::collections::BTreeSet::from([cp(2)]), "nothing else is touched");
+    assert_eq!(world.converge(1, 4), Ok(Ended::Converged));
+    golden("limit-converged", answer(&mut world));
+    world.intent.limit = None;
+    assert_eq!(world.converge(1, 4), Ok(Ended::Converged));
+    golden("limit-lifted", answer(&mut world));
+}
+
+#[test]
+fn a_host_that_lost_its_disks_is_left_to_a_run_that_may_change_it() {
+    let mut world = converged(3, 0);
+    world.wipe(&cp(2));
+    limit(&mut world, &[1]);
+    golden("limit-wiped-other", answer(&mut world));
+    limit(&mut world, &[2]);
+    golden("limit-wiped", answer(&mut world));
+    assert_eq!(world.converge(1, 6), Ok(Ended::Converged));
+}
+
+#[test]
+fn a_cluster_is_not_founded_by_a_part_of_its_founders() {
+    let mut world = World::bare(3, 0);
+    limit(&mut world, &[1, 2]);
+    golden("limit-founding", answer(&mut world));
+    limit(&mut world, &[1, 2, 3]);
+    assert!(world.plan().expect("no law is broken").0.is_ok(), "all founders may");
+}

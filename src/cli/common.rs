@@ -1,14 +1,17 @@
 //! What all verbs share: the common flags, the runtime, interrupts, and how an end becomes words and an exit code.
 
 use super::diary::Diary;
-use crate::host::{Access, HostError};
+use crate::host::{AT_ONCE, Access, HostError};
 use crate::inventory::{Loaded, Source};
+use crate::model::desired::Desired;
 use crate::model::event::{Event, Sink};
 use crate::model::names::HostName;
-use crate::report::{self, ConnectKind, FailureKind, OutputKind, Reader, Style, Verdict};
+use crate::model::secret::Secret;
+use crate::report::{self, ConnectKind, FailureKind, NoPassword, OutputKind, Reader, Style, Verdict};
 use crate::vault::Vault;
 use crate::workflow::{Failure, Places, Session};
 use clap::{Args, ValueEnum};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::io::Write;
 use std::path::PathBuf;
@@ -55,12 +58,53 @@ pub struct Common {
     /// Record the keys of hosts that are not known yet; a changed key is refused all the same
     #[arg(long, global = true)]
     pub trust_first_use: bool,
-    /// Seconds to wait for a host to accept a connection
-    #[arg(long, global = true, default_value_t = 10, value_name = "SECONDS")]
-    pub timeout: u64,
+    /// How long each phase of getting in to a host may take: connecting, key exchange, login, sudo
+    #[arg(long, global = true, default_value = "10s", value_name = "DURATION", value_parser = duration)]
+    pub timeout: Duration,
+    /// How many hosts are worked on at once
+    #[arg(long, global = true, default_value_t = AT_ONCE, value_name = "N", value_parser = at_least_one)]
+    pub concurrency: usize,
+    /// Ask once for the password that sudo wants on the hosts
+    #[arg(long, global = true)]
+    pub ask_sudo_password: bool,
     /// Say more
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
+}
+
+/// The hosts that may be changed.
+#[derive(Debug, Args)]
+pub struct Limit {
+    /// Look at all hosts, and change these alone
+    #[arg(long, value_name = "HOST", value_delimiter = ',')]
+    pub limit: Vec<HostName>,
+}
+
+impl Limit {
+    /// As the planner takes it.
+    pub fn hosts(&self) -> Option<BTreeSet<HostName>> {
+        (!self.limit.is_empty()).then(|| self.limit.iter().cloned().collect())
+    }
+}
+
+/// A number with s, m or h, or seconds; up to an hour.
+fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let unit = match unit {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err("write a number with s, m or h, such as 30s".to_owned()),
+    };
+    let seconds = number.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
+    match seconds {
+        Some(seconds @ 1..=3600) => Ok(Duration::from_secs(seconds)),
+        _ => Err("from 1s to 1h".to_owned()),
+    }
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| (1..=1000).contains(n)).ok_or_else(|| "from 1 to 1000".to_owned())
 }
 
 impl Common {
@@ -113,7 +157,16 @@ impl Common {
     where
         W: AsyncFnOnce(&mut Session) -> Result<T, Failure>,
     {
+        self.run_on(&[], sink, needs, work)
+    }
+
+    /// [`Common::run`] for some hosts, which the inventory must know.
+    pub fn run_on<T, W>(&self, limit: &[HostName], sink: Arc<dyn Sink>, needs: Needs, work: W) -> Result<T, Verdict>
+    where
+        W: AsyncFnOnce(&mut Session) -> Result<T, Failure>,
+    {
         let loaded = self.load(&*sink)?;
+        known(limit, &loaded.desired)?;
         let places = self.places(&loaded);
         if needs == Needs::Bundle {
             // Before any host is touched.
@@ -121,17 +174,21 @@ impl Common {
             opened.map_err(|error| failure_verdict(&Failure::Bundle(error)))?;
         }
         let sink: Arc<dyn Sink> = Arc::new(Diary::new(sink, places.state.clone()));
-        let wanted = (Arc::new(loaded.desired), loaded.attached);
+        let (desired, attached) = (Arc::new(loaded.desired), loaded.attached);
+        let sudo_password = self.sudo_password(&desired)?;
         let access = Access::this_binary().map(|mut access| {
             access.trust_first_use = self.trust_first_use;
-            access.connect_timeout = Duration::from_secs(self.timeout);
+            access.connect_timeout = self.timeout;
+            access.at_once = self.concurrency;
+            access.sudo_password = sudo_password;
             access
         });
         let stop = CancellationToken::new();
         block_on(async {
             let access = access.map_err(|error| failure_verdict(&Failure::Access(Box::new(error))))?;
             let worked = async {
-                let mut session = Session::open(wanted, places, &access, Arc::clone(&sink), stop.clone()).await?;
+                let mut session =
+                    Session::open((desired, attached), places, &access, Arc::clone(&sink), stop.clone()).await?;
                 let result = work(&mut session).await;
                 session.close().await;
                 result
@@ -144,6 +201,45 @@ impl Common {
             result.map_err(|failure| failure_verdict(&failure))
         })
     }
+}
+
+impl Common {
+    /// The password for sudo, asked for when that was wanted and somebody uses sudo.
+    fn sudo_password(&self, desired: &Desired) -> Result<Option<Arc<Secret<String>>>, Verdict> {
+        let mut users: Vec<&str> = desired.hosts.iter().map(|h| h.ssh.user.as_str()).filter(|u| *u != "root").collect();
+        users.sort_unstable();
+        users.dedup();
+        if !self.ask_sudo_password || users.is_empty() {
+            return Ok(None);
+        }
+        match report::ask_password(&format!("Password of {} for sudo on the hosts:", users.join(", "))) {
+            Ok(password) => Ok(Some(Arc::new(password))),
+            Err(error) => {
+                let mut verdict = Verdict::of(&FailureKind::Usage, Some(&error));
+                verdict.hints = vec![match error {
+                    NoPassword::NoTerminal => {
+                        "for scripts, name a file with the password in the inventory: ssh: {sudo: {passwordFile: PATH}}"
+                    }
+                    _ => "run the same command again; no host was touched",
+                }
+                .to_owned()];
+                Err(verdict)
+            }
+        }
+    }
+}
+
+/// Refuses names that are no hosts of the inventory, before any host is touched.
+fn known(names: &[HostName], desired: &Desired) -> Result<(), Verdict> {
+    let unknown: Vec<&str> = names.iter().filter(|n| desired.host(n).is_none()).map(HostName::as_str).collect();
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let mut verdict = Verdict::of(&FailureKind::Usage, None);
+    verdict.headline = format!("--limit names {}, which the inventory does not", unknown.join(", "));
+    let hosts: Vec<&str> = desired.hosts.iter().map(|h| h.name.as_str()).collect();
+    verdict.hints = vec![format!("its hosts are {}", hosts.join(", "))];
+    Err(verdict)
 }
 
 /// Runs async work on a runtime of its own.
@@ -232,16 +328,18 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
 }
 
 fn host_verdict(host: &HostName, error: &HostError) -> Verdict {
-    let kind = match error {
+    let kind = match error.innermost() {
         HostError::UnknownKey { .. } => ConnectKind::UnknownKey,
         HostError::KeyChanged { .. } => ConnectKind::ChangedKey,
         HostError::KeyRevoked { .. } => ConnectKind::RevokedKey,
         HostError::AuthFailed { .. } | HostError::AgentUnavailable { .. } | HostError::IdentityUnreadable { .. } => {
             ConnectKind::Login
         }
-        HostError::NoSudo { .. } => ConnectKind::Root,
+        HostError::NoSudo { .. } | HostError::SudoPassword { .. } => ConnectKind::Root,
         HostError::Lost { .. } | HostError::Silent { .. } => ConnectKind::Lost,
-        HostError::Unreachable { .. } | HostError::TimedOut { .. } => ConnectKind::Unreachable,
+        HostError::Unreachable { .. } | HostError::TimedOut { .. } | HostError::JumpForbidsForwarding { .. } => {
+            ConnectKind::Unreachable
+        }
         _ => ConnectKind::Helper,
     };
     let mut verdict = Verdict::of(&FailureKind::Connect { host: host.clone(), kind }, Some(error));
@@ -250,4 +348,20 @@ fn host_verdict(host: &HostName, error: &HostError) -> Verdict {
         verdict.hints = vec![hint];
     }
     verdict
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patience_is_a_number_with_a_unit_and_seconds_without() {
+        for (text, seconds) in [("10", 10), ("30s", 30), ("2m", 120), ("1h", 3600)] {
+            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "0", "0s", "2h", "10 s", "-1", "ten", "1d", "99999999999999999999s"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+        assert!(at_least_one("0").is_err() && at_least_one("1001").is_err() && at_least_one("32") == Ok(32));
+    }
 }

@@ -44,12 +44,12 @@ struct Cli {
 enum Verb {
     /// Bring the hosts to what the inventory asks for: found, heal, change, renew
     #[command(
-        after_help = "Examples:\n  hactl up -i lab.yaml\n  hactl up --yes              do not ask, for scripts\n  hactl up --prune cp4        let a host that left the inventory leave the cluster"
+        after_help = "Examples:\n  hactl up -i lab.yaml\n  hactl up --yes              do not ask, for scripts\n  hactl up --limit cp1        change one host first, look, then change the rest\n  hactl up --prune cp4        let a host that left the inventory leave the cluster\n  hactl up --ask-sudo-password    for hosts whose sudo asks"
     )]
     Up(verbs::UpArgs),
     /// Show what `up` would do, and change nothing
     #[command(
-        after_help = "Examples:\n  hactl plan\n  hactl plan --exit-code      5 when something is to be done\n  hactl plan -v               every single step"
+        after_help = "Examples:\n  hactl plan\n  hactl plan --exit-code      5 when something is to be done\n  hactl plan -v               every single step\n  hactl plan --limit cp2,w1   what would be done if only these were changed"
     )]
     Plan(verbs::PlanArgs),
     /// Ask every host how the cluster is; needs neither quorum nor the API

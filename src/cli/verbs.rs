@@ -1,6 +1,6 @@
 //! The verbs that work on a cluster.
 
-use super::common::{Common, Needs, Output};
+use super::common::{Common, Limit, Needs, Output};
 use crate::model::check::Outcome;
 use crate::model::event::{Event, Sink};
 use crate::model::names::{ClusterName, HostName};
@@ -20,6 +20,8 @@ pub struct UpArgs {
     /// A host that left the inventory and may leave the cluster
     #[arg(long, value_name = "NAME")]
     prune: Vec<HostName>,
+    #[command(flatten)]
+    limit: Limit,
 }
 
 #[derive(Debug, Args)]
@@ -27,6 +29,8 @@ pub struct PlanArgs {
     /// Exit with 5 when something is to be done
     #[arg(long)]
     exit_code: bool,
+    #[command(flatten)]
+    limit: Limit,
 }
 
 #[derive(Debug, Args)]
@@ -85,10 +89,10 @@ fn ended(reader: &Arc<dyn Reader>, result: Result<u8, Verdict>) -> u8 {
 
 pub fn up(common: &Common, args: UpArgs) -> u8 {
     let reader = common.reader();
-    let choices = Choices { yes: common.yes, prune: args.prune };
+    let choices = Choices { yes: common.yes, limit: args.limit.hosts(), prune: args.prune };
     let terminal = Terminal(Arc::clone(&reader));
     let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
-    let result = common.run(sink, Needs::Bundle, async |session| {
+    let result = common.run_on(&args.limit.limit, sink, Needs::Bundle, async |session| {
         let summary = workflow::up(session, &choices, &terminal).await?;
         reader.pause();
         if common.output == Output::Text {
@@ -101,7 +105,12 @@ pub fn up(common: &Common, args: UpArgs) -> u8 {
         Ok(summary.changed)
     });
     let result = result.map(|changed| {
-        let headline = if changed { "the cluster is what the inventory asks for" } else { "nothing to do" };
+        let headline = match (changed, args.limit.limit.is_empty()) {
+            (true, true) => "the cluster is what the inventory asks for",
+            (true, false) => "the hosts of --limit are what the inventory asks for",
+            (false, true) => "nothing to do",
+            (false, false) => "nothing to do on the hosts of --limit",
+        };
         reader.end(&Verdict::ok(headline));
         0
     });
@@ -112,7 +121,10 @@ pub fn plan(common: &Common, args: &PlanArgs) -> u8 {
     let reader = common.reader();
     let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
     let sink = if common.output == Output::Json { Arc::new(Quiet) } else { sink };
-    let result = common.run(sink, Needs::Bundle, async |session| workflow::pending(session).await).map(|plan| {
+    let choices = Choices { limit: args.limit.hosts(), ..Choices::default() };
+    let planned = common
+        .run_on(&args.limit.limit, sink, Needs::Bundle, async |session| workflow::pending(session, &choices).await);
+    let result = planned.map(|plan| {
         reader.pause();
         match common.output {
             Output::Json => print(&format!("{}\n", report::plan_json(&plan))),
@@ -193,7 +205,7 @@ pub fn kubectl(common: &Common, args: &KubectlArgs) -> u8 {
 
 pub fn down(common: &Common, args: &DownArgs) -> u8 {
     let reader = common.reader();
-    let choices = Choices { yes: common.yes, prune: vec![] };
+    let choices = Choices { yes: common.yes, ..Choices::default() };
     let terminal = Terminal(Arc::clone(&reader));
     let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
     let result =

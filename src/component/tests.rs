@@ -85,15 +85,7 @@ fn desired(hosts: &[(&str, &[Role])]) -> Desired {
     let host = |(name, roles): &(&str, &[Role])| Host {
         name: name.parse().unwrap(),
         address: "10.88.0.11".parse().unwrap(),
-        ssh: SshTarget {
-            host: (*name).into(),
-            port: 22,
-            user: "root".into(),
-            identity: None,
-            known_hosts: None,
-            fingerprint: None,
-            jump: None,
-        },
+        ssh: SshTarget::new(*name, "root"),
         roles: roles.to_vec(),
         zone: None,
         labels: BTreeMap::new(),

@@ -51,12 +51,20 @@ pub struct Outcome {
     pub stages: BTreeMap<Stage, (Duration, Duration)>,
 }
 
-/// Runs a plan. After `stop` is cancelled nothing new starts; what runs is waited for.
-pub async fn walk<P: Perform>(plan: &Plan, hands: &Arc<P>, sink: &Arc<dyn Sink>, stop: &CancellationToken) -> Outcome {
+/// Runs a plan, working on so many hosts at once. After `stop` is cancelled nothing new starts; what runs is waited for.
+pub async fn walk<P: Perform>(
+    plan: &Plan,
+    hands: &Arc<P>,
+    sink: &Arc<dyn Sink>,
+    stop: &CancellationToken,
+    at_once: usize,
+) -> Outcome {
     let begun = Instant::now();
     let count = plan.steps.len();
     let mut waiting: Vec<BTreeSet<usize>> = plan.after.iter().map(|w| w.iter().copied().collect()).collect();
     let mut started = vec![false; count];
+    // Hosts with a step under way, and how many. Steps of the cluster itself take no host's place.
+    let mut busy: BTreeMap<HostName, usize> = BTreeMap::new();
     let mut outcome = Outcome::default();
     let mut running: JoinSet<(usize, Duration, Result<(), StepError>)> = JoinSet::new();
     loop {
@@ -64,6 +72,12 @@ pub async fn walk<P: Perform>(plan: &Plan, hands: &Arc<P>, sink: &Arc<dyn Sink>,
             for index in 0..count {
                 if started[index] || !waiting[index].is_empty() {
                     continue;
+                }
+                if let Some(host) = plan.steps[index].action.host() {
+                    if busy.len() >= at_once.max(1) && !busy.contains_key(host) {
+                        continue;
+                    }
+                    *busy.entry(host.clone()).or_default() += 1;
                 }
                 started[index] = true;
                 let step = plan.steps[index].clone();
@@ -105,6 +119,14 @@ pub async fn walk<P: Perform>(plan: &Plan, hands: &Arc<P>, sink: &Arc<dyn Sink>,
             }
         };
         let (step, end) = (&plan.steps[index], begun.elapsed());
+        if let Some(host) = step.action.host()
+            && let Some(under_way) = busy.get_mut(host)
+        {
+            *under_way -= 1;
+            if *under_way == 0 {
+                busy.remove(host);
+            }
+        }
         let (host, what) = (step.action.host().cloned(), step.action.to_string());
         let span = outcome.stages.entry(step.action.profile().stage).or_insert((start, end));
         *span = (span.0.min(start), span.1.max(end));
@@ -130,4 +152,74 @@ pub async fn walk<P: Perform>(plan: &Plan, hands: &Arc<P>, sink: &Arc<dyn Sink>,
     }
     outcome.left = started.iter().filter(|s| !**s).count();
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::plan::{Action, Guard, Mark};
+    use std::sync::Mutex;
+
+    /// Remembers on how many hosts it worked at once.
+    #[derive(Default)]
+    struct Hands {
+        now: Mutex<Vec<HostName>>,
+        most: Mutex<usize>,
+    }
+
+    impl Perform for Hands {
+        async fn perform(&self, _: usize, step: &Step) -> Result<(), StepError> {
+            let Some(host) = step.action.host() else { return Ok(()) };
+            {
+                let mut now = self.now.lock().unwrap();
+                now.push(host.clone());
+                let hosts: BTreeSet<&HostName> = now.iter().collect();
+                let mut most = self.most.lock().unwrap();
+                *most = hosts.len().max(*most);
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let mut now = self.now.lock().unwrap();
+            let at = now.iter().position(|h| h == host).unwrap();
+            now.remove(at);
+            Ok(())
+        }
+    }
+
+    struct Nobody;
+    impl Sink for Nobody {
+        fn emit(&self, _: Event) {}
+    }
+
+    /// Two steps on each of six hosts, and one that waits for all of them.
+    fn plan() -> Plan {
+        let mut plan = Plan::default();
+        for n in 0..12_usize {
+            let host: HostName = format!("h{}", n % 6).parse().unwrap();
+            let gives = Mark::Stamped(host.clone());
+            let action = Action::Stamp { host };
+            plan.steps.push(Step { action, why: String::new(), needs: vec![], gives, guard: Guard::None });
+            plan.after.push(vec![]);
+        }
+        let last = Step {
+            action: Action::ProveQuorum,
+            why: String::new(),
+            needs: vec![],
+            gives: Mark::Quorum,
+            guard: Guard::None,
+        };
+        plan.steps.push(last);
+        plan.after.push((0..12).collect());
+        plan
+    }
+
+    #[tokio::test]
+    async fn no_more_hosts_are_worked_on_at_once_than_was_asked_for() {
+        let sink: Arc<dyn Sink> = Arc::new(Nobody);
+        for (at_once, most) in [(1, 1), (2, 2), (32, 6), (0, 1)] {
+            let hands = Arc::new(Hands::default());
+            let outcome = walk(&plan(), &hands, &sink, &CancellationToken::new(), at_once).await;
+            assert_eq!((outcome.done, outcome.left), (13, 0));
+            assert_eq!(*hands.most.lock().unwrap(), most, "{at_once} at once");
+        }
+    }
 }

@@ -1,16 +1,20 @@
-//! What it takes to enter hosts: patience, trust, and a hactl binary for each kind of processor.
+//! What it takes to enter hosts: patience, trust, a password for sudo, and a hactl binary for each kind of processor.
 //!
 //! In: the command line. Out: an [`Access`] shared by every [`super::Machine`] of a run; it also keeps the connections to jump hosts,
-//! so that a hundred hosts behind one bastion cost it one connection.
+//! so that a hundred hosts behind one bastion cost it one connection, and knows whether a password was accepted anywhere yet.
 
 use super::error::HostError;
-use super::ssh::Session;
+use super::ssh::{Jumps, Passwords};
 use crate::model::names::Digest;
-use std::collections::HashMap;
+use crate::model::secret::Secret;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Hosts worked on at once, unless somebody says otherwise: enough that fleets go fast, few enough that the machine that runs
+/// hactl keeps up with sending.
+pub const AT_ONCE: usize = 32;
 
 /// A hactl binary for one kind of processor.
 #[derive(Debug, Clone)]
@@ -32,13 +36,18 @@ pub struct Access {
     pub trust_first_use: bool,
     /// For each phase of getting in: TCP, key exchange, login, start of the host's side.
     pub connect_timeout: Duration,
+    /// How many hosts are worked on at once.
+    pub at_once: usize,
     /// The binaries at hand, the likeliest first.
     pub binaries: Vec<Binary>,
     /// Where identities and known_hosts are when the inventory names none; `None`: `~/.ssh`.
     pub ssh_dir: Option<PathBuf>,
     /// The agent's socket; `None`: no agent.
     pub agent: Option<PathBuf>,
-    pub(super) jumps: Arc<tokio::sync::Mutex<HashMap<String, Arc<Session>>>>,
+    /// The password that sudo asks for, given for this run: it goes before the files that the inventory names.
+    pub sudo_password: Option<Arc<Secret<String>>>,
+    pub(super) jumps: Jumps,
+    pub(super) passwords: Passwords,
 }
 
 impl std::fmt::Debug for Access {
@@ -59,10 +68,13 @@ impl Access {
         Ok(Self {
             trust_first_use: false,
             connect_timeout: Duration::from_secs(10),
+            at_once: AT_ONCE,
             binaries,
             ssh_dir: home.map(|home| home.join(".ssh")),
             agent: std::env::var_os("SSH_AUTH_SOCK").filter(|socket| !socket.is_empty()).map(PathBuf::from),
-            jumps: Arc::default(),
+            sudo_password: None,
+            jumps: Jumps::default(),
+            passwords: Passwords::default(),
         })
     }
 

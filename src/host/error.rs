@@ -7,6 +7,7 @@ use super::op::Fault;
 use crate::model::facts::Silence;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What stood between us and an open TCP connection.
@@ -36,6 +37,45 @@ impl fmt::Display for Barrier {
             Self::HungUp => "it hung up before SSH began",
             Self::Other => "the connection failed",
         })
+    }
+}
+
+/// What keeps sudo from making a user root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SudoTrouble {
+    /// It asks for a password, and none was given.
+    Asks,
+    /// It did not take the password. It was tried once.
+    WrongPassword,
+    /// Another host did not take this password, so it was not tried here.
+    NotTried {
+        /// `user@host:port` of that host.
+        first: String,
+    },
+    /// It wants a terminal (requiretty).
+    NeedsTerminal,
+    /// Its rules do not allow the user to run what hactl runs.
+    NotAllowed,
+    /// There is no sudo.
+    Missing,
+    /// Anything else; its own words say what.
+    Other,
+}
+
+impl fmt::Display for SudoTrouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asks => f.write_str("sudo asks for a password, and none was given"),
+            Self::WrongPassword => f.write_str("sudo did not take the password; it was tried once"),
+            Self::NotTried { first } => write!(
+                f,
+                "the password was not tried here, for {first} did not take it, and a wrong one tried everywhere may lock the account"
+            ),
+            Self::NeedsTerminal => f.write_str("sudo wants a terminal (requiretty)"),
+            Self::NotAllowed => f.write_str("sudo's rules do not allow it"),
+            Self::Missing => f.write_str("there is no sudo on the host"),
+            Self::Other => f.write_str("sudo did not do it"),
+        }
     }
 }
 
@@ -135,21 +175,37 @@ pub enum HostError {
         /// The reason.
         why: String,
     },
-    /// The jump host is written in a way that is not understood.
-    #[error("the jump host {text:?} cannot be used: {why}")]
-    BadJump {
-        /// As written.
-        text: String,
-        /// The reason.
-        why: &'static str,
+    /// A host that others are reached through cannot be entered.
+    #[error("the jump host {jump}: {source}")]
+    Jump {
+        /// `user@host:port`.
+        jump: String,
+        /// Why.
+        source: Arc<HostError>,
     },
-    /// `sudo` does not let the user become root without a question.
-    #[error("{user} cannot become root without a password: {said}")]
+    /// A host that others are reached through lets nobody through.
+    #[error("the jump host {jump} does not let connections be forwarded, and there is no other way through it")]
+    JumpForbidsForwarding {
+        /// `user@host:port`.
+        jump: String,
+    },
+    /// `sudo` does not make the user root.
+    #[error("{user} cannot become root: {trouble}{}", detail(said))]
     NoSudo {
         /// The user.
         user: String,
+        /// What stands in the way.
+        trouble: SudoTrouble,
         /// What sudo said.
         said: String,
+    },
+    /// The file with sudo's password cannot be used.
+    #[error("the password for sudo in {} cannot be used: {why}", path.display())]
+    SudoPassword {
+        /// The file.
+        path: PathBuf,
+        /// The reason, with what to do.
+        why: String,
     },
     /// Programs cannot be run from where the host's side would live.
     #[error("{path} is on a file system that does not run programs (noexec), or is otherwise barred from it")]
@@ -242,7 +298,7 @@ pub enum HostError {
     /// The sshd starts no further program on this connection.
     #[error("the host's sshd starts no further program on this connection")]
     NoMoreSessions,
-    /// The sshd forbids tunnels.
+    /// The sshd forbids tunnels. hactl's own side on the host stands in for them.
     #[error("the host's sshd does not let connections be forwarded")]
     ForwardingForbidden,
     /// The near end of a tunnel could not be opened.
@@ -272,6 +328,13 @@ fn detail(said: &str) -> String {
 }
 
 impl HostError {
+    /// The error itself, where it is a jump host's.
+    pub fn innermost(&self) -> &Self {
+        match self {
+            Self::Jump { source, .. } => source.innermost(),
+            error => error,
+        }
+    }
     /// A host that failed like this, as facts know it.
     pub fn silence(&self) -> Silence {
         Silence { why: self.to_string(), hint: self.hint() }
@@ -310,15 +373,36 @@ impl HostError {
             }
             Self::AuthFailed { user, .. } => format!("is one of these keys in ~{user}/.ssh/authorized_keys on the host?"),
             Self::AgentUnavailable { .. } => "start an agent, or name a key file in the inventory (ssh.identity)".to_owned(),
-            Self::NoSudo { user, said } => {
-                let mut hint = format!(
-                    "log in as root, or put this line into /etc/sudoers.d/hactl on the host: {user} ALL=(root) NOPASSWD: ALL"
-                );
-                if said.contains("tty") {
-                    hint.push_str(&format!(" and this one: Defaults:{user} !requiretty"));
+            Self::Jump { source, .. } => return source.hint(),
+            Self::JumpForbidsForwarding { jump } => format!(
+                "allow it in the sshd_config of {jump} (AllowTcpForwarding local), or name another way (ssh.jump); on all other hosts \
+                 hactl does without"
+            ),
+            Self::NoSudo { user, trouble, .. } => match trouble {
+                SudoTrouble::Asks => format!(
+                    "give the password (--ask-sudo-password asks for it, ssh.sudo.passwordFile names a file), log in as root, or put \
+                     this line into /etc/sudoers.d/hactl on the host: {user} ALL=(root) NOPASSWD: ALL"
+                ),
+                SudoTrouble::WrongPassword => format!(
+                    "try `sudo -k true` as {user} on the host itself, correct the password, and run the same command again"
+                ),
+                SudoTrouble::NotTried { first } => format!(
+                    "correct the password; if {first} alone has another one, give it a password file of its own \
+                     (hosts[].ssh.sudo.passwordFile)"
+                ),
+                SudoTrouble::NeedsTerminal => {
+                    format!("put this line into /etc/sudoers.d/hactl on the host: Defaults:{user} !requiretty")
                 }
-                hint
-            }
+                SudoTrouble::NotAllowed => format!(
+                    "put this line into /etc/sudoers.d/hactl on the host: {user} ALL=(root) ALL (with NOPASSWD: before the last ALL sudo \
+                     does not ask either); rules for single commands are not enough, for hactl puts itself there first"
+                ),
+                SudoTrouble::Missing => "install sudo on the host, or log in as root (ssh.user)".to_owned(),
+                SudoTrouble::Other => format!(
+                    "see what `sudo true` says as {user} on the host; this line in /etc/sudoers.d/hactl allows what hactl needs: \
+                     {user} ALL=(root) NOPASSWD: ALL"
+                ),
+            },
             Self::NoExec { path } => format!("remount the file system of {path} without noexec, or mount another one there"),
             Self::NoSpace { path, .. } => format!("free some space on the file system of {path}"),
             Self::WrongArchitecture { host, .. } => format!("hand over a hactl built for {host} as well"),

@@ -5,10 +5,13 @@
 //! time, idle or not, because an unread SSH channel holds up its whole connection. After a call that was cut
 //! short, the line is not [`Line::usable`] any more: what is still under way would be mistaken for the next answer.
 
+mod relay;
+
 use super::error::HostError;
 use super::frame::{Frame, FrameError, HEADER, read_frame, write_end, write_json};
 use super::op::{DEAD_AFTER_S, Fault, Op, Reply, Request, Response};
 use super::wire::{Exit, LastWords, Wire, printable};
+use relay::Flow;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -72,6 +75,7 @@ pub(super) struct Line {
     writer: Writer,
     answers: mpsc::Receiver<Answer>,
     beats: watch::Receiver<(u64, String)>,
+    flow: Arc<Flow>,
     reader: Option<JoinHandle<HostError>>,
     pinger: JoinHandle<()>,
     last_words: LastWords,
@@ -99,12 +103,15 @@ impl Line {
         let (answered, answers) = mpsc::channel(4);
         let (beating, beats) = watch::channel((0, String::new()));
         let writer: Writer = Arc::new(Mutex::new(wire.writer));
-        let reader = tokio::spawn(listen(Ear::new(wire.reader, patience), answered, beating, wire.last_words.clone()));
+        let flow = Arc::new(Flow::default());
+        let ear = Ear::new(wire.reader, patience);
+        let reader = tokio::spawn(listen(ear, answered, beating, flow.clone(), wire.last_words.clone()));
         let pinger = tokio::spawn(ping(writer.clone()));
         Self {
             writer,
             answers,
             beats,
+            flow,
             reader: Some(reader),
             pinger,
             last_words: wire.last_words,
@@ -315,6 +322,7 @@ async fn listen(
     mut ear: Ear,
     answered: mpsc::Sender<Answer>,
     beating: watch::Sender<(u64, String)>,
+    flow: Arc<Flow>,
     last_words: LastWords,
 ) -> HostError {
     let mut spoke = false;
@@ -322,6 +330,14 @@ async fn listen(
         ear.recent.clear();
         let text = match read_frame(&mut ear).await {
             Ok(Some(Frame::Json(text))) => text,
+            Ok(Some(Frame::Piece(piece))) if flow.is_open() => match flow.bring(Some(piece)) {
+                Ok(()) => continue,
+                Err(error) => return error,
+            },
+            Ok(Some(Frame::End)) if flow.is_open() => match flow.bring(None) {
+                Ok(()) => continue,
+                Err(error) => return error,
+            },
             Ok(Some(Frame::Piece(_) | Frame::End)) => return ear.garbage().await,
             Ok(None) => return lost(&last_words, "it was closed without a word"),
             Err(_) if ear.silent => return HostError::Silent { seconds: ear.patience.as_secs() },

@@ -10,9 +10,11 @@ use super::error::HostError;
 use super::line::{Feed, Greeting, Line, Progress, Watch};
 use super::local;
 use super::op::{Op, Reply};
-use super::ssh::{Forward, Session, bootstrap};
+use super::ssh::bootstrap::{self, Entrance};
+use super::ssh::{Forward, Session};
 use crate::model::desired::SshTarget;
 use crate::model::names::HostName;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,7 +30,7 @@ const LOCAL_START: Duration = Duration::from_secs(10);
 /// One host, entered.
 pub struct Machine {
     name: HostName,
-    carrier: Carrier,
+    carrier: Arc<Carrier>,
     gate: Semaphore,
     pool: Mutex<Pool>,
     epoch: AtomicU64,
@@ -37,7 +39,7 @@ pub struct Machine {
 }
 
 enum Carrier {
-    Ssh { session: Arc<Session>, command: String },
+    Ssh { session: Arc<Session>, entrance: Entrance },
     Local { program: PathBuf, args: Vec<String> },
 }
 
@@ -113,8 +115,8 @@ impl Machine {
     pub async fn connect(name: &HostName, target: &SshTarget, access: &Access) -> Result<Self, HostError> {
         let counters = Arc::new(Counters::default());
         let session = Arc::new(Session::open(target, access, counters.clone()).await?);
-        let (line, command) = bootstrap::start(&session, target, access).await?;
-        Ok(Self::with(name, Carrier::Ssh { session, command }, line, counters, access.connect_timeout))
+        let (line, entrance) = bootstrap::start(&session, target, access).await?;
+        Ok(Self::with(name, Carrier::Ssh { session, entrance }, line, counters, access.connect_timeout))
     }
 
     /// Starts `program host ARGS...` on this machine.
@@ -130,7 +132,7 @@ impl Machine {
         let pool = Mutex::new(Pool { idle: vec![line], ..Pool::default() });
         Self {
             name: name.clone(),
-            carrier,
+            carrier: Arc::new(carrier),
             gate: Semaphore::new(LINES),
             pool,
             epoch: AtomicU64::new(0),
@@ -141,10 +143,8 @@ impl Machine {
 
     /// Where hactl itself lies on the host.
     pub fn hactl_path(&self) -> String {
-        match &self.carrier {
-            Carrier::Ssh { command, .. } => {
-                command.split_whitespace().find(|word| word.starts_with('/')).unwrap_or_default().to_owned()
-            }
+        match &*self.carrier {
+            Carrier::Ssh { entrance, .. } => entrance.program().to_owned(),
             Carrier::Local { program, .. } => program.display().to_string(),
         }
     }
@@ -240,11 +240,22 @@ impl Machine {
         }
     }
 
-    /// A local port whose connections are made by the host to `to_host` at `to_port`.
-    pub async fn forward(&self, to_host: &str, to_port: u16) -> Result<Forward, HostError> {
-        match &self.carrier {
-            Carrier::Ssh { session, .. } => Forward::through(session.clone(), to_host, to_port).await,
-            Carrier::Local { .. } => Forward::direct(to_host, to_port).await,
+    /// A local port whose connections are made by the host to a port of its own: by its sshd, or where that forwards nothing by
+    /// hactl's side there.
+    pub async fn forward(&self, to: IpAddr, port: u16) -> Result<Forward, HostError> {
+        match &*self.carrier {
+            Carrier::Ssh { session, .. } => match Forward::through(session.clone(), &to.to_string(), port).await {
+                Err(HostError::ForwardingForbidden) => {
+                    let (carrier, counters, patience) = (self.carrier.clone(), self.counters.clone(), self.patience);
+                    let start = move || {
+                        let (carrier, counters) = (carrier.clone(), counters.clone());
+                        async move { carrier.line(&counters, patience).await }
+                    };
+                    Forward::relayed(start, to, port).await
+                }
+                forward => forward,
+            },
+            Carrier::Local { .. } => Forward::direct(&to.to_string(), port).await,
         }
     }
 
@@ -262,13 +273,13 @@ impl Machine {
             (std::mem::take(&mut pool.idle), std::mem::take(&mut pool.lock))
         };
         drop(open);
-        if let Carrier::Ssh { session, .. } = &self.carrier {
+        if let Carrier::Ssh { session, .. } = &*self.carrier {
             session.close().await;
         }
     }
 
     fn explain(&self, error: HostError) -> HostError {
-        match &self.carrier {
+        match &*self.carrier {
             Carrier::Ssh { session, .. } => session.explain(error),
             Carrier::Local { .. } => error,
         }
@@ -282,7 +293,7 @@ impl Machine {
 impl Carrier {
     async fn line(&self, counters: &Arc<Counters>, patience: Duration) -> Result<Line, HostError> {
         let mut line = Line::over(match self {
-            Self::Ssh { session, command } => session.exec(command).await?,
+            Self::Ssh { session, entrance } => entrance.wire(session).await?,
             Self::Local { program, args } => local::start(program, args, counters)?,
         });
         match timeout(patience, line.greeting()).await {

@@ -16,9 +16,9 @@ mod machine;
 mod ssh;
 mod wire;
 
-pub use access::{Access, Binary};
+pub use access::{AT_ONCE, Access, Binary};
 pub use counters::Traffic;
-pub use error::{Barrier, HostError};
+pub use error::{Barrier, HostError, SudoTrouble};
 pub use line::{Feed, Progress, Watch};
 pub use machine::Machine;
-pub use ssh::Forward;
+pub use ssh::{Forward, usable_password};

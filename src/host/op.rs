@@ -1,7 +1,7 @@
 //! The closed vocabulary spoken with `hactl host`: what can be asked, and what comes back.
 //!
 //! Frames on the channel's stdin and stdout: a 4-byte big-endian length, one kind byte, the payload. Kind `J` is JSON
-//! ([`Request`], [`Response`]), kind `B` is a piece of a blob, kind `E` ends a blob. Nothing is interpolated into a shell.
+//! ([`Request`], [`Response`]), kind `B` is a piece of a blob or of what a relay carries, kind `E` ends it. Nothing is interpolated into a shell.
 //! Replies are bounded to [`LARGEST_FRAME`]; anything else on the channel is an error naming the host.
 
 use crate::model::facts::{HostFacts, Stamp};
@@ -192,6 +192,14 @@ pub enum Op {
         /// Milliseconds.
         within_ms: u64,
     },
+    /// Connects to a port of this very host and carries bytes: answered with [`Reply::Connected`], after which `B` frames flow both
+    /// ways until an `E` frame ends each; a second answer says [`Reply::Done`], or what broke. For an sshd that forwards nothing.
+    Relay {
+        /// Loopback, or an address of the host's own: nothing else is ever dialled.
+        to: IpAddr,
+        /// The port.
+        port: u16,
+    },
     /// Stops everything of the cluster and moves its data aside, or deletes it.
     Wipe(WipeAsk),
     /// Removes what pods that are gone left on the host.
@@ -239,6 +247,8 @@ pub enum Reply {
         /// Bytes of the compressed form that are already there.
         from: u64,
     },
+    /// The relay is open: bytes follow.
+    Connected,
     /// Certificate requests in PEM.
     Requests(BTreeMap<LeafId, String>),
     /// The hardware address of whoever has the address asked for; `None`: nobody answered.

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::bytes::{Buf, Bytes};
 
 /// What is kept of stderr.
@@ -32,7 +32,7 @@ pub(super) enum Exit {
 
 /// What a process said on stderr and how it ended; complete once its [`Wire`]'s reader has ended.
 #[derive(Debug, Clone, Default)]
-pub(super) struct LastWords(Arc<Mutex<Words>>);
+pub(super) struct LastWords(Arc<Mutex<Words>>, Arc<Notify>);
 
 #[derive(Debug, Default)]
 struct Words {
@@ -46,6 +46,25 @@ impl LastWords {
         words.stderr.extend(bytes);
         let excess = words.stderr.len().saturating_sub(LAST_WORDS);
         words.stderr.drain(..excess);
+        drop(words);
+        self.1.notify_waiters();
+    }
+    /// Waits until stderr has had some words so many times. Never ends when that does not come.
+    pub(super) async fn heard(&self, words: &str, times: usize) {
+        loop {
+            let more = self.1.notified();
+            if self.count(words) >= times {
+                return;
+            }
+            more.await;
+        }
+    }
+    /// How often stderr has had some words.
+    pub(super) fn count(&self, words: &str) -> usize {
+        let said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (a, b) = said.stderr.as_slices();
+        let all = [a, b].concat();
+        all.windows(words.len()).filter(|window| *window == words.as_bytes()).count()
     }
     pub(super) fn exit(&self, exit: Exit) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).exit = Some(exit);

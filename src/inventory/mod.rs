@@ -8,6 +8,7 @@ mod at;
 mod attached;
 mod check;
 pub mod manifests;
+mod openssh;
 mod problem;
 pub mod reference;
 mod schema;
@@ -20,6 +21,7 @@ pub use at::Place;
 pub use attached::Attached;
 pub use check::owned;
 pub use manifests::UserObject;
+pub use openssh::Files;
 pub use problem::{Problem, Report, Severity};
 
 use crate::model::desired::Desired;
@@ -140,13 +142,29 @@ pub fn load(source: &Source) -> Result<Loaded, InventoryError> {
         InventoryError::NotText { from: name.clone(), line, offset }
     })?;
     let base = std::path::absolute(&base).unwrap_or(base);
-    let (loaded, files) = judge(&name, &text, &base, std::env::home_dir())?;
+    let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_default();
+    let around = Around { home: std::env::home_dir(), user: &user, disk: &openssh::Disk };
+    let (loaded, files) = judge(&name, &text, &base, around)?;
     look_for(&name, &text, loaded, &files)
 }
 
-/// Judges a text, as if it were a file in `base`. Opens nothing, so that it can be fuzzed.
+/// Judges a text, as if it were a file in `base`. Opens nothing, so that it can be fuzzed: there is no OpenSSH configuration either.
 pub fn parse(text: &str, base: &Path) -> Result<Loaded, InventoryError> {
-    judge("hactl.yaml", text, base, std::env::home_dir()).map(|(loaded, _)| loaded)
+    let around = Around { home: std::env::home_dir(), user: "", disk: &openssh::Nothing };
+    judge("hactl.yaml", text, base, around).map(|(loaded, _)| loaded)
+}
+
+/// Judges a text as if it were a file in `base`, for somebody whose home is `home` and who has these files there.
+pub fn parse_at_home(text: &str, base: &Path, home: &Path, disk: &dyn Files) -> Result<Loaded, InventoryError> {
+    let around = Around { home: Some(home.to_owned()), user: "me", disk };
+    judge("hactl.yaml", text, base, around).map(|(loaded, _)| loaded)
+}
+
+/// What an inventory is read in the midst of.
+struct Around<'a> {
+    home: Option<PathBuf>,
+    user: &'a str,
+    disk: &'a dyn Files,
 }
 
 /// One byte more than allowed, so that the reader can tell.
@@ -161,16 +179,20 @@ fn bounded(from: impl Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn judge(
-    file: &str,
-    text: &str,
-    base: &Path,
-    home: Option<PathBuf>,
-) -> Result<(Loaded, Vec<NamedFile>), InventoryError> {
+fn judge(file: &str, text: &str, base: &Path, around: Around<'_>) -> Result<(Loaded, Vec<NamedFile>), InventoryError> {
     let raw = yaml::read(file, text)
         .map_err(|problem| InventoryError::Invalid(Report { problems: vec![*problem], warnings: Vec::new() }))?;
-    let mut judge =
-        Judge { file, source: text, base, home, problems: Vec::new(), warnings: Vec::new(), files: Vec::new() };
+    let mut judge = Judge {
+        file,
+        source: text,
+        base,
+        home: around.home,
+        disk: around.disk,
+        local_user: around.user,
+        problems: Vec::new(),
+        warnings: Vec::new(),
+        files: Vec::new(),
+    };
     let desired = check::desired(&mut judge, &raw);
     let files = std::mem::take(&mut judge.files);
     let report = judge.report();

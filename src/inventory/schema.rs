@@ -146,21 +146,40 @@ pub struct Preflight {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Ssh {
-    /// User to log in as: root, or one who may use sudo without a password.
-    #[schemars(with = "String", extend("default" = "root"))]
+    /// User to log in as: root, or one who may use sudo. Without it what OpenSSH's configuration says, else root.
+    #[schemars(with = "String")]
     pub user: Option<Text>,
-    /// Port of sshd.
-    #[schemars(with = "i64", range(min = 1, max = 65535), extend("default" = 22))]
+    /// Port of sshd; without it what OpenSSH's configuration says, else 22.
+    #[schemars(with = "i64", range(min = 1, max = 65535))]
     pub port: Option<At<i64>>,
-    /// Private key file; without it the agent and the usual files under ~/.ssh.
+    /// Private key file; without it those of OpenSSH's configuration, the agent and the usual files under ~/.ssh. A certificate beside it (NAME-cert.pub) is used.
     #[schemars(with = "String")]
     pub identity: Option<Text>,
-    /// File of known host keys; without it ~/.ssh/known_hosts.
+    /// File of known host keys; without it what OpenSSH's configuration says, else ~/.ssh/known_hosts.
     #[schemars(with = "String")]
     pub known_hosts: Option<Text>,
-    /// Host to go through, [user@]host[:port].
+    /// Authority that signs the hosts' keys: its public key (TYPE KEY), or SHA256:... of it. Like a @cert-authority line in known_hosts.
+    #[serde(rename = "hostCA")]
+    #[schemars(with = "String")]
+    pub host_ca: Option<Text>,
+    /// Hosts to go through, [user@]host[:port], separated by commas, the nearest first; none: directly, whatever OpenSSH's configuration says.
     #[schemars(with = "String")]
     pub jump: Option<Text>,
+    /// OpenSSH's configuration, for what the inventory leaves open; none: no such file is read.
+    #[schemars(with = "String", extend("default" = "~/.ssh/config"))]
+    pub config: Option<Text>,
+    /// How the user becomes root.
+    #[schemars(with = "Sudo")]
+    pub sudo: Option<At<Sudo>>,
+}
+
+/// How the user becomes root.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Sudo {
+    /// File whose first line is the password that sudo asks for; nobody else may read it. Without it sudo must not ask, or --ask-sudo-password is given.
+    #[schemars(with = "String")]
+    pub password_file: Option<Text>,
 }
 
 /// One machine.
@@ -195,7 +214,7 @@ pub struct Host {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HostSsh {
-    /// Name or address to connect to; without it the host's address.
+    /// Name or address to connect to, looked up in OpenSSH's configuration as ssh would; without it the host's address.
     #[schemars(with = "String")]
     pub host: Option<Text>,
     /// Port of sshd.
@@ -213,9 +232,16 @@ pub struct HostSsh {
     /// Fingerprint of the host key, SHA256:..., instead of a known_hosts line.
     #[schemars(with = "String", regex(pattern = "^SHA256:[A-Za-z0-9+/]{43}$"))]
     pub fingerprint: Option<Text>,
-    /// Host to go through, [user@]host[:port].
+    /// Authority that signs this host's key: its public key, or SHA256:... of it.
+    #[serde(rename = "hostCA")]
+    #[schemars(with = "String")]
+    pub host_ca: Option<Text>,
+    /// Hosts to go through, [user@]host[:port], separated by commas, the nearest first; none: directly.
     #[schemars(with = "String")]
     pub jump: Option<Text>,
+    /// How the user becomes root on this host.
+    #[schemars(with = "Sudo")]
+    pub sudo: Option<At<Sudo>>,
 }
 
 /// Pod and service networks.

@@ -114,7 +114,7 @@ versions:
 endpoint:
   vip: {vip}
 
-# How the hosts are reached. The user is root, or may use sudo without a password.
+# How the hosts are reached; what is left open here is looked up in ~/.ssh/config. The user is root, or may use sudo.
 ssh:
   user: root
   # identity: ~/.ssh/id_ed25519        # without it: the agent and the usual files

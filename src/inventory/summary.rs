@@ -35,7 +35,7 @@ pub struct HostLine {
     pub name: String,
     /// Its address.
     pub address: String,
-    /// How it is reached.
+    /// How it is reached, by the inventory and OpenSSH's configuration.
     pub ssh: String,
     /// What it is for.
     pub roles: Vec<Role>,
@@ -85,7 +85,7 @@ impl Summary {
                 .map(|host| HostLine {
                     name: host.name.to_string(),
                     address: host.address.to_string(),
-                    ssh: format!("{}@{}:{}", host.ssh.user, host.ssh.host, host.ssh.port),
+                    ssh: host.ssh.to_string(),
                     roles: host.roles.clone(),
                     zone: host.zone.clone(),
                 })
@@ -106,11 +106,11 @@ impl fmt::Display for Summary {
         writeln!(f, "networks  pods {}, services {}", self.pods, self.services)?;
         writeln!(f, "hosts     {}", self.hosts.len())?;
         let widest = |pick: fn(&HostLine) -> usize| self.hosts.iter().map(pick).max().unwrap_or(0);
-        let (name, address) = (widest(|h| h.name.len()), widest(|h| h.address.len()));
+        let (name, address, ssh) = (widest(|h| h.name.len()), widest(|h| h.address.len()), widest(|h| h.ssh.len()));
         for host in &self.hosts {
             let roles = host.roles.iter().map(Role::to_string).collect::<Vec<_>>().join(", ");
             let zone = host.zone.as_ref().map(|zone| format!("  (zone {zone})")).unwrap_or_default();
-            writeln!(f, "  {:name$}  {:address$}  {roles}{zone}", host.name, host.address)?;
+            writeln!(f, "  {:name$}  {:address$}  {:ssh$}  {roles}{zone}", host.name, host.address, host.ssh)?;
         }
         writeln!(f, "survives")?;
         for line in &self.tolerates {

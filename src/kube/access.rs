@@ -51,7 +51,7 @@ impl Access {
     pub async fn through(&self, machine: &Machine, address: IpAddr, port: u16) -> Result<Through, KubeError> {
         let unreachable =
             |why: String| KubeError::Unreachable { what: format!("reach the API of {}", machine.name()), why };
-        let forward = machine.forward(&address.to_string(), port).await.map_err(|e| unreachable(e.to_string()))?;
+        let forward = machine.forward(address, port).await.map_err(|e| unreachable(e.to_string()))?;
         let client = Client::new(forward.address(), SERVER_NAME, &self.ca_pem, &self.cert_pem, &self.key_pem)?;
         client
             .get(&super::ObjectRef::new("v1", "Namespace", None, "kube-system"), Instant::now() + FIRST_ANSWER)

@@ -88,7 +88,7 @@ cluster: lab
 versions: {kubernetes: "1.36.3"}
 endpoint:
   vip: 10.88.4.100
-ssh: {user: ops, identity: ./id_ed25519, known_hosts: ./known_hosts}
+ssh: {user: ops, identity: ./id_ed25519, known_hosts: ./known_hosts, config: none}
 hosts:
   - name: cp1
     address: 10.88.4.11

@@ -168,8 +168,8 @@ impl Host {
     }
 }
 
-/// How a host is reached by SSH; global and per-host settings merged.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// How a host is reached by SSH: the inventory, OpenSSH's configuration and the defaults merged.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct SshTarget {
     /// Name or address to connect to.
     pub host: String,
@@ -177,14 +177,86 @@ pub struct SshTarget {
     pub port: u16,
     /// The user to log in as.
     pub user: String,
-    /// Identity file; `None`: the agent and the usual files under `~/.ssh`.
+    /// The identity file the inventory names: this one and no other. `None`: whatever else there is.
     pub identity: Option<PathBuf>,
-    /// known_hosts file; `None`: `~/.ssh/known_hosts`.
-    pub known_hosts: Option<PathBuf>,
+    /// Identity files of OpenSSH's configuration: those of them that are there are tried. Empty: the usual files under `~/.ssh`.
+    pub identities: Vec<PathBuf>,
+    /// User certificates besides those that lie beside an identity.
+    pub certificates: Vec<PathBuf>,
+    /// Which agent is asked.
+    pub agent: Agent,
+    /// Whether the agent's other keys are left out (`IdentitiesOnly`).
+    pub identities_only: bool,
+    /// known_hosts files, the first for new records; empty: `~/.ssh/known_hosts` and the machine's own.
+    pub known_hosts: Vec<PathBuf>,
+    /// The name its key is recorded under, when that is another than the one connected to (`HostKeyAlias`).
+    pub key_alias: Option<String>,
     /// Pinned host key fingerprint, `SHA256:...`.
     pub fingerprint: Option<String>,
-    /// A jump host, `[user@]host[:port]`.
-    pub jump: Option<String>,
+    /// Fingerprint of an authority whose host certificates are trusted here, `SHA256:...`.
+    pub host_ca: Option<String>,
+    /// The hosts to go through, the nearest to us first. None of them has jumps of its own: this is the whole way.
+    pub jump: Vec<SshTarget>,
+    /// The file that holds the password sudo asks for. Never the password itself.
+    pub sudo_password: Option<PathBuf>,
+}
+
+/// Which SSH agent is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize)]
+pub enum Agent {
+    /// The one of `$SSH_AUTH_SOCK`, if there is one.
+    #[default]
+    Environment,
+    /// The one at this socket.
+    At(PathBuf),
+    /// None.
+    None,
+}
+
+impl SshTarget {
+    /// With the defaults: port 22, whatever keys there are, nobody in between.
+    pub fn new(host: impl Into<String>, user: impl Into<String>) -> Self {
+        Self {
+            host: host.into(),
+            port: 22,
+            user: user.into(),
+            identity: None,
+            identities: Vec::new(),
+            certificates: Vec::new(),
+            agent: Agent::Environment,
+            identities_only: false,
+            known_hosts: Vec::new(),
+            key_alias: None,
+            fingerprint: None,
+            host_ca: None,
+            jump: Vec::new(),
+            sudo_password: None,
+        }
+    }
+
+    /// Where the connection goes: `user@host:port`.
+    pub fn place(&self) -> String {
+        format!("{}@{}", self.user, self.address())
+    }
+
+    /// `host:port`, an IPv6 address in brackets.
+    pub fn address(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl fmt::Display for SshTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.place())?;
+        for (index, jump) in self.jump.iter().enumerate() {
+            write!(f, "{}{}", if index == 0 { " through " } else { ", " }, jump.place())?;
+        }
+        Ok(())
+    }
 }
 
 /// Pod and service networks.
@@ -392,15 +464,7 @@ pub fn sample(n: u8) -> Desired {
     let host = |i: u8| Host {
         name: format!("cp{i}").parse().expect("a valid name"),
         address: IpAddr::from([10, 88, 0, 10 + i]),
-        ssh: SshTarget {
-            host: format!("10.88.0.{}", 10 + i),
-            port: 22,
-            user: "ops".to_owned(),
-            identity: None,
-            known_hosts: None,
-            fingerprint: None,
-            jump: None,
-        },
+        ssh: SshTarget::new(format!("10.88.0.{}", 10 + i), "ops"),
         roles: vec![Role::ControlPlane, Role::Etcd, Role::LoadBalancer],
         zone: None,
         labels: BTreeMap::new(),

@@ -9,6 +9,7 @@ pub mod event;
 pub mod facts;
 pub mod leaf;
 pub mod names;
+pub mod pattern;
 pub mod plan;
 pub mod refusal;
 pub mod secret;

@@ -128,6 +128,12 @@ pub enum Refusal {
     /// The person said no.
     #[error("not agreed: nothing was changed")]
     Declined,
+    /// A cluster would be founded by some of its founders only.
+    #[error("a cluster is founded by all its etcd hosts at once, and --limit leaves {} out", names(.left))]
+    LimitedFounding {
+        /// Founders that may not be changed.
+        left: Vec<HostName>,
+    },
     /// A preflight check failed.
     #[error("{}", .problems.join("\n"))]
     Preflight {

@@ -20,6 +20,7 @@ use crate::model::desired::Desired;
 use crate::model::facts::{Facts, HostFacts, Silence};
 use crate::model::names::HostName;
 use crate::model::target::Addon;
+use futures::StreamExt as _;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,12 +28,13 @@ use std::time::Duration;
 /// How long a host may take to answer an observation. Hashing every part anew on a slow disk is the worst case.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Asks every connected host what is asked for; hosts in `silent` could not be connected to.
+/// Asks every connected host what is asked for, so many at once; hosts in `silent` could not be connected to.
 pub async fn round(
     desired: &Desired,
     machines: &BTreeMap<HostName, Arc<Machine>>,
     silent: &BTreeMap<HostName, Silence>,
     asks: &Asks,
+    at_once: usize,
 ) -> BTreeMap<HostName, Result<HostFacts, Silence>> {
     let one = async |host: &HostName| {
         let Some(machine) = machines.get(host) else {
@@ -47,7 +49,8 @@ pub async fn round(
         };
         (host.clone(), answer)
     };
-    futures::future::join_all(desired.hosts.iter().map(|h| one(&h.name))).await.into_iter().collect()
+    let all: Vec<_> = desired.hosts.iter().map(|h| one(&h.name)).collect();
+    futures::stream::iter(all).buffer_unordered(at_once.max(1)).collect().await
 }
 
 /// Puts the answers together.

@@ -20,15 +20,7 @@ fn host(name: &str, address: &str, roles: &[Role]) -> Host {
     Host {
         name: name.parse().unwrap(),
         address: address.parse().unwrap(),
-        ssh: SshTarget {
-            host: address.into(),
-            port: 22,
-            user: "root".into(),
-            identity: None,
-            known_hosts: None,
-            fingerprint: None,
-            jump: None,
-        },
+        ssh: SshTarget::new(address, "root"),
         roles: roles.to_vec(),
         zone: None,
         labels: BTreeMap::new(),

@@ -36,7 +36,7 @@ pub(super) fn objects(d: &mut Draft) {
         }
     }
     let mut kubelets = Vec::new();
-    for host in d.reachable() {
+    for host in d.changing() {
         if let Some(unit) = d.host_target(&host.name).sets.get(&FileSet::Kubelet).and_then(|s| s.unit.clone()) {
             kubelets.push(Mark::Running(host.name, unit));
         }
@@ -60,7 +60,7 @@ pub(super) fn objects(d: &mut Draft) {
             let own = d.target.addons.iter().filter(|other| other.name != MANIFESTS);
             needs.extend(own.map(|other| Mark::Applied(other.name.clone())));
         }
-        let (objects, why) = match d.facts.drift.get(&addon.name) {
+        let (mut objects, why): (Vec<String>, String) = match d.facts.drift.get(&addon.name) {
             Some(drift) => (drift.iter().map(|(key, _)| key.clone()).collect(), reasons(drift, &addon.name)),
             None => (
                 addon
@@ -72,6 +72,17 @@ pub(super) fn objects(d: &mut Draft) {
                 "no API server could be asked yet".to_owned(),
             ),
         };
+        if d.limited() {
+            // What belongs to all hosts is none of a few hosts' business; what belongs to one is.
+            let own = |key: &String| {
+                let name = key.rsplit('|').next().and_then(|name| name.parse().ok());
+                key.starts_with("v1|Node|") && name.is_some_and(|name| d.may_change(&name))
+            };
+            objects.retain(own);
+            if objects.is_empty() {
+                continue;
+            }
+        }
         let action = Action::Apply { addon: addon.name.clone(), objects };
         d.ensure(action, why, needs, Mark::Applied(addon.name.clone()));
     }
@@ -116,7 +127,7 @@ pub(super) fn nodes(d: &mut Draft) {
     }
     let addons: Vec<Mark> =
         d.target.addons.iter().filter(|a| a.needed_for_ready).map(|a| Mark::Applied(a.name.clone())).collect();
-    for host in d.reachable().into_iter().filter(crate::model::desired::Host::is_node) {
+    for host in d.changing().into_iter().filter(crate::model::desired::Host::is_node) {
         let mut needs = vec![Mark::Api];
         d.after_turns(&mut needs);
         if let Some(unit) = d.host_target(&host.name).sets.get(&FileSet::Kubelet).and_then(|s| s.unit.clone()) {

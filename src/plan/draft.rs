@@ -59,6 +59,16 @@ impl<'a> Draft<'a> {
             horizon: None,
             turn: None,
         };
+        if let Some(limit) = &intent.limit {
+            let left: Vec<&str> =
+                desired.hosts.iter().map(|h| &h.name).filter(|h| !limit.contains(*h)).map(HostName::as_str).collect();
+            if !left.is_empty() {
+                draft.warn(format!(
+                    "--limit: nothing is planned for {}, nor for the cluster's objects",
+                    left.join(", ")
+                ));
+            }
+        }
         for (host, answer) in &facts.hosts {
             if let Err(silence) = answer {
                 draft.warn(format!("{host} did not answer ({}): nothing is planned for it", silence.why));
@@ -70,6 +80,18 @@ impl<'a> Draft<'a> {
     /// Hosts that answered, in the inventory's order.
     pub fn reachable(&self) -> Vec<Host> {
         self.desired.hosts.iter().filter(|h| self.facts.host(&h.name).is_some()).cloned().collect()
+    }
+    /// Whether a host may be changed in this run.
+    pub fn may_change(&self, host: &HostName) -> bool {
+        self.intent.limit.as_ref().is_none_or(|limit| limit.contains(host))
+    }
+    /// Whether only some hosts may be changed.
+    pub fn limited(&self) -> bool {
+        self.intent.limit.is_some()
+    }
+    /// Hosts that answered and may be changed.
+    pub fn changing(&self) -> Vec<Host> {
+        self.reachable().into_iter().filter(|h| self.may_change(&h.name)).collect()
     }
     /// Hosts that answered and have a role.
     pub fn reachable_with(&self, role: Role) -> Vec<Host> {

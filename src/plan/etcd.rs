@@ -29,7 +29,7 @@ pub(super) fn ready_to_start(d: &Draft, host: &HostName) -> Vec<Mark> {
 pub(super) fn converge(d: &mut Draft) -> Result<(), Refusal> {
     let hosts = d.reachable_with(Role::Etcd);
     in_place(d, &hosts)?;
-    for host in &hosts {
+    for host in hosts.iter().filter(|h| d.intent.limit.as_ref().is_none_or(|limit| limit.contains(&h.name))) {
         super::configure::write(d, &host.name, FileSet::Etcd, vec![]);
     }
     match &d.facts.etcd {
@@ -120,6 +120,10 @@ fn found(d: &mut Draft, hosts: &[Host], token: &str) -> Result<(), Refusal> {
     if !silent.is_empty() {
         return Err(Refusal::CannotTell { silent });
     }
+    let left: Vec<HostName> = d.desired.with(Role::Etcd).map(|h| h.name.clone()).filter(|h| !d.may_change(h)).collect();
+    if !left.is_empty() {
+        return Err(Refusal::LimitedFounding { left });
+    }
     let founders: Vec<(HostName, PeerUrl)> =
         d.desired.with(Role::Etcd).map(|h| (h.name.clone(), h.peer_url())).collect();
     let mut started = Vec::new();
@@ -172,6 +176,9 @@ fn wake(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<(), Refu
         let certified = Mark::Certified(host.name.clone());
         let unit = d.host_facts(&host.name).and_then(|f| f.units.get(&etcd_unit()));
         if unit.is_none_or(|u| !matches!(u.active.as_str(), "active" | "activating")) {
+            if !d.may_change(&host.name) {
+                continue;
+            }
             still.push(host.name.clone());
         } else if d.plans(&certified) {
             hopes.push(certified);

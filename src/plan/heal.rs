@@ -63,6 +63,8 @@ pub(super) fn heal(d: &mut Draft, hosts: &[Host], members: &Members) -> Result<(
                 d.warn(format!("{} says nothing about etcd: nothing is planned for its member", host.name));
             }
             // A voter that still serves is replaced in its own turn below, when the others are whole again.
+            // Left as it is, and counted as it is: quorum is judged over all members, whoever may be changed.
+            _ if !d.may_change(&host.name) => {}
             Stand::Dead if !chain.list.0.get(&peer).is_some_and(|m| m.healthy && !m.learner) => {
                 let why = format!("the disk on {} is not this member's, so it is dead", host.name);
                 remove(d, &mut chain, &peer, why)?;
@@ -71,15 +73,15 @@ pub(super) fn heal(d: &mut Draft, hosts: &[Host], members: &Members) -> Result<(
             Stand::Dead | Stand::Runs | Stand::Expected | Stand::Absent => {}
         }
     }
-    let joining: Vec<&Host> =
-        stands.iter().filter(|(_, s)| matches!(s, Stand::Dead | Stand::Absent)).map(|(h, _)| *h).collect();
+    let waits = |(h, s): &&(&Host, Stand)| matches!(s, Stand::Dead | Stand::Absent) && d.may_change(&h.name);
+    let joining: Vec<&Host> = stands.iter().filter(waits).map(|(h, _)| *h).collect();
     if finish_learners(d, &mut chain, &stands, !joining.is_empty())? {
         for host in joining {
             join(d, &mut chain, host)?;
         }
     }
     for (host, stand) in &stands {
-        if matches!(stand, Stand::Runs | Stand::Still) {
+        if matches!(stand, Stand::Runs | Stand::Still) && d.may_change(&host.name) {
             seal(d, &host.name, vec![Mark::Started(host.name.clone())]);
         }
     }
@@ -191,6 +193,13 @@ fn finish_learners(
     let mut free = true;
     for peer in learners {
         let stand = stands.iter().find(|(h, _)| h.peer_url() == peer);
+        if let Some((host, _)) = stand.filter(|(h, _)| !d.may_change(&h.name)) {
+            if others_wait {
+                d.warn(format!("no host can become a member while the learner on {} is in flight", host.name));
+                free = false;
+            }
+            continue;
+        }
         match stand {
             Some((host, Stand::Expected)) => start_learner(d, chain, host)?,
             Some((host, Stand::Runs | Stand::Still)) => {
@@ -268,7 +277,7 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
     let mut due = Vec::new();
     for (host, stand) in stands {
         let voter = chain.list.0.get(&host.peer_url()).is_some_and(|m| !m.learner);
-        if *stand != Stand::Runs || !voter {
+        if *stand != Stand::Runs || !voter || !d.may_change(&host.name) {
             continue;
         }
         let Some(set) = d.host_target(&host.name).sets.get(&FileSet::Etcd) else { continue };

@@ -19,6 +19,7 @@ use crate::model::names::HostName;
 use crate::model::plan::Plan;
 use crate::model::refusal::Refusal;
 use crate::model::target::Target;
+use std::collections::BTreeSet;
 
 pub use down::down;
 pub use holds::{etcd_unit, kubelet_unit};
@@ -34,6 +35,8 @@ pub struct Intent {
     pub born: bool,
     /// Hosts that may leave the cluster.
     pub prune: Vec<HostName>,
+    /// The hosts that may be changed; `None`: all.
+    pub limit: Option<BTreeSet<HostName>>,
 }
 
 /// Major and minor of a version such as `v1.36.3`.
@@ -64,7 +67,7 @@ fn same_minor(desired: &Desired, facts: &Facts) -> Result<(), Refusal> {
 pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -> Result<Plan, Refusal> {
     let mut draft = draft::Draft::new(desired, target, facts, intent)?;
     same_minor(desired, facts)?;
-    for host in draft.reachable() {
+    for host in draft.changing() {
         prepare::stamp(&mut draft, &host);
         prepare::prepare(&mut draft, &host);
         prepare::deliver_first(&mut draft, &host);
@@ -76,7 +79,7 @@ pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) ->
     if draft.ends_here() {
         return Ok(draft.finish());
     }
-    let hosts = draft.reachable();
+    let hosts = draft.changing();
     for host in &hosts {
         configure::kubelet(&mut draft, host);
     }

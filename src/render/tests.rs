@@ -21,15 +21,7 @@ pub(super) fn host(name: &str, last: u8, roles: &[Role]) -> Host {
     Host {
         name: name.parse().unwrap(),
         address: [10, 88, 0, last].into(),
-        ssh: SshTarget {
-            host: name.to_owned(),
-            port: 22,
-            user: "ops".to_owned(),
-            identity: None,
-            known_hosts: None,
-            fingerprint: None,
-            jump: None,
-        },
+        ssh: SshTarget::new(name.to_owned(), "ops"),
         roles: roles.to_vec(),
         zone: None,
         labels: BTreeMap::new(),

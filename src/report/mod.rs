@@ -17,6 +17,7 @@ pub mod group;
 pub mod json;
 pub mod lines;
 mod live;
+pub mod password;
 pub mod plan_text;
 pub mod reader;
 pub mod runlog;
@@ -29,6 +30,7 @@ pub mod words;
 
 pub use consent::{ask, ask_name};
 pub use fetch_kind::FetchKind;
+pub use password::{NoPassword, ask_password};
 pub use plan_text::{plan_json, plan_text};
 pub use reader::{OutputKind, Reader, Tee, reader};
 pub use runlog::RunLog;

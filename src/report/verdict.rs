@@ -278,7 +278,7 @@ impl ConnectKind {
             Self::Login => &[
                 "name the user and the identity file under `ssh` in the inventory, or load the key into your agent (ssh-add -l shows what it holds)",
             ],
-            Self::Root => &["let the user run sudo without a password, or log in as root"],
+            Self::Root => &["let the user run sudo, with or without a password, or log in as root"],
             Self::Lost => &["run the same command again: it goes on from what is there"],
             Self::Helper => &[
                 "see that /var/lib/hactl can be written on the host, that it is not mounted noexec, and that the host runs Linux on this machine's architecture",
@@ -461,6 +461,14 @@ impl From<&Refusal> for Verdict {
                 "needs-consent",
                 vec![untouched.to_owned()],
                 vec!["`hactl plan` shows it; `--yes` agrees to it, for scripts".to_owned()],
+            ),
+            Refusal::LimitedFounding { left } => (
+                "limited-founding",
+                vec![
+                    "Each founder waits for the others: a few of them would be no cluster.".to_owned(),
+                    untouched.to_owned(),
+                ],
+                vec![format!("name {} with --limit as well, or leave --limit out", all(left))],
             ),
             Refusal::Declined => ("declined", Vec::new(), Vec::new()),
             Refusal::Preflight { problems } => {

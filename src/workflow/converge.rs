@@ -10,7 +10,7 @@ use crate::model::names::{ClusterName, HostName};
 use crate::model::plan::{Impact, Plan, Stage};
 use crate::model::refusal::Refusal;
 use crate::model::target::Target;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
@@ -25,6 +25,8 @@ pub struct Choices {
     pub yes: bool,
     /// Hosts that may leave the cluster.
     pub prune: Vec<HostName>,
+    /// The hosts that may be changed; `None`: all.
+    pub limit: Option<BTreeSet<HostName>>,
 }
 
 /// Asks the person. Kept apart so that a workflow runs without a terminal.
@@ -95,7 +97,7 @@ impl<'a> Converge<'a> {
     /// Runs a plan to its end, or to the first interrupt.
     pub async fn run(&mut self, look: Look, plan: &Plan) -> Result<(), Failure> {
         let hands = Arc::new(self.hands(look)?);
-        let outcome = walk(plan, &hands, &self.session.sink, &self.session.stop).await;
+        let outcome = walk(plan, &hands, &self.session.sink, &self.session.stop, self.session.at_once).await;
         for (stage, (start, end)) in &outcome.stages {
             *self.stages.entry(*stage).or_default() += end.saturating_sub(*start);
         }

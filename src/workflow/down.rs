@@ -22,6 +22,7 @@ pub async fn down(session: &mut Session, choices: &Choices, ask: &dyn Ask, delet
         genesis_token: String::new(),
         born: false,
         prune: vec![],
+        limit: None,
     };
     let plan = crate::plan::down(&session.desired, &look.target, &look.facts, &intent, delete)?;
     let left: Vec<HostName> =

@@ -65,7 +65,7 @@ pub async fn kubectl(session: &Session, arguments: &[String]) -> Result<u8, Fail
             last = error.into();
             continue;
         }
-        let forward = machine.forward(&host.address.to_string(), session.desired.api_port).await;
+        let forward = machine.forward(host.address, session.desired.api_port).await;
         let forward = forward.map_err(|error| Failure::Host { host: host.name.clone(), error: Box::new(error) })?;
         let program = program(session)?;
         let status = tokio::process::Command::new(&program)

@@ -1,5 +1,6 @@
 //! One look at the world: what should be, as digests; what is, as facts; and the contents to close the gap with.
 
+use super::converge::Choices;
 use super::{Failure, Session, State};
 use crate::component::Bundle;
 use crate::host::op::{FilePut, ObserveAsk};
@@ -51,7 +52,8 @@ impl Look {
         let asks = Asks::new(Arc::clone(desired), stamp, hosts);
         let begun = Instant::now();
         let answers = loop {
-            let answers = crate::observe::round(desired, &session.machines, &session.silent, &asks).await;
+            let answers =
+                crate::observe::round(desired, &session.machines, &session.silent, &asks, session.at_once).await;
             let electing = match crate::observe::classify(desired, &answers) {
                 Etcd::Silent(_) => running_members(desired, &answers) > desired.with(Role::Etcd).count() / 2,
                 _ => false,
@@ -105,13 +107,14 @@ impl Look {
     ///
     /// # Errors
     /// What would not be safe.
-    pub fn plan(&self, state: &State, prune: &[HostName], desired: &Desired) -> Result<Plan, Failure> {
+    pub fn plan(&self, state: &State, choices: &Choices, desired: &Desired) -> Result<Plan, Failure> {
         let needs_token = matches!(self.facts.etcd, Etcd::NeverBorn);
         let intent = crate::plan::Intent {
             stamp: self.asks.stamp.clone(),
             genesis_token: if needs_token { state.genesis_token()? } else { String::new() },
             born: state.born()?,
-            prune: prune.to_vec(),
+            prune: choices.prune.clone(),
+            limit: choices.limit.clone(),
         };
         Ok(crate::plan::up(desired, &self.target, &self.facts, &intent)?)
     }

@@ -2,8 +2,8 @@
 //!
 //! In: a session and a look at the world. Out: warnings as events, or one refusal with everything that stops the run.
 
-use super::Session;
 use super::look::Look;
+use super::{Choices, Session};
 use crate::host::Feed;
 use crate::host::op::{Op, Reply};
 use crate::model::desired::{EndpointKind, Role};
@@ -19,19 +19,25 @@ use std::time::Duration;
 const STRANGER: Duration = Duration::from_secs(5);
 
 /// Everything found, what stops the run first.
-pub async fn findings(session: &Session, look: &Look) -> Vec<Finding> {
+pub async fn findings(session: &Session, look: &Look, choices: &Choices) -> Vec<Finding> {
     let desired = &session.desired;
     let seen = crate::observe::preflight::look(desired, &session.machines, &look.facts);
     let ((surveys, tried), stranger) = tokio::join!(seen, stranger(session, look));
-    judge(&Seen { desired, target: &look.target, facts: &look.facts, surveys: &surveys, tried: &tried, stranger })
+    let mut findings =
+        judge(&Seen { desired, target: &look.target, facts: &look.facts, surveys: &surveys, tried: &tried, stranger });
+    // Hosts that are only looked at may be as they are.
+    let changed = |host: &HostName| choices.limit.as_ref().is_none_or(|limit| limit.contains(host));
+    findings.retain(|f| f.host.as_ref().is_none_or(changed));
+    findings
 }
 
 /// Tells what is worth a warning.
 ///
 /// # Errors
 /// [`Refusal::Preflight`] with every problem found.
-pub async fn preflight(session: &Session, look: &Look) -> Result<(), Refusal> {
-    let (problems, warnings): (Vec<_>, Vec<_>) = findings(session, look).await.into_iter().partition(|f| f.stops);
+pub async fn preflight(session: &Session, look: &Look, choices: &Choices) -> Result<(), Refusal> {
+    let (problems, warnings): (Vec<_>, Vec<_>) =
+        findings(session, look, choices).await.into_iter().partition(|f| f.stops);
     for warning in warnings {
         session.sink.emit(Event::Warning { text: warning.to_string() });
     }

@@ -12,6 +12,7 @@ use crate::model::names::HostName;
 use crate::model::plan::Plan;
 use crate::model::refusal::Refusal;
 use crate::pki;
+use futures::StreamExt as _;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -42,6 +43,8 @@ pub struct Session {
     pub machines: BTreeMap<HostName, Arc<Machine>>,
     /// Hosts that are not, with the reason.
     pub silent: BTreeMap<HostName, Silence>,
+    /// How many hosts are worked on at once.
+    pub at_once: usize,
     /// Where events go.
     pub sink: Arc<dyn Sink>,
     /// Cancelled by the first interrupt.
@@ -69,7 +72,7 @@ impl Locked {
 }
 
 impl Session {
-    /// Connects to every host at once. Hosts that cannot be reached are kept as silent; that none can is a failure, and
+    /// Connects to every host, so many at once. Hosts that cannot be reached are kept as silent; that none can is a failure, and
     /// so is a host key that is not the one on record or was revoked, for that may be somebody else's machine.
     ///
     /// # Errors
@@ -90,14 +93,18 @@ impl Session {
             };
             Some((host.name.clone(), result))
         };
-        let results = futures::future::join_all(desired.hosts.iter().map(connect)).await;
+        let at_once = access.at_once.max(1);
+        let all: Vec<_> = desired.hosts.iter().map(connect).collect();
+        let results: Vec<_> = futures::stream::iter(all).buffered(at_once).collect().await;
         let mut machines = BTreeMap::new();
         let mut failed: Vec<(HostName, Box<HostError>)> = Vec::new();
         for result in results {
             let Some((host, result)) = result else { return Err(Failure::Interrupted { done: 0, left: 0 }) };
             match result {
                 Ok(machine) => drop(machines.insert(host, Arc::new(machine))),
-                Err(error) if matches!(error, HostError::KeyChanged { .. } | HostError::KeyRevoked { .. }) => {
+                Err(error)
+                    if matches!(error.innermost(), HostError::KeyChanged { .. } | HostError::KeyRevoked { .. }) =>
+                {
                     return Err(Failure::Host { host, error: Box::new(error) });
                 }
                 Err(error) => failed.push((host, Box::new(error))),
@@ -111,7 +118,7 @@ impl Session {
             sink.emit(Event::Warning { text: format!("{host}: {error}") });
             silent.insert(host, error.silence());
         }
-        Ok(Self { desired, attached, places, machines, silent, sink, stop })
+        Ok(Self { desired, attached, places, machines, silent, at_once, sink, stop })
     }
 
     /// Takes the run's lock on every host that is connected; one that is held refuses the run. A host that cannot even be

@@ -43,12 +43,12 @@ pub struct Summary {
 ///
 /// # Errors
 /// See [`Failure`].
-pub async fn pending(session: &Session) -> Result<Plan, Failure> {
+pub async fn pending(session: &Session, choices: &Choices) -> Result<Plan, Failure> {
     let state = session.state(false).await?;
     let look = Look::take(session, &state).await?;
-    let mut plan = look.plan(&state, &[], &session.desired)?;
+    let mut plan = look.plan(&state, choices, &session.desired)?;
     if !plan.is_empty() {
-        let findings = super::preflight::findings(session, &look).await;
+        let findings = super::preflight::findings(session, &look, choices).await;
         let stops = |f: &Finding| if f.stops { "`up` will refuse: " } else { "" };
         plan.warnings.extend(findings.iter().map(|f| format!("{}{f}", stops(f))));
     }
@@ -69,7 +69,7 @@ pub async fn up(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Resu
     let mut last: Option<Plan> = None;
     for _ in 0..MOST_ROUNDS {
         let look = Look::take(session, &state).await?;
-        let plan = look.plan(&state, &choices.prune, &session.desired)?;
+        let plan = look.plan(&state, choices, &session.desired)?;
         if plan.is_empty() {
             let kubeconfig = state.keep_kubeconfig(&session.desired.url_for_people())?;
             let changed = last.is_some();
@@ -84,7 +84,7 @@ pub async fn up(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Resu
             let first = plan.steps.first().map(|s| s.action.to_string()).unwrap_or_default();
             return Err(Refusal::NoProgress { steps: plan.steps.len(), first }.into());
         }
-        super::preflight::preflight(session, &look).await?;
+        super::preflight::preflight(session, &look, choices).await?;
         locked.allows(&plan)?;
         session.sink.emit(Event::Planned { plan: Box::new(plan.clone()) });
         ask.consent(&plan, choices)?;

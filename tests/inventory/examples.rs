@@ -41,7 +41,8 @@ fn the_minimal_example_gets_every_default() {
     assert_eq!((desired.etcd.data_dir.as_path(), desired.etcd.quota_gib), (Path::new("/var/lib/etcd"), 8));
     let ssh = &desired.hosts[1].ssh;
     assert_eq!((ssh.host.as_str(), ssh.port, ssh.user.as_str()), ("10.0.0.12", 22, "root"));
-    assert_eq!((&ssh.identity, &ssh.known_hosts, &ssh.fingerprint, &ssh.jump), (&None, &None, &None, &None));
+    assert_eq!((&ssh.identity, &ssh.fingerprint, &ssh.host_ca, &ssh.sudo_password), (&None, &None, &None, &None));
+    assert!(ssh.known_hosts.is_empty() && ssh.jump.is_empty());
     assert_eq!(desired.extra, hactl::model::desired::Extra::default());
     assert_eq!(loaded.base, root().join("inventories"));
 }
@@ -67,14 +68,22 @@ fn the_full_example_sets_every_field_and_names_what_has_no_effect_yet() {
         ("cp1.mgmt.example.org", 2222, "admin")
     );
     assert!(first.ssh.fingerprint.as_ref().unwrap().starts_with("SHA256:"));
-    assert_eq!(first.ssh.jump.as_deref(), Some("bastion.example.org"));
+    assert_eq!(first.ssh.to_string(), "admin@cp1.mgmt.example.org:2222 through admin@bastion.example.org:22");
+    let jump = &first.ssh.jump[0];
+    assert_eq!(
+        jump.identities,
+        [std::env::home_dir().unwrap().join(".ssh/id_bastion")],
+        "its own, of ./files/ssh_config"
+    );
+    assert!(first.ssh.host_ca.as_ref().unwrap().starts_with("SHA256:") && first.ssh.host_ca == jump.host_ca);
+    assert_eq!(first.ssh.sudo_password, Some(files.join("sudo-password")));
     assert_eq!((first.zone.as_deref(), first.labels["disk"].as_str()), (Some("rack-a"), "nvme"));
     assert_eq!(first.taints, ["example.org/quiet:PreferNoSchedule"]);
     let second = &desired.hosts[1].ssh;
-    assert_eq!((second.user.as_str(), second.jump.as_deref()), ("ops", Some("ops@bastion.example.org:2222")));
+    assert_eq!(second.to_string(), "ops@10.0.0.12:22 through ops@bastion.example.org:2222");
     assert_eq!(
         (second.identity.clone(), second.known_hosts.clone()),
-        (Some(files.join("id_ed25519")), Some(files.join("known_hosts")))
+        (Some(files.join("id_ed25519")), vec![files.join("known_hosts")])
     );
     assert_eq!(
         (desired.network.mtu, desired.network.pods.prefix, desired.network.services.prefix),

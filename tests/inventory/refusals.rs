@@ -181,6 +181,9 @@ fn cases() -> Vec<(&'static str, String)> {
         ),
         ("ssh-host", edited("    address: 10.0.0.11", "    address: 10.0.0.11\n    ssh: {host: \"cp1 cp2\"}")),
         ("ssh-jump", with("ssh: {jump: \"bastion:99999\"}")),
+        ("ssh-jump-chain", with("ssh: {jump: \"ops@a,,b\"}")),
+        ("ssh-host-ca", with("ssh: {hostCA: ./ca.pub}")),
+        ("ssh-sudo-password", with("ssh: {sudo: {password: secret}}")),
         ("ssh-identity-of-another-user", with("ssh: {identity: ~bob/.ssh/id}")),
         // The rest.
         ("etcd-data-dir", with("etcd: {dataDir: var/lib/etcd}")),

@@ -14,6 +14,7 @@ mod founding;
 mod settings;
 mod shapes;
 mod tiny_tls;
+mod ways_in;
 mod worker;
 
 use hactl::lab::{Scoped, Silent, Spec};
@@ -126,6 +127,7 @@ fn main() {
     tally.suite("t-zones", (5, 0), shapes::ZONES);
     tally.suite("t-apart", (7, 1), shapes::APART);
     tally.suite("t-seven", (7, 0), shapes::SEVEN);
+    tally.suite("t-ways", (1, 1), ways_in::SCENARIOS);
     println!("lab: {} passed, {} failed", tally.passed, tally.failed);
     if tally.failed > 0 {
         std::process::exit(1);

@@ -47,6 +47,7 @@ fn refusals() -> Vec<Refusal> {
         Refusal::NoMajorityLock { locked: 1, hosts: 3 },
         Refusal::OtherMinor { node: name("cp1"), runs: "v1.35.4".into(), wanted: "1.36.3".into() },
         Refusal::NeedsConsent { what: "etcd's members on cp2".into() },
+        Refusal::LimitedFounding { left: vec![name("cp2"), name("cp3")] },
         Refusal::Declined,
         Refusal::Preflight {
             problems: vec!["cp1: port 2379 is taken by nginx (pid 812)".into(), "cp3: the clock is 4.2 s off".into()],

@@ -24,15 +24,7 @@ pub fn desired(hosts: u8) -> Desired {
     let host = |n: u8| Host {
         name: name(&format!("cp{n}")),
         address: format!("10.0.0.1{n}").parse().unwrap(),
-        ssh: SshTarget {
-            host: format!("10.0.0.1{n}"),
-            port: 22,
-            user: "ops".into(),
-            identity: None,
-            known_hosts: None,
-            fingerprint: None,
-            jump: None,
-        },
+        ssh: SshTarget::new(format!("10.0.0.1{n}"), "ops"),
         roles: vec![Role::ControlPlane, Role::Etcd, Role::LoadBalancer],
         zone: None,
         labels: BTreeMap::new(),
@@ -154,7 +146,7 @@ pub fn target(desired: &Desired) -> Target {
 }
 
 pub fn intent() -> Intent {
-    Intent { stamp: stamp(), genesis_token: "a-random-token".into(), prune: vec![], born: false }
+    Intent { stamp: stamp(), genesis_token: "a-random-token".into(), prune: vec![], limit: None, born: false }
 }
 
 /// For a cluster whose birth is in the journal.

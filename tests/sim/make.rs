@@ -53,15 +53,7 @@ fn host(name: &str, last: u8, roles: Vec<Role>) -> Host {
     Host {
         name: host_name(name),
         address: IpAddr::from([10, 88, 0, last]),
-        ssh: SshTarget {
-            host: name.to_owned(),
-            port: 22,
-            user: "ops".to_owned(),
-            identity: None,
-            known_hosts: None,
-            fingerprint: None,
-            jump: None,
-        },
+        ssh: SshTarget::new(name.to_owned(), "ops"),
         roles,
         zone: None,
         labels: BTreeMap::new(),

@@ -129,6 +129,7 @@ impl World {
             genesis_token: "token-1".to_owned(),
             born: false,
             prune: vec![],
+            limit: None,
         };
         Self {
             now: 1_000_000,

@@ -2,6 +2,7 @@
 //!
 //! In: frames on stdin ([`crate::host::op::Request`], blobs). Out: frames on stdout ([`crate::host::op::Response`]). Nothing stays
 //! behind: when the stream closes or falls silent the process ends, and every program it runs ends with it.
+//! With [`Op::Relay`] the stream becomes a connection to a port of this host for a while.
 //!
 //! A blob travels after its [`Op::Deliver`] was answered with [`Reply::Wanted`]: the pieces, an end, and then a second
 //! answer to the same request saying [`Reply::Done`] or why not. A fault may come before the end of the blob; pieces already
@@ -19,6 +20,7 @@ mod parts;
 mod pki;
 mod prepare;
 mod reach;
+mod relay;
 mod root;
 mod run;
 mod session;
@@ -70,6 +72,7 @@ fn changes(op: &Op) -> bool {
         | Op::Survey { .. }
         | Op::Meet(_)
         | Op::Await { .. }
+        | Op::Relay { .. }
         | Op::Journal { .. } => false,
         Op::Stamp(_)
         | Op::Prepare(_)
@@ -94,7 +97,7 @@ fn changes(op: &Op) -> bool {
 async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
     let done = |()| Reply::Done;
     match op {
-        Op::Lock { .. } => Err(fault::bad("the lock belongs to the session")),
+        Op::Lock { .. } | Op::Relay { .. } => Err(fault::bad("this belongs to the session")),
         Op::Observe(ask) => Ok(Reply::Facts(Box::new(Box::pin(observe::observe(host, *ask)).await?))),
         Op::EtcdHash { etcd, revision } => member::hash(host, &etcd, revision).await,
         Op::WhoHas { address } => observe::neighbour::owner(host, address).await.map(Reply::Owner),

@@ -6,7 +6,7 @@
 
 use super::parts::{Blob, Piece};
 use super::run::blocking;
-use super::{Host, Root, changes, lock, panicked, perform};
+use super::{Host, Root, changes, lock, panicked, perform, relay};
 use crate::host::frame::{Frame, FrameError, read_frame, write_json};
 use crate::host::op::{DEAF_AFTER_S, Fault, Op, Reply, Request, Response};
 use futures::FutureExt;
@@ -68,7 +68,7 @@ impl Appetite {
     }
 }
 
-type Out<W> = Arc<Mutex<W>>;
+pub(super) type Out<W> = Arc<Mutex<W>>;
 
 /// Serves this host until the stream ends, or a signal says so: the programs that run must end with us either way.
 ///
@@ -178,6 +178,15 @@ async fn work<W: AsyncWrite + Unpin>(
         while pieces.try_recv().is_ok() {}
         let outcome = match op {
             Op::Lock { holder } => take_lock(host, &mut held, holder).await,
+            Op::Relay { to, port } => match relay::connect(host, to, port).await {
+                Ok(stream) => {
+                    // Before anybody can send: what comes from here on is for the stream.
+                    appetite.want();
+                    answer(out, id, Ok(Reply::Connected)).await?;
+                    relay::carry(stream, &mut pieces, out).await?
+                }
+                Err(fault) => Err(fault),
+            },
             op => {
                 let (wanted, mut wants) = mpsc::channel(1);
                 let mut blob = Blob { pieces: &mut pieces, appetite, wanted: &wanted };

@@ -1,17 +1,20 @@
-//! Logging in: an identity file, else the agent, else the usual files.
+//! Logging in: an identity file, else those of OpenSSH's configuration, else the agent, else the usual files.
 //!
 //! In: an SSH session past its key exchange. Out: a session past its login, or which keys were tried and what the host would accept.
-//! RSA keys sign through the agent only (never with SHA-1): the crate that would do it here is known to leak through timing.
+//! A certificate that goes with a key is shown before the key itself. RSA keys sign through the agent only (never with
+//! SHA-1): the crate that would do it here is known to leak through timing.
 
+use super::certificate::{now, worth_showing};
 use super::doorman::Doorman;
+use super::known_hosts::describe;
 use crate::host::access::Access;
 use crate::host::error::HostError;
-use crate::model::desired::SshTarget;
-use russh::MethodKind;
+use crate::model::desired::{Agent, SshTarget};
 use russh::client::{AuthResult, Handle};
 use russh::keys::agent::AgentIdentity;
 use russh::keys::agent::client::AgentClient;
 use russh::keys::{Algorithm, Certificate, HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicKey};
+use russh::{AgentAuthError, MethodKind, Signer};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,6 +39,8 @@ struct Login<'a> {
     handle: &'a mut Handle<Doorman>,
     target: &'a SshTarget,
     patience: Duration,
+    /// The agent, connected when it is first needed.
+    socket: Option<PathBuf>,
     tried: Vec<String>,
     accepted: Vec<String>,
 }
@@ -48,18 +53,41 @@ enum Door {
     Bolted,
 }
 
+/// Signs for a certificate that the agent does not hold itself, with the key that it does.
+struct ByKey<'a>(&'a mut AgentClient<UnixStream>);
+
+impl Signer for ByKey<'_> {
+    type Error = AgentAuthError;
+
+    async fn auth_sign(
+        &mut self,
+        identity: &AgentIdentity,
+        hash: Option<HashAlg>,
+        to_sign: Vec<u8>,
+    ) -> Result<Vec<u8>, AgentAuthError> {
+        let key = AgentIdentity::from(identity.public_key().into_owned());
+        Ok(self.0.sign_request(&key, hash, to_sign).await?)
+    }
+}
+
 /// Logs in.
 pub(super) async fn log_in(handle: &mut Handle<Doorman>, target: &SshTarget, access: &Access) -> Result<(), HostError> {
-    let mut login = Login { handle, target, patience: access.connect_timeout, tried: Vec::new(), accepted: Vec::new() };
-    let agent = access.agent.as_deref();
+    let socket = match &target.agent {
+        Agent::Environment => access.agent.clone(),
+        Agent::At(socket) => Some(expanded(socket)),
+        Agent::None => None,
+    };
+    let patience = access.connect_timeout;
+    let mut login = Login { handle, target, patience, socket, tried: Vec::new(), accepted: Vec::new() };
     let door = match &target.identity {
-        Some(path) => login.named(path, agent).await?,
-        None => login.whatever_there_is(access.ssh_dir.as_deref(), agent).await?,
+        Some(path) => login.named(path).await?,
+        None if target.identities.is_empty() => login.usual(access.ssh_dir.as_deref()).await?,
+        None => login.listed().await?,
     };
     match door {
         Door::Open => Ok(()),
         Door::Shut | Door::Bolted => Err(HostError::AuthFailed {
-            address: format!("{}:{}", target.host, target.port),
+            address: target.address(),
             user: target.user.clone(),
             tried: login.tried,
             accepted: login.accepted,
@@ -68,51 +96,87 @@ pub(super) async fn log_in(handle: &mut Handle<Doorman>, target: &SshTarget, acc
 }
 
 impl Login<'_> {
-    async fn named(&mut self, path: &Path, agent: Option<&Path>) -> Result<Door, HostError> {
+    /// The one identity that the inventory names.
+    async fn named(&mut self, path: &Path) -> Result<Door, HostError> {
         let unusable = |why: String| HostError::IdentityUnreadable { path: path.to_owned(), why };
         match read(path).map_err(unusable)? {
             Identity::Key(key) => self.with_key(path, *key).await,
             Identity::AgentOnly(key, why) => {
                 let advice =
                     format!("{why}: add it to the agent (ssh-add {}), and hactl uses it from there", path.display());
-                let Some(socket) = agent else { return Err(unusable(advice)) };
-                let mut agent = self.agent(socket).await?;
-                let held = identities(&mut agent)
-                    .await
-                    .map_err(|why| HostError::AgentUnavailable { socket: socket.into(), why })?;
-                match held.into_iter().find(|held| held.public_key().key_data() == key.key_data()) {
-                    Some(held) => self.with_agent(&mut agent, held).await,
+                let Some((mut agent, held)) = self.agent().await? else { return Err(unusable(advice)) };
+                match self.held(&mut agent, &held, path, &key).await? {
+                    Some(door) => Ok(door),
                     None => Err(unusable(advice)),
                 }
             }
         }
     }
 
-    async fn whatever_there_is(&mut self, folder: Option<&Path>, socket: Option<&Path>) -> Result<Door, HostError> {
+    /// The identities of OpenSSH's configuration, as far as they are there; then, unless it says otherwise, what else the
+    /// agent holds.
+    async fn listed(&mut self) -> Result<Door, HostError> {
+        let mut agent = self.willing_agent().await;
+        let mut offered = Vec::new();
+        for path in self.target.identities.clone() {
+            let path = expanded(&path);
+            let door = match read(&path) {
+                Ok(Identity::Key(key)) => {
+                    offered.push(key.public_key().key_data().clone());
+                    self.with_key(&path, *key).await?
+                }
+                Ok(Identity::AgentOnly(key, why)) => {
+                    offered.push(key.key_data().clone());
+                    let door = match &mut agent {
+                        Some((agent, held)) => {
+                            let held = held.clone();
+                            self.held(agent, &held, &path, &key).await?
+                        }
+                        None => None,
+                    };
+                    door.unwrap_or_else(|| {
+                        self.tried.push(format!("not {}, for {why}: add it to the agent (ssh-add)", path.display()));
+                        Door::Shut
+                    })
+                }
+                Err(why) => {
+                    self.tried.push(format!("not {}: {why}", path.display()));
+                    Door::Shut
+                }
+            };
+            if !matches!(door, Door::Shut) {
+                return Ok(door);
+            }
+        }
+        if let (Some((agent, held)), false) = (&mut agent, self.target.identities_only) {
+            for identity in held.iter().filter(|held| !offered.contains(held.public_key().key_data())) {
+                match self.with_agent(agent, identity, &[]).await? {
+                    Door::Shut => {}
+                    door => return Ok(door),
+                }
+            }
+        }
+        Ok(Door::Shut)
+    }
+
+    /// The agent's keys, then the files everybody has.
+    async fn usual(&mut self, folder: Option<&Path>) -> Result<Door, HostError> {
         let mut silent_agent = None;
         let mut offered = Vec::new();
-        if let Some(socket) = socket {
-            let held = match self.agent(socket).await {
-                Ok(mut agent) => match identities(&mut agent).await {
-                    Ok(held) => Ok((agent, held)),
-                    Err(why) => Err(HostError::AgentUnavailable { socket: socket.into(), why }),
-                },
-                Err(error) => Err(error),
-            };
-            match held {
-                Ok((mut agent, held)) => {
-                    for identity in held {
-                        offered.push(identity.public_key().key_data().clone());
-                        match self.with_agent(&mut agent, identity).await? {
-                            Door::Shut => {}
-                            door => return Ok(door),
-                        }
+        match self.agent().await {
+            Ok(Some((mut agent, held))) if !self.target.identities_only => {
+                for identity in &held {
+                    offered.push(identity.public_key().key_data().clone());
+                    match self.with_agent(&mut agent, identity, &[]).await? {
+                        Door::Shut => {}
+                        door => return Ok(door),
                     }
                 }
-                Err(error) => {
-                    self.tried.push(format!("{error}"));
-                    silent_agent = Some(error);
-                }
+            }
+            Ok(_) => {}
+            Err(error) => {
+                self.tried.push(format!("{error}"));
+                silent_agent = Some(error);
             }
         }
         let mut files = 0;
@@ -142,15 +206,38 @@ impl Login<'_> {
         }
     }
 
-    /// A key from a file, with the certificate beside it when there is one.
+    /// The certificates that go with a key: the one beside it, and those of OpenSSH's configuration.
+    fn certificates(&mut self, path: &Path, key: &PublicKey) -> Vec<Certificate> {
+        let mut beside = expanded(path).into_os_string();
+        beside.push("-cert.pub");
+        let beside = PathBuf::from(beside);
+        let mut found = Vec::new();
+        for file in std::iter::once(beside.clone()).chain(self.target.certificates.clone()) {
+            let text = match std::fs::read_to_string(expanded(&file)) {
+                Ok(text) => text,
+                Err(error) if error.kind() == io::ErrorKind::NotFound && file == beside => continue,
+                Err(error) => {
+                    self.tried.push(format!("not the certificate {}: {error}", file.display()));
+                    continue;
+                }
+            };
+            let judged = Certificate::from_openssh(&text).map_err(|error| format!("it is not understood: {error}"));
+            match judged.and_then(|certificate| worth_showing(&certificate, now()).map(|()| certificate)) {
+                Ok(certificate) if certificate.public_key() == key.key_data() => found.push(certificate),
+                // It goes with another identity.
+                Ok(_) if file != beside => {}
+                Ok(_) => self.tried.push(format!("not the certificate {}: it is another key's", file.display())),
+                Err(why) => self.tried.push(format!("not the certificate {}: {why}", file.display())),
+            }
+        }
+        found
+    }
+
+    /// A key from a file, with the certificates that go with it first.
     async fn with_key(&mut self, path: &Path, key: PrivateKey) -> Result<Door, HostError> {
         let key = Arc::new(key);
         let user = self.target.user.clone();
-        let mut beside = path.as_os_str().to_owned();
-        beside.push("-cert.pub");
-        if let Some(certificate) =
-            std::fs::read_to_string(beside).ok().and_then(|text| Certificate::from_openssh(&text).ok())
-        {
+        for certificate in self.certificates(path, key.public_key()) {
             self.tried.push(format!("{} with its certificate", path.display()));
             let attempt = self.handle.authenticate_openssh_cert(user.clone(), key.clone(), certificate);
             let outcome = timeout(self.patience, attempt).await;
@@ -159,16 +246,44 @@ impl Login<'_> {
                 door => return Ok(door),
             }
         }
-        self.tried.push(format!("{} ({})", path.display(), super::known_hosts::describe(key.public_key())));
+        self.tried.push(format!("{} ({})", path.display(), describe(key.public_key())));
         let key = PrivateKeyWithHashAlg::new(key, None);
         let outcome = timeout(self.patience, self.handle.authenticate_publickey(user, key)).await;
         self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))
     }
 
+    /// A key whose file cannot sign, if the agent holds it; `None` when it does not.
+    async fn held(
+        &mut self,
+        agent: &mut AgentClient<UnixStream>,
+        held: &[AgentIdentity],
+        path: &Path,
+        key: &PublicKey,
+    ) -> Result<Option<Door>, HostError> {
+        let mut ours: Vec<&AgentIdentity> =
+            held.iter().filter(|held| held.public_key().key_data() == key.key_data()).collect();
+        // What the agent has a certificate for comes first.
+        ours.sort_by_key(|held| matches!(held, AgentIdentity::PublicKey { .. }));
+        let mut door = None;
+        for identity in ours {
+            let certificates = match identity {
+                AgentIdentity::PublicKey { .. } => self.certificates(path, key),
+                AgentIdentity::Certificate { .. } => Vec::new(),
+            };
+            match self.with_agent(agent, identity, &certificates).await? {
+                Door::Shut => door = Some(Door::Shut),
+                open => return Ok(Some(open)),
+            }
+        }
+        Ok(door)
+    }
+
+    /// An identity of the agent, with certificates that go with it first.
     async fn with_agent(
         &mut self,
         agent: &mut AgentClient<UnixStream>,
-        identity: AgentIdentity,
+        identity: &AgentIdentity,
+        certificates: &[Certificate],
     ) -> Result<Door, HostError> {
         let key = identity.public_key().into_owned();
         let mut hash = None;
@@ -184,13 +299,25 @@ impl Login<'_> {
                 }
             };
         }
-        self.tried.push(format!("{} of the agent ({})", identity.comment(), super::known_hosts::describe(&key)));
         let user = self.target.user.clone();
+        for certificate in certificates {
+            self.tried.push(format!("{} of the agent with its certificate", identity.comment()));
+            let mut signer = ByKey(agent);
+            let attempt =
+                self.handle.authenticate_certificate_with(user.clone(), certificate.clone(), hash, &mut signer);
+            let outcome = timeout(SIGNING, attempt).await;
+            match self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))? {
+                Door::Shut => {}
+                door => return Ok(door),
+            }
+        }
+        self.tried.push(format!("{} of the agent ({})", identity.comment(), describe(&key)));
         let outcome = match identity {
             AgentIdentity::PublicKey { key, .. } => {
-                timeout(SIGNING, self.handle.authenticate_publickey_with(user, key, hash, agent)).await
+                timeout(SIGNING, self.handle.authenticate_publickey_with(user, key.clone(), hash, agent)).await
             }
             AgentIdentity::Certificate { certificate, .. } => {
+                let certificate = certificate.clone();
                 timeout(SIGNING, self.handle.authenticate_certificate_with(user, certificate, hash, agent)).await
             }
         };
@@ -227,19 +354,29 @@ impl Login<'_> {
         }
     }
 
-    async fn agent(&self, socket: &Path) -> Result<AgentClient<UnixStream>, HostError> {
-        let unavailable = |why: String| HostError::AgentUnavailable { socket: socket.to_owned(), why };
-        match timeout(self.patience, AgentClient::connect_uds(socket)).await {
-            Ok(agent) => agent.map_err(|e| unavailable(e.to_string())),
-            Err(_) => Err(unavailable("it did not take the connection".to_owned())),
+    /// The agent and what it holds; `None` when there is none to ask.
+    async fn agent(&self) -> Result<Option<(AgentClient<UnixStream>, Vec<AgentIdentity>)>, HostError> {
+        let Some(socket) = &self.socket else { return Ok(None) };
+        let unavailable = |why: String| HostError::AgentUnavailable { socket: socket.clone(), why };
+        let mut agent = match timeout(self.patience, AgentClient::connect_uds(socket)).await {
+            Ok(agent) => agent.map_err(|e| unavailable(e.to_string()))?,
+            Err(_) => return Err(unavailable("it did not take the connection".to_owned())),
+        };
+        match timeout(SIGNING, agent.request_identities()).await {
+            Ok(held) => Ok(Some((agent, held.map_err(|e| unavailable(e.to_string()))?))),
+            Err(_) => Err(unavailable("it did not list its keys".to_owned())),
         }
     }
-}
 
-async fn identities(agent: &mut AgentClient<UnixStream>) -> Result<Vec<AgentIdentity>, String> {
-    match timeout(SIGNING, agent.request_identities()).await {
-        Ok(held) => held.map_err(|e| e.to_string()),
-        Err(_) => Err("it did not list its keys".to_owned()),
+    /// The agent where files may do without it: that it does not answer is only noted.
+    async fn willing_agent(&mut self) -> Option<(AgentClient<UnixStream>, Vec<AgentIdentity>)> {
+        match self.agent().await {
+            Ok(agent) => agent,
+            Err(error) => {
+                self.tried.push(error.to_string());
+                None
+            }
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! checks it and renames it into place; nothing is interpolated and nothing is run from a place others can write to.
 
 use super::Session;
+use super::root::Root;
 use crate::host::access::{Access, Binary};
 use crate::host::error::HostError;
 use crate::host::line::{Greeting, Line};
@@ -22,36 +23,62 @@ const STALL: Duration = Duration::from_secs(60);
 /// A line of the script's is shorter than this, or it is not the script's.
 const LONGEST_LINE: u64 = 4096;
 
-/// The command that starts the host's side.
-pub(crate) fn command(user: &str, binary: &Binary) -> String {
-    let sudo = if user == "root" { "" } else { "sudo -n " };
-    format!("{sudo}{PLACE}/{}/hactl host", binary.digest.hex())
+/// What starts the host's side, once it is known to be there.
+#[derive(Clone)]
+pub(crate) struct Entrance {
+    root: Root,
+    command: String,
 }
 
-/// Starts the first line of a machine; also says which command starts the next ones.
-pub(crate) async fn start(session: &Session, target: &SshTarget, access: &Access) -> Result<(Line, String), HostError> {
+impl Entrance {
+    fn new(root: Root, binary: &Binary) -> Self {
+        Self { root, command: format!("{PLACE}/{}/hactl host", binary.digest.hex()) }
+    }
+
+    /// Where hactl lies on the host.
+    pub(crate) fn program(&self) -> &str {
+        self.command.split(' ').next().unwrap_or_default()
+    }
+
+    /// Starts one more process of the host's side.
+    pub(crate) async fn wire(&self, session: &Session) -> Result<Wire, HostError> {
+        self.root.exec(session, &self.command).await
+    }
+}
+
+/// Starts the first line of a machine; also says how the next ones are started.
+pub(crate) async fn start(
+    session: &Session,
+    target: &SshTarget,
+    access: &Access,
+) -> Result<(Line, Entrance), HostError> {
+    let root = Root::of(target, access)?;
     let mut said = String::new();
     for binary in &access.binaries {
-        let command = command(&target.user, binary);
-        match greet(session, &command, access).await? {
-            Ok(line) => return Ok((line, command)),
+        let entrance = Entrance::new(root.clone(), binary);
+        match greet(session, &entrance, access).await? {
+            Ok(line) => return Ok((line, entrance)),
             Err(words) => said = words,
         }
     }
-    let binary = install(session, target, access, said).await?;
-    let command = command(&target.user, binary);
-    match greet(session, &command, access).await? {
-        Ok(line) => Ok((line, command)),
+    let binary = install(session, &root, access, said).await?;
+    let entrance = Entrance::new(root, binary);
+    match greet(session, &entrance, access).await? {
+        Ok(line) => Ok((line, entrance)),
         Err(output) => Err(HostError::BootstrapFailed { output }),
     }
 }
 
-/// Runs the command; the inner error is what it said when it ended instead of speaking.
-async fn greet(session: &Session, command: &str, access: &Access) -> Result<Result<Line, String>, HostError> {
-    let mut line = Line::over(session.exec(command).await?);
+/// Starts the host's side; the inner error is what it said when it ended instead of speaking.
+async fn greet(session: &Session, entrance: &Entrance, access: &Access) -> Result<Result<Line, String>, HostError> {
+    let mut line = Line::over(entrance.wire(session).await?);
     match timeout(access.connect_timeout, line.greeting()).await {
         Ok(Ok(Greeting::Hello)) => Ok(Ok(line)),
         Ok(Ok(Greeting::Ended { exit, said })) => {
+            // Asking once more would only be one more refusal in the host's log.
+            if let Some(error) = entrance.root.trouble(&said) {
+                return Err(error);
+            }
             let exit = exit.map_or_else(String::new, |exit| format!(" ({exit:?})"));
             Ok(Err(format!("{}{exit}", if said.is_empty() { "it ended without a word" } else { &said })))
         }
@@ -67,24 +94,29 @@ async fn greet(session: &Session, command: &str, access: &Access) -> Result<Resu
 /// Puts the right binary on the host.
 async fn install<'a>(
     session: &Session,
-    target: &SshTarget,
+    root: &Root,
     access: &'a Access,
     said: String,
 ) -> Result<&'a Binary, HostError> {
-    let sudo = if target.user == "root" { "" } else { "sudo -n " };
-    // `dd` takes exactly the script from the channel, byte by byte; what follows is for the script to read.
-    let command = format!("{sudo}sh -c 'eval \"$(dd bs=1 count={} 2>/dev/null)\"'", SCRIPT.len());
-    let wire = session.exec(&command).await?;
+    // It says that it runs before it reads: what is written earlier may be taken by sudo for a password. `dd` takes exactly the
+    // script from the channel, byte by byte; what follows is for the script to read. Sudo may have a path of its own.
+    let command = format!(
+        "/bin/sh -c 'PATH=/usr/bin:/bin; echo hactl-bootstrap root; eval \"$(dd bs=1 count={} 2>/dev/null)\"'",
+        SCRIPT.len()
+    );
+    let wire = root.exec(session, &command).await?;
     let mut talk = Talk::over(wire, access.connect_timeout);
+    match talk.word(session).await? {
+        Word::Root => {}
+        Word::Ended(words) => {
+            let words = if words.is_empty() { said } else { words };
+            return Err(root.stopped(&words).unwrap_or_else(|| Word::Ended(words).stop("")));
+        }
+        other => return Err(other.stop(&said)),
+    }
     talk.write(SCRIPT.as_bytes()).await.map_err(|()| talk_failed(&said))?;
     let architecture = match talk.word(session).await? {
         Word::Hello(architecture) => architecture,
-        Word::Ended(words) if !sudo.is_empty() => {
-            return Err(HostError::NoSudo {
-                user: target.user.clone(),
-                said: if words.is_empty() { said } else { words },
-            });
-        }
         other => return Err(other.stop(&said)),
     };
     let Some(binary) = access.binaries.iter().find(|binary| binary.architecture == architecture) else {
@@ -131,6 +163,8 @@ fn talk_failed(said: &str) -> HostError {
 /// What the script says.
 #[derive(Debug, PartialEq, Eq)]
 enum Word {
+    /// It runs as root, and reads from now on.
+    Root,
     Hello(String),
     Have,
     Send,
@@ -156,6 +190,7 @@ impl Word {
             ("hello", name) if !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') => {
                 Self::Hello(name.to_owned())
             }
+            ("root", "") => Self::Root,
             ("have", "") => Self::Have,
             ("send", "") => Self::Send,
             ("done", "") => Self::Done,
@@ -241,6 +276,7 @@ mod tests {
 
     #[test]
     fn the_words_of_the_script_are_understood_and_nothing_else_is() {
+        assert_eq!(Word::parse("hactl-bootstrap root\n"), Word::Root);
         assert_eq!(Word::parse("hactl-bootstrap hello x86_64\n"), Word::Hello("x86_64".into()));
         assert_eq!(Word::parse("hactl-bootstrap no-space 12 3400\n"), Word::NoSpace { free: 12, need: 3400 });
         assert_eq!(Word::parse("hactl-bootstrap refused bad size"), Word::Refused("bad size".into()));

@@ -3,13 +3,10 @@
 //! In: an address. Out: a stream, or which barrier stood in the way: refused, no route and silence call for different remedies.
 
 use super::Session;
-use crate::host::access::Access;
-use crate::host::counters::Counters;
 use crate::host::error::{Barrier, HostError};
 use crate::model::desired::SshTarget;
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -29,7 +26,16 @@ pub(super) async fn dial(
     patience: Duration,
 ) -> Result<Box<dyn Stream>, HostError> {
     match by {
-        Some(session) => Ok(Box::new(session.tunnel(&target.host, target.port).await?.into_stream())),
+        Some(session) => match session.tunnel(&target.host, target.port).await {
+            Ok(channel) => Ok(Box::new(channel.into_stream())),
+            Err(HostError::ForwardingForbidden) => {
+                Err(HostError::JumpForbidsForwarding { jump: session.place.clone() })
+            }
+            Err(HostError::Unreachable { address, barrier, .. }) => {
+                Err(HostError::Unreachable { address, barrier, said: format!("seen from {}", session.place) })
+            }
+            Err(error) => Err(error),
+        },
         None => Ok(Box::new(Prompt { stream: tcp(&target.host, target.port, patience).await?, left: PROMPT_READS })),
     }
 }
@@ -69,7 +75,7 @@ impl AsyncWrite for Prompt {
 }
 
 async fn tcp(host: &str, port: u16, patience: Duration) -> Result<TcpStream, HostError> {
-    let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    let address = SshTarget { port, ..SshTarget::new(host, "") }.address();
     let failed = |barrier, said: String| HostError::Unreachable { address: address.clone(), barrier, said };
     let addresses: Vec<_> = match timeout(patience, tokio::net::lookup_host((host, port))).await {
         Ok(Ok(addresses)) => addresses.collect(),
@@ -107,75 +113,5 @@ fn barrier(error: &io::Error) -> Barrier {
         ErrorKind::TimedOut => Barrier::TimedOut,
         ErrorKind::ConnectionReset => Barrier::HungUp,
         _ => Barrier::Other,
-    }
-}
-
-/// The session with a jump host, shared by every host behind it.
-pub(super) async fn jump(text: &str, target: &SshTarget, access: &Access) -> Result<Arc<Session>, HostError> {
-    let jump = parse_jump(text, target)?;
-    // Held while connecting, so that a hundred hosts do not knock a hundred times.
-    let mut jumps = access.jumps.lock().await;
-    if let Some(session) = jumps.get(text).filter(|session| session.gone().is_none()) {
-        return Ok(session.clone());
-    }
-    let session = Arc::new(Box::pin(Session::open(&jump, access, Arc::new(Counters::default()))).await?);
-    jumps.insert(text.to_owned(), session.clone());
-    Ok(session)
-}
-
-/// `[user@]host[:port]`, the rest as for the host behind it.
-fn parse_jump(text: &str, target: &SshTarget) -> Result<SshTarget, HostError> {
-    let bad = |why| HostError::BadJump { text: text.to_owned(), why };
-    if text.contains(',') {
-        return Err(bad("a chain of jump hosts is not supported, only one"));
-    }
-    let (user, place) = text.rsplit_once('@').map_or((target.user.as_str(), text), |(user, place)| (user, place));
-    let (host, port) = if let Some(rest) = place.strip_prefix('[') {
-        let (host, port) = rest.split_once(']').ok_or_else(|| bad("a ']' is missing"))?;
-        (host, port.strip_prefix(':'))
-    } else if place.matches(':').count() == 1 {
-        let (host, port) = place.split_once(':').expect("it contains one colon");
-        (host, Some(port))
-    } else {
-        (place, None)
-    };
-    let port = port.map_or(Ok(22), |port| port.parse().map_err(|_| bad("the port is not a number below 65536")))?;
-    if host.is_empty() || user.is_empty() {
-        return Err(bad("expected [user@]host[:port]"));
-    }
-    Ok(SshTarget {
-        host: host.to_owned(),
-        port,
-        user: user.to_owned(),
-        fingerprint: None,
-        jump: None,
-        ..target.clone()
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_jump_host_is_understood_or_refused_with_the_reason() {
-        let target = SshTarget {
-            host: "cp1".into(),
-            port: 2222,
-            user: "ops".into(),
-            identity: None,
-            known_hosts: None,
-            fingerprint: Some("SHA256:x".into()),
-            jump: Some("bastion".into()),
-        };
-        let told = |text| parse_jump(text, &target).map(|j| (j.user, j.host, j.port, j.fingerprint, j.jump));
-        let said = |user: &str, host: &str, port| (user.to_owned(), host.to_owned(), port, None, None);
-        assert_eq!(told("bastion").unwrap(), said("ops", "bastion", 22));
-        assert_eq!(told("me@bastion:2200").unwrap(), said("me", "bastion", 2200));
-        assert_eq!(told("me@[fd00::1]:2200").unwrap(), said("me", "fd00::1", 2200));
-        assert_eq!(told("fd00::1").unwrap(), said("ops", "fd00::1", 22));
-        for bad in ["a,b", "a:b", "@a", "me@", "[fd00::1"] {
-            assert!(matches!(told(bad), Err(HostError::BadJump { .. })), "{bad}");
-        }
     }
 }

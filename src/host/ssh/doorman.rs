@@ -1,4 +1,4 @@
-//! The doorman stands at the door of an SSH session: judges the host's key, and says when the session has ended.
+//! The doorman stands at the door of an SSH session: judges the host's key or certificate, and says when the session has ended.
 //!
 //! In: russh's callbacks. Out: a verdict kept for the caller, who otherwise would only learn "no"; and why the session ended.
 
@@ -21,9 +21,12 @@ pub(super) struct Doorman {
 
 impl Doorman {
     fn judge(&self, presented: &PublicKeyOrCertificate) -> Result<(), HostError> {
-        // Certificates are not asked for; the key inside one is judged like any other.
         let key = presented.public_key();
-        match self.records.judge(&key, self.trust_first_use)? {
+        let judged = match presented.certificate() {
+            Some(certificate) => self.records.judge_certificate(certificate, super::certificate::now()),
+            None => self.records.judge(&key, self.trust_first_use),
+        };
+        match judged? {
             Judgement::Known => Ok(()),
             Judgement::FirstMeeting => self.records.record(&key),
         }

@@ -1,14 +1,16 @@
 //! A local port whose connections come out at the host: how the Kubernetes API is reached with nothing but SSH.
 //!
-//! In: an address as the host sees it. Out: [`Forward::address`]. A reader that falls behind is given some room and then cut off:
+//! In: an address as the host sees it, and for hosts whose sshd forwards nothing a way to start `hactl host`, which then carries each
+//! connection through a process of its own. Out: [`Forward::address`]. A reader that falls behind is given some room and then cut off:
 //! its channel shares the connection with every other channel, and an unread channel would hold them all up.
 
 use super::{Hangup, Session};
 use crate::host::error::HostError;
+use crate::host::line::Line;
 use russh::{Channel, ChannelMsg, client::Msg};
-use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -16,7 +18,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::bytes::Bytes;
 
 /// What may wait in memory for a slow reader, bytes.
-const ROOM: usize = 32 << 20;
+pub(in crate::host) const ROOM: usize = 32 << 20;
 
 /// A local port that leads to an address as seen from the host. It is open until this is dropped.
 #[derive(Debug)]
@@ -45,6 +47,32 @@ impl Forward {
                 // The one who connected sees it as a closed connection; whoever asks the API says so in its own words.
                 if let Ok(channel) = session.tunnel(&host, port).await {
                     carry(stream, channel).await;
+                }
+            }
+        })
+        .await
+    }
+
+    /// By the host's side of hactl, where the sshd forwards nothing: each connection is carried by a process of its own, which
+    /// dials nothing but its own host.
+    pub(in crate::host) async fn relayed<S, F>(start: S, to: IpAddr, port: u16) -> Result<Self, HostError>
+    where
+        S: Fn() -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = Result<Line, HostError>> + Send,
+    {
+        // Known now, as above; the first connection uses what was started for that.
+        let first = Arc::new(Mutex::new(Some(start().await?)));
+        Self::listening(move |stream| {
+            let (start, first) = (start.clone(), first.clone());
+            async move {
+                let ready = first.lock().unwrap_or_else(PoisonError::into_inner).take().filter(Line::usable);
+                let line = match ready {
+                    Some(line) => Ok(line),
+                    None => start().await,
+                };
+                // The one who connected sees a failure as a closed connection, as above.
+                if let Ok(line) = line {
+                    let _ = line.relay(to, port, stream).await;
                 }
             }
         })

@@ -1,13 +1,16 @@
 //! Which host keys are vouched for, and which are not.
 //!
-//! In: known_hosts files (plain, hashed and wildcard names, `[host]:port`, `@revoked`) and a fingerprint pinned in the inventory. Out: a
-//! judgement on the key a host presents, and the key types to ask it for: a host with several keys must show the one on
-//! record. `@cert-authority` lines and RSA keys are reported by line as not usable, never silently skipped.
+//! In: known_hosts files (plain, hashed and wildcard names, `[host]:port`, `@revoked`, `@cert-authority`), and what the inventory pins: a
+//! fingerprint, or an authority. Out: a judgement on the key or certificate a host presents, and the key types to ask it for: a
+//! host with several keys must show the one on record. RSA keys are reported by line as not usable, never silently skipped.
 
+use super::certificate::{self, Authority};
 use crate::host::error::HostError;
+use crate::model::desired::SshTarget;
+use crate::model::pattern::covers;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PublicKey};
+use russh::keys::{Algorithm, Certificate, EcdsaCurve, HashAlg, PublicKey};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -23,11 +26,16 @@ pub(super) const VERIFIABLE: [Algorithm; 4] = [
 #[derive(Debug, Clone, Default)]
 pub(super) struct Records {
     address: String,
+    /// The name in records, with the port where it is not 22.
     name: String,
+    /// The name alone, as a certificate has it.
+    host: String,
     keys: Vec<Record>,
     revoked: Vec<Record>,
     /// Keys recorded for the name without the port: they may vouch, but their absence proves no change.
     portless: Vec<Record>,
+    /// Who may vouch for this host by a certificate.
+    authorities: Vec<Authority>,
     notes: Vec<String>,
     pinned: Option<String>,
     file: PathBuf,
@@ -49,15 +57,26 @@ pub(super) enum Judgement {
 }
 
 impl Records {
-    /// Reads what the files say about `host` at `port`. The first file is where a new key would be recorded.
-    pub(super) fn read(files: &[PathBuf], host: &str, port: u16, pinned: Option<&str>) -> Result<Self, HostError> {
+    /// Reads what the files say about a host. The first file is where a new key would be recorded.
+    pub(super) fn of(target: &SshTarget, files: &[PathBuf]) -> Result<Self, HostError> {
+        let host = target.key_alias.as_ref().unwrap_or(&target.host).as_str();
         let mut records = Self {
-            address: format!("{host}:{port}"),
-            name: if port == 22 { host.to_owned() } else { format!("[{host}]:{port}") },
-            pinned: pinned.map(|p| p.trim_end_matches('=').to_owned()),
+            address: target.address(),
+            // An alias stands for the host and its port, as in OpenSSH.
+            name: if target.port == 22 || target.key_alias.is_some() {
+                host.to_owned()
+            } else {
+                format!("[{host}]:{}", target.port)
+            },
+            host: host.to_owned(),
+            pinned: target.fingerprint.as_ref().map(|p| p.trim_end_matches('=').to_owned()),
             file: files.first().cloned().unwrap_or_default(),
             ..Self::default()
         };
+        if let Some(authority) = &target.host_ca {
+            let at = "the inventory (ssh.hostCA)".to_owned();
+            records.authorities.push(Authority { at, fingerprint: authority.trim_end_matches('=').to_owned() });
+        }
         for file in files {
             match std::fs::read(file) {
                 Ok(text) => records.learn(file, &String::from_utf8_lossy(&text), host),
@@ -83,13 +102,18 @@ impl Records {
             let key = PublicKey::from_openssh(&format!("{kind} {text}"));
             match (marker, key) {
                 ("@revoked", Ok(key)) => self.revoked.push(Record { at, key }),
-                ("@cert-authority", _) if exact => {
-                    self.notes.push(format!("{at} names a host CA, which hactl does not check yet"));
+                ("@cert-authority", Ok(key)) if VERIFIABLE.contains(&key.algorithm()) => {
+                    let fingerprint = key.fingerprint(HashAlg::Sha256).to_string();
+                    self.authorities.push(Authority { at, fingerprint });
+                }
+                ("@cert-authority", Ok(_)) => {
+                    self.notes.push(format!(
+                        "{at} names a host authority with a {kind} key, a type that hactl does not verify"
+                    ));
                 }
                 ("", Ok(key)) if !exact => self.portless.push(Record { at, key }),
                 ("", Ok(key)) if VERIFIABLE.contains(&key.algorithm()) => self.keys.push(Record { at, key }),
                 ("", Ok(_)) => self.notes.push(format!("{at} has a {kind} key, a type that hactl does not verify")),
-                ("@cert-authority", _) => {}
                 _ => self.notes.push(format!("{at} is not understood")),
             }
         }
@@ -104,6 +128,39 @@ impl Records {
             }
         }
         types
+    }
+
+    /// Key types whose certificates the host is asked for: none unless somebody may vouch for it by one.
+    pub(super) fn certificate_types(&self) -> &'static [Algorithm] {
+        if self.authorities.is_empty() || self.is_pinned() { &[] } else { &VERIFIABLE }
+    }
+
+    /// Judges the certificate a host presents, at this time (Unix, seconds). One that does not convince leaves its key, which may
+    /// be on record by itself.
+    pub(super) fn judge_certificate(&self, shown: &Certificate, now: u64) -> Result<Judgement, HostError> {
+        let key = PublicKey::from(shown.public_key().clone());
+        let by = PublicKey::from(shown.signature_key().clone());
+        for (one, what) in [(&key, ""), (&by, "the authority of ")] {
+            if let Some(revoked) = self.revoked.iter().find(|r| r.key.key_data() == one.key_data()) {
+                let key = format!("{what}{}", describe(&key));
+                return Err(HostError::KeyRevoked {
+                    address: self.address.clone(),
+                    key,
+                    on_record: revoked.at.clone(),
+                });
+            }
+        }
+        let Err(why) = certificate::convinces(shown, &self.host, &self.authorities, now) else {
+            return Ok(Judgement::Known);
+        };
+        let mut records = self.clone();
+        records.notes.push(format!("it shows a certificate, but {why}"));
+        records.authorities.clear();
+        // Asked for a certificate it showed that of whatever key it likes: another type is no change here.
+        if !records.keys.iter().any(|r| r.key.algorithm() == key.algorithm()) {
+            records.keys.clear();
+        }
+        records.judge(&key, false)
     }
 
     /// Whether a fingerprint is pinned: then the type of the key is not known beforehand.
@@ -136,11 +193,15 @@ impl Records {
             let (expected, on_record) = (describe(&old.key), old.at.clone());
             return Err(HostError::KeyChanged { address: address(), key, expected, on_record });
         }
-        // With records that cannot be judged this is not a first meeting.
-        if trust_first_use && self.notes.is_empty() {
+        let mut notes = self.notes.clone();
+        for authority in &self.authorities {
+            notes.push(format!("it shows no certificate of the authority in {}", authority.at));
+        }
+        // With records that cannot be judged this is not a first meeting, nor where a certificate is due.
+        if trust_first_use && notes.is_empty() {
             return Ok(Judgement::FirstMeeting);
         }
-        Err(HostError::UnknownKey { address: address(), key, notes: self.notes.clone(), file: self.file.clone() })
+        Err(HostError::UnknownKey { address: address(), key, notes, file: self.file.clone() })
     }
 
     /// Records a key after a first meeting.
@@ -180,7 +241,7 @@ fn matches(list: &str, name: &str) -> bool {
         let (negated, pattern) = pattern.strip_prefix('!').map_or((false, pattern), |rest| (true, rest));
         let hit = match pattern.strip_prefix("|1|") {
             Some(hashed) => hashed_is(hashed, name),
-            None => glob(pattern.to_ascii_lowercase().as_bytes(), name.to_ascii_lowercase().as_bytes()),
+            None => covers(pattern, name),
         };
         if hit && negated {
             return false;
@@ -196,32 +257,6 @@ fn hashed_is(salt_and_hash: &str, name: &str) -> bool {
     let (Ok(salt), Ok(hash)) = (BASE64.decode(salt), BASE64.decode(hash)) else { return false };
     let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, &salt);
     hmac::verify(&key, name.to_ascii_lowercase().as_bytes(), &hash).is_ok()
-}
-
-/// `*` is any run of characters, `?` one. Linear: a star that fails is retried one character further.
-fn glob(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut p, mut n, mut star) = (0, 0, None);
-    while n < name.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p, n));
-                p += 1;
-            }
-            Some(&c) if c == b'?' || c == name[n] => {
-                p += 1;
-                n += 1;
-            }
-            _ => match star {
-                Some((at, from)) => {
-                    p = at + 1;
-                    n = from + 1;
-                    star = Some((at, from + 1));
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|&c| c == b'*')
 }
 
 #[cfg(test)]
@@ -240,7 +275,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("known_hosts");
         std::fs::write(&file, text).unwrap();
-        Records::read(&[file], host, port, None).unwrap()
+        Records::of(&at(host, port), &[file]).unwrap()
+    }
+
+    fn at(host: &str, port: u16) -> SshTarget {
+        SshTarget { port, ..SshTarget::new(host, "root") }
     }
 
     #[test]
@@ -303,10 +342,36 @@ mod tests {
 
     #[test]
     fn records_that_cannot_be_used_are_named_by_line_and_rule_out_a_first_meeting() {
-        let text = format!("@cert-authority *.mgmt {ED2}\na.mgmt nonsense\n");
-        let unusable = records(&text, "a.mgmt", 22);
+        let text = "@cert-authority *.mgmt ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAQQC\na.mgmt nonsense\n";
+        let unusable = records(text, "a.mgmt", 22);
         let Err(HostError::UnknownKey { notes, .. }) = unusable.judge(&key(ED), true) else { panic!("it passed") };
-        assert!(notes[0].contains(":1 names a host CA") && notes[1].contains(":2 is not understood"), "{notes:?}");
+        assert!(notes[0].contains(":1 is not understood") && notes[1].contains(":2 is not understood"), "{notes:?}");
+    }
+
+    #[test]
+    fn a_host_with_an_authority_on_record_must_show_a_certificate_or_a_key_that_is_on_record() {
+        let text = format!("@cert-authority *.mgmt {ED2}\nb.mgmt {ED}\n");
+        let Err(HostError::UnknownKey { notes, .. }) = records(&text, "a.mgmt", 22).judge(&key(ED), true) else {
+            panic!("it passed as a first meeting")
+        };
+        assert!(notes[0].contains("no certificate of the authority in") && notes[0].ends_with(":1"), "{notes:?}");
+        assert_eq!(records(&text, "b.mgmt", 22).judge(&key(ED), false).unwrap(), Judgement::Known);
+        assert!(
+            records(&text, "a.other", 22).certificate_types().is_empty(),
+            "nobody is asked for what cannot be judged"
+        );
+        assert_eq!(records(&text, "a.mgmt", 2222).certificate_types().len(), VERIFIABLE.len());
+    }
+
+    #[test]
+    fn an_alias_is_what_the_key_is_recorded_under() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("known_hosts");
+        std::fs::write(&file, format!("fleet {ED}\n10.0.0.1 {ED2}\n")).unwrap();
+        let target = SshTarget { key_alias: Some("fleet".into()), ..at("10.0.0.1", 2222) };
+        let records = Records::of(&target, &[file]).unwrap();
+        assert_eq!(records.judge(&key(ED), false).unwrap(), Judgement::Known);
+        assert!(matches!(records.judge(&key(ED2), true), Err(HostError::KeyChanged { .. })));
     }
 
     #[test]
@@ -322,8 +387,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("ssh").join("known_hosts");
         let files = [file.clone()];
-        Records::read(&files, "cp1", 2222, None).unwrap().record(&key(ED)).unwrap();
-        let again = Records::read(&files, "cp1", 2222, None).unwrap();
+        Records::of(&at("cp1", 2222), &files).unwrap().record(&key(ED)).unwrap();
+        let again = Records::of(&at("cp1", 2222), &files).unwrap();
         assert_eq!(again.judge(&key(ED), false).unwrap(), Judgement::Known);
         // A file whose last line is not ended must not swallow the record.
         std::fs::write(&file, format!("cp2 {ED}")).unwrap();

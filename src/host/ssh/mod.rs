@@ -6,12 +6,19 @@
 
 mod auth;
 pub(super) mod bootstrap;
+mod certificate;
 mod dial;
 mod doorman;
 mod forward;
+mod jump;
 mod known_hosts;
+mod root;
 
 pub use forward::Forward;
+pub(super) use forward::ROOM;
+pub(super) use jump::Jumps;
+pub(super) use root::Passwords;
+pub use root::usable as usable_password;
 
 use super::access::Access;
 use super::counters::{Counted, Counters};
@@ -44,6 +51,8 @@ pub(super) struct Session {
     gone: watch::Receiver<Option<String>>,
     counters: Arc<Counters>,
     patience: Duration,
+    /// Where it leads, `user@host:port`.
+    place: String,
     /// The way here, when it is through another host.
     _by: Option<Arc<Session>>,
 }
@@ -51,12 +60,8 @@ pub(super) struct Session {
 impl Session {
     /// Connects, judges the host's key, logs in.
     pub(super) async fn open(target: &SshTarget, access: &Access, counters: Arc<Counters>) -> Result<Self, HostError> {
-        let records =
-            Records::read(&record_files(target, access), &target.host, target.port, target.fingerprint.as_deref())?;
-        let by = match &target.jump {
-            Some(jump) => Some(dial::jump(jump, target, access).await?),
-            None => None,
-        };
+        let records = Records::of(target, &record_files(target, access))?;
+        let by = access.jumps.through(&target.jump, access).await?;
         let types = records.types();
         // Of a pinned key only the fingerprint is known: a host with several keys is asked for each type in turn.
         let asks: Vec<&[Algorithm]> = if records.is_pinned() { types.chunks(1).collect() } else { vec![&types[..]] };
@@ -89,7 +94,7 @@ impl Session {
         types: &[Algorithm],
     ) -> Result<Self, Attempt> {
         let patience = access.connect_timeout;
-        let address = format!("{}:{}", target.host, target.port);
+        let address = target.address();
         let stream = dial::dial(target, by.as_deref(), patience).await.map_err(Attempt::Failed)?;
         counters.connection();
         let stream = Counted { stream, counters: counters.clone() };
@@ -101,13 +106,19 @@ impl Session {
             verdict: verdict.clone(),
             gone: going,
         };
-        let shaken = timeout(patience, client::connect_stream(Arc::new(config(types)), stream, doorman)).await;
+        let shaken = timeout(
+            patience,
+            client::connect_stream(Arc::new(config(types, records.certificate_types())), stream, doorman),
+        )
+        .await;
         if let Some(verdict) = verdict.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Err(Attempt::Failed(verdict));
         }
         let handshake = |why: String| HostError::Handshake { address: address.clone(), why };
         match shaken {
-            Ok(Ok(handle)) => Ok(Self { handle, gone, counters: counters.clone(), patience, _by: by }),
+            Ok(Ok(handle)) => {
+                Ok(Self { handle, gone, counters: counters.clone(), patience, place: target.place(), _by: by })
+            }
             Ok(Err(russh::Error::NoCommonAlgo { kind, ours, theirs })) => {
                 let error = handshake(format!(
                     "it offers no {kind:?} that hactl takes ({}), but {}",
@@ -227,19 +238,20 @@ enum Attempt {
 }
 
 fn record_files(target: &SshTarget, access: &Access) -> Vec<PathBuf> {
-    match &target.known_hosts {
-        Some(file) => vec![auth::expanded(file)],
-        None => {
-            let own = access.ssh_dir.iter().map(|folder| folder.join("known_hosts"));
-            own.chain([PathBuf::from("/etc/ssh/ssh_known_hosts")]).collect()
-        }
+    if target.known_hosts.is_empty() {
+        let own = access.ssh_dir.iter().map(|folder| folder.join("known_hosts"));
+        own.chain([PathBuf::from("/etc/ssh/ssh_known_hosts")]).collect()
+    } else {
+        target.known_hosts.iter().map(|file| auth::expanded(file)).collect()
     }
 }
 
-fn config(types: &[Algorithm]) -> client::Config {
+fn config(types: &[Algorithm], certificates: &'static [Algorithm]) -> client::Config {
     client::Config {
         preferred: Preferred {
             key: Cow::Owned(types.to_vec()),
+            // Asked for only where an authority is on record: a certificate that nobody can judge is worth less than a key.
+            host_key_certificates: Cow::Borrowed(certificates),
             // Processors do AES-GCM several times faster than anything else here.
             cipher: Cow::Borrowed(&[
                 cipher::AES_128_GCM,

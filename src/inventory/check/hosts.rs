@@ -1,18 +1,21 @@
 //! Hosts: names, addresses, roles, how to reach them.
 
 use super::text::{address, choice, name_or_address, port};
+use super::ways::{Given, Hop, Ways, hops};
 use super::{Judge, kubernetes, shorten};
 use crate::inventory::at::{At, Place};
+use crate::inventory::openssh::Config;
 use crate::inventory::schema::{self, Inventory, Texts};
 use crate::model::desired::{Host, Role, SshTarget};
 use crate::model::names::HostName;
+use russh::keys::{Algorithm, HashAlg};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
-/// Who logs in unless the inventory says otherwise.
+/// Who logs in unless the inventory or OpenSSH's configuration says otherwise.
 pub const USER: &str = "root";
-/// sshd's port unless the inventory says otherwise.
+/// sshd's port unless somebody says otherwise.
 pub const PORT: u16 = 22;
 
 const ROLES: [(&str, Role); 5] = [
@@ -70,10 +73,12 @@ pub fn hosts(judge: &mut Judge<'_>, raw: &Inventory, top: Place) -> Hosts {
     let mut hosts =
         Hosts { list: Vec::new(), place: raw.hosts.as_ref().map_or(top, |list| list.place), roles_known: true };
     let list = raw.hosts.iter().flat_map(|list| &list.value);
+    let mut ways = Ways::new(common.configuration(judge), judge.home.as_deref(), judge.local_user);
     for (index, host) in list.enumerate() {
-        let placed = one(judge, index, host, &common, &mut hosts.roles_known);
+        let placed = one(judge, index, host, &common, &mut ways, &mut hosts.roles_known);
         hosts.list.push(placed);
     }
+    ways.tell(judge, common.config_place.unwrap_or(hosts.place));
     if hosts.list.is_empty() {
         judge.refuse(
             hosts.place,
@@ -90,7 +95,7 @@ pub fn hosts(judge: &mut Judge<'_>, raw: &Inventory, top: Place) -> Hosts {
 fn twice(judge: &mut Judge<'_>, raw: &Inventory, hosts: &Hosts) {
     let mut names: BTreeMap<&HostName, &Placed> = BTreeMap::new();
     let mut addresses: BTreeMap<IpAddr, &Placed> = BTreeMap::new();
-    let mut doors: BTreeMap<(&str, u16, Option<&str>), &Placed> = BTreeMap::new();
+    let mut doors: BTreeMap<(&str, u16, Vec<String>), &Placed> = BTreeMap::new();
     for (placed, written) in hosts.list.iter().zip(raw.hosts.iter().flat_map(|list| &list.value)) {
         let host = &placed.host;
         if let Some(first) = names.get(&host.name) {
@@ -116,7 +121,7 @@ fn twice(judge: &mut Judge<'_>, raw: &Inventory, hosts: &Hosts) {
             continue;
         }
         addresses.insert(host.address, placed);
-        let door = (host.ssh.host.as_str(), host.ssh.port, host.ssh.jump.as_deref());
+        let door = (host.ssh.host.as_str(), host.ssh.port, host.ssh.jump.iter().map(SshTarget::place).collect());
         if let Some(first) = doors.insert(door, placed) {
             judge.refuse(
                 written.value.ssh.as_ref().map_or(placed.address, |ssh| ssh.place),
@@ -131,32 +136,65 @@ fn twice(judge: &mut Judge<'_>, raw: &Inventory, hosts: &Hosts) {
     }
 }
 
-/// The settings of the top-level `ssh`.
+/// The settings of the top-level `ssh`, where they are written.
 struct Common {
-    user: String,
-    port: u16,
+    user: Option<String>,
+    port: Option<u16>,
     port_place: Option<Place>,
     identity: Option<PathBuf>,
     known_hosts: Option<PathBuf>,
-    jump: Option<String>,
+    host_ca: Option<String>,
+    jump: Option<Vec<Hop>>,
+    sudo_password: Option<PathBuf>,
+    /// OpenSSH's configuration; `None`: none is read.
+    config: Option<PathBuf>,
+    config_place: Option<Place>,
 }
 
 impl Common {
     fn new(judge: &mut Judge<'_>, raw: Option<&At<schema::Ssh>>) -> Self {
         let raw = raw.map(|ssh| &ssh.value);
         let get = |pick: fn(&schema::Ssh) -> Option<&At<String>>| raw.and_then(pick);
+        let config = match get(|s| s.config.as_ref()) {
+            Some(word) if word.value == "none" => None,
+            Some(path) => judge.path("ssh.config", path, false),
+            None => judge.home.as_ref().map(|home| home.join(".ssh/config")),
+        };
         Self {
-            user: get(|s| s.user.as_ref()).and_then(|u| user(judge, u)).unwrap_or_else(|| USER.to_owned()),
-            port: raw.and_then(|s| s.port.as_ref()).and_then(|p| port(judge, "ssh.port", p)).unwrap_or(PORT),
+            user: get(|s| s.user.as_ref()).and_then(|u| user(judge, u)),
+            port: raw.and_then(|s| s.port.as_ref()).and_then(|p| port(judge, "ssh.port", p)),
             port_place: raw.and_then(|s| s.port.as_ref()).map(|p| p.place),
             identity: get(|s| s.identity.as_ref()).and_then(|p| judge.path("ssh.identity", p, false)),
             known_hosts: get(|s| s.known_hosts.as_ref()).and_then(|p| judge.path("ssh.known_hosts", p, false)),
+            host_ca: get(|s| s.host_ca.as_ref()).and_then(|a| authority(judge, a)),
             jump: get(|s| s.jump.as_ref()).and_then(|j| jump(judge, j)),
+            sudo_password: password_file(judge, raw.and_then(|s| s.sudo.as_ref())),
+            config,
+            config_place: get(|s| s.config.as_ref()).map(|c| c.place),
+        }
+    }
+
+    fn configuration(&self, judge: &Judge<'_>) -> Config {
+        match &self.config {
+            Some(path) => Config::read(path, judge.home.as_deref(), judge.disk),
+            None => Config::default(),
         }
     }
 }
 
-fn one(judge: &mut Judge<'_>, index: usize, raw: &At<schema::Host>, common: &Common, roles_known: &mut bool) -> Placed {
+fn password_file(judge: &mut Judge<'_>, sudo: Option<&At<schema::Sudo>>) -> Option<PathBuf> {
+    let path = sudo?.value.password_file.as_ref()?;
+    judge.path("ssh.sudo.passwordFile", path, false)
+}
+
+fn one(
+    judge: &mut Judge<'_>,
+    index: usize,
+    raw: &At<schema::Host>,
+    common: &Common,
+    ways: &mut Ways,
+    roles_known: &mut bool,
+) -> Placed {
     let start = raw.place;
     let raw = &raw.value;
     let name = name(judge, index, raw.name.as_ref(), start);
@@ -178,10 +216,10 @@ fn one(judge: &mut Judge<'_>, index: usize, raw: &At<schema::Host>, common: &Com
     let taints = kubernetes::taints(judge, raw.taints.as_ref());
     let zone = raw.zone.as_ref().and_then(|zone| zone_name(judge, zone));
     let address = found.unwrap_or(NO_ADDRESS);
-    let ssh = ssh(judge, raw.ssh.as_ref(), common, address);
+    let ssh = ways.to(&given(judge, raw.ssh.as_ref(), common, &name, address));
     let own_port = raw.ssh.as_ref().and_then(|s| s.value.port.as_ref()).map(|p| p.place);
     let own_port = own_port.or(common.port_place).unwrap_or(start);
-    let reached_elsewhere = raw.ssh.as_ref().is_some_and(|s| s.value.host.is_some() || s.value.jump.is_some());
+    let reached_elsewhere = ssh.host != address.to_string() || !ssh.jump.is_empty();
     let placed = Placed {
         start,
         address: raw.address.as_ref().map_or(start, |a| a.place),
@@ -289,15 +327,22 @@ fn zone_name(judge: &mut Judge<'_>, zone: &At<String>) -> Option<String> {
     None
 }
 
-fn ssh(judge: &mut Judge<'_>, raw: Option<&At<schema::HostSsh>>, common: &Common, address: IpAddr) -> SshTarget {
+/// What the inventory says about the way to a host.
+fn given(
+    judge: &mut Judge<'_>,
+    raw: Option<&At<schema::HostSsh>>,
+    common: &Common,
+    name: &HostName,
+    address: IpAddr,
+) -> Given {
     let raw = raw.map(|ssh| &ssh.value);
     let get = |pick: fn(&schema::HostSsh) -> Option<&At<String>>| raw.and_then(pick);
-    SshTarget {
-        host: get(|s| s.host.as_ref())
-            .and_then(|h| name_or_address(judge, "ssh.host", h))
-            .unwrap_or_else(|| address.to_string()),
-        port: raw.and_then(|s| s.port.as_ref()).and_then(|p| port(judge, "ssh.port", p)).unwrap_or(common.port),
-        user: get(|s| s.user.as_ref()).and_then(|u| user(judge, u)).unwrap_or_else(|| common.user.clone()),
+    Given {
+        name: name.to_string(),
+        host: get(|s| s.host.as_ref()).and_then(|h| name_or_address(judge, "ssh.host", h)),
+        address: address.to_string(),
+        port: raw.and_then(|s| s.port.as_ref()).and_then(|p| port(judge, "ssh.port", p)).or(common.port),
+        user: get(|s| s.user.as_ref()).and_then(|u| user(judge, u)).or_else(|| common.user.clone()),
         identity: get(|s| s.identity.as_ref())
             .and_then(|p| judge.path("ssh.identity", p, false))
             .or_else(|| common.identity.clone()),
@@ -305,7 +350,9 @@ fn ssh(judge: &mut Judge<'_>, raw: Option<&At<schema::HostSsh>>, common: &Common
             .and_then(|p| judge.path("ssh.known_hosts", p, false))
             .or_else(|| common.known_hosts.clone()),
         fingerprint: get(|s| s.fingerprint.as_ref()).and_then(|f| fingerprint(judge, f)),
+        host_ca: get(|s| s.host_ca.as_ref()).and_then(|a| authority(judge, a)).or_else(|| common.host_ca.clone()),
         jump: get(|s| s.jump.as_ref()).and_then(|j| jump(judge, j)).or_else(|| common.jump.clone()),
+        sudo_password: password_file(judge, raw.and_then(|s| s.sudo.as_ref())).or_else(|| common.sudo_password.clone()),
     }
 }
 
@@ -325,32 +372,62 @@ fn user(judge: &mut Judge<'_>, text: &At<String>) -> Option<String> {
     None
 }
 
+/// `SHA256:` and a digest in base64, without padding.
+fn sha256(text: &str) -> Option<String> {
+    let digest = text.strip_prefix("SHA256:")?.trim_end_matches('=');
+    let fine = digest.len() == 43 && digest.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/'));
+    fine.then(|| format!("SHA256:{digest}"))
+}
+
 fn fingerprint(judge: &mut Judge<'_>, text: &At<String>) -> Option<String> {
-    let digest = text.value.strip_prefix("SHA256:").map(|d| d.trim_end_matches('='));
-    let fine = |d: &str| d.len() == 43 && d.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/'));
-    if let Some(digest) = digest.filter(|d| fine(d)) {
-        return Some(format!("SHA256:{digest}"));
+    let found = sha256(&text.value);
+    if found.is_none() {
+        judge.refuse(
+            text.place,
+            "this is not a host key's fingerprint",
+            "SHA256: and 43 characters",
+            "run `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the host and copy the second word",
+        );
     }
-    judge.refuse(
-        text.place,
-        "this is not a host key's fingerprint",
-        "SHA256: and 43 characters",
-        "run `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the host and copy the second word",
-    );
+    found
+}
+
+/// The fingerprint of an authority that is named by it, or by its key.
+fn authority(judge: &mut Judge<'_>, text: &At<String>) -> Option<String> {
+    let given = text.value.trim();
+    if given.starts_with("SHA256:") && sha256(given).is_some() {
+        return sha256(given);
+    }
+    let key = given.strip_prefix("@cert-authority ").map_or(given, |line| line.trim_start());
+    match russh::keys::PublicKey::from_openssh(key) {
+        Ok(key) if matches!(key.algorithm(), Algorithm::Ed25519 | Algorithm::Ecdsa { .. }) => {
+            return Some(key.fingerprint(HashAlg::Sha256).to_string());
+        }
+        Ok(key) => judge.refuse(
+            text.place,
+            format!("hactl does not check signatures of {} authorities", key.algorithm()),
+            "an ed25519 or ECDSA key",
+            "sign the hosts' keys with such an authority as well, or pin each host's key (ssh.fingerprint)",
+        ),
+        Err(_) => judge.refuse(
+            text.place,
+            "this is not a host authority's public key",
+            "`ssh-ed25519 AAAA...`, the text of its .pub file, or SHA256: and 43 characters",
+            "copy the line of the .pub file with which the hosts' keys were signed (ssh-keygen -s NAME -h ...)",
+        ),
+    }
     None
 }
 
-/// `[user@]host[:port]`.
-fn jump(judge: &mut Judge<'_>, text: &At<String>) -> Option<String> {
-    let given = text.value.as_str();
-    let (who, rest) = given.split_once('@').map_or((None, given), |(who, rest)| (Some(who), rest));
-    let (host, port) = rest.rsplit_once(':').map_or((rest, None), |(host, port)| (host, Some(port)));
-    let host_fine = super::text::is_dns_name(host) || host.parse::<Ipv4Addr>().is_ok();
-    let port_fine = port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0));
-    if who.is_none_or(is_user) && host_fine && port_fine {
-        return Some(given.to_owned());
+/// `[user@]host[:port]`, several of them, or `none`.
+fn jump(judge: &mut Judge<'_>, text: &At<String>) -> Option<Vec<Hop>> {
+    match hops(&text.value) {
+        Ok(hops) => Some(hops),
+        Err(why) => {
+            let what = format!("{:?} is not a jump host: {why}", shorten(&text.value));
+            let remedy = "write something like ops@bastion.example.org; several are separated by commas";
+            judge.refuse(text.place, what, "[user@]host[:port], or none", remedy);
+            None
+        }
     }
-    let what = format!("{:?} is not a jump host", shorten(given));
-    judge.refuse(text.place, what, "[user@]host[:port]", "write something like ops@bastion.example.org");
-    None
 }

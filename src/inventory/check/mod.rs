@@ -16,8 +16,10 @@ pub mod quorum;
 pub mod registries;
 pub mod settings;
 pub mod text;
+pub mod ways;
 
 use super::at::{At, Place};
+use super::openssh::Files;
 use super::problem::{Problem, Report, Severity, Words};
 use super::schema::Inventory;
 use crate::model::desired::{Desired, Named};
@@ -71,6 +73,10 @@ pub struct Judge<'a> {
     pub base: &'a Path,
     /// What `~` stands for.
     pub home: Option<PathBuf>,
+    /// Where OpenSSH's configuration is read from.
+    pub disk: &'a dyn Files,
+    /// Who we are on this machine.
+    pub local_user: &'a str,
     /// Refusals.
     pub problems: Vec<Problem>,
     /// Warnings.
@@ -153,10 +159,14 @@ impl Judge<'_> {
         };
         Some(path)
     }
-    /// Everything found, in the order of the file.
+    /// Everything found, in the order of the file; what other files say comes last.
     pub fn report(mut self) -> Report {
-        self.problems.sort_by_key(|p| p.place);
-        self.warnings.sort_by_key(|p| p.place);
+        for found in [&mut self.problems, &mut self.warnings] {
+            found.sort_by(|a, b| {
+                let elsewhere = |p: &Problem| p.file != self.file;
+                elsewhere(a).cmp(&elsewhere(b)).then_with(|| a.file.cmp(&b.file)).then(a.place.cmp(&b.place))
+            });
+        }
         Report { problems: self.problems, warnings: self.warnings }
     }
 }

@@ -4,6 +4,7 @@ mod delivery;
 mod filesystem;
 mod member;
 mod pki;
+mod relay;
 mod session;
 
 use super::{Root, ServeError, serve_at};

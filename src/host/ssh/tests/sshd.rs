@@ -1,39 +1,21 @@
 //! A real sshd for tests, in name spaces of its own: it dies with the test, and what is put under /var/lib stays inside.
+//!
+//! Shared with `tests/ways_in.rs`: whoever includes it has `SshTarget` in its scope.
 
-use super::super::*;
+use super::SshTarget;
 use std::fs;
 use std::io::Write as _;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// A host's side in a few lines of shell. It says hello and answers every request with one line: what it was asked. `Seal`
-/// is never answered, `Lock` gives epoch 5.
-const FAKE: &str = r#"#!/bin/sh
-frame() {
-    printf "$(printf '\\%03o\\%03o\\%03o\\%03oJ' 0 0 $((${#1} / 256)) $((${#1} % 256)))"
-    printf %s "$1"
-}
-[ "$1" = host ] || exit 3
-frame '{"Heartbeat":{"id":0,"on":""}}'
-n=0
-while :; do
-    set -- $(dd bs=1 count=5 2>/dev/null | od -An -tu1)
-    [ $# = 5 ] || exit 0
-    asked=$(dd bs=1 count=$(($3 * 256 + $4)) 2>/dev/null)
-    case $asked in
-    *'"op":null'*) continue ;;
-    *Seal*) echo $$ > /var/lib/sealing; sleep 1000 ;;
-    esac
-    n=$((n + 1))
-    case $asked in
-    *Lock*) frame '{"Answer":{"id":'$n',"outcome":{"Ok":{"Locked":{"epoch":5}}}}}' ;;
-    *) frame '{"Answer":{"id":'$n',"outcome":{"Ok":{"Lines":["'"$(printf %s "$asked" | tr -d '"')"'"]}}}}' ;;
-    esac
-done
-"#;
+/// The ordinary user's password.
+pub(super) const PASSWORD: &str = "correct horse battery staple";
+/// The same as /etc/shadow has it.
+const HASH: &str =
+    "$6$hactltest$stEdL139XXmva/SV4Bb/4byUGlfmaYFJzw2gmWCSTFWckKKTqwg9Yp9xftaAa8/eb8OnJX4xlVIahYSxmHdUY.";
 
 /// One sshd, with one root-capable user and one ordinary one.
 pub(super) struct Sshd {
@@ -53,6 +35,8 @@ pub(super) struct Setup {
     pub(super) sudoers: &'static str,
     /// Login shell of the user `ops`.
     pub(super) shell: &'static str,
+    /// Whether the host shows certificates of the authority `ca`, for these names.
+    pub(super) names: &'static str,
 }
 
 impl Sshd {
@@ -69,12 +53,14 @@ impl Sshd {
         let shell = if setup.shell.is_empty() { "/bin/sh" } else { setup.shell };
         for (file, line) in [
             ("passwd", format!("ops:x:4242:4242::/:{shell}")),
-            ("shadow", "ops:*:19000:0:99999:7:::".to_owned()),
+            ("shadow", format!("ops:{HASH}:19000:0:99999:7:::")),
             ("sudoers", setup.sudoers.to_owned()),
         ] {
             let mut text = fs::read_to_string(format!("/etc/{file}")).unwrap_or_default();
+            // The machine's own user of that name is none of ours.
+            text = text.split_inclusive('\n').filter(|l| !l.starts_with("ops:")).collect();
             if file == "sudoers" {
-                text = "root ALL=(ALL:ALL) ALL\n".to_owned();
+                "root ALL=(ALL:ALL) ALL\n".clone_into(&mut text);
             }
             fs::write(dir.path().join(file), format!("{text}{line}\n")).unwrap();
             fs::set_permissions(
@@ -84,18 +70,25 @@ impl Sshd {
             .unwrap();
         }
         let at = dir.path().display();
+        let mut certificates = String::new();
+        if !setup.names.is_empty() {
+            keygen(&dir.path().join("ca"), "ed25519");
+            sign(dir.path(), &["-h", "-n", setup.names], "host_ed25519");
+            certificates = format!("HostCertificate {at}/host_ed25519-cert.pub\n");
+        }
         // Free a moment ago; sshd failing to bind shows at once below.
         let port = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         let config = format!(
             "ListenAddress 127.0.0.1:{port}\nHostKey {at}/host_ed25519\nHostKey {at}/host_ecdsa\nAuthorizedKeysFile {at}/authorized\n\
              PidFile none\nUsePAM no\nStrictModes no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
-             PermitRootLogin yes\nMaxStartups 100\nLogLevel QUIET\n{}\n",
-            setup.config
+             PermitRootLogin yes\nMaxStartups 100\nLogLevel QUIET\n{certificates}{}\n",
+            setup.config.replace('@', &at.to_string())
         );
         fs::write(dir.path().join("sshd_config"), config).unwrap();
         let mount = if setup.mount.is_empty() { "size=64m" } else { setup.mount };
         let script = format!(
-            "mount -t tmpfs -o mode=755,{mount} tmpfs /var/lib && mkdir -p /run/sshd && \
+            "mount -t tmpfs -o mode=755,{mount} tmpfs /var/lib && mkdir -p /run/sshd /run/sudo && \
+             mount -t tmpfs tmpfs /run/sudo && \
              mount --bind {at}/passwd /etc/passwd && mount --bind {at}/shadow /etc/shadow && \
              {{ [ ! -e /etc/sudoers ] || mount --bind {at}/sudoers /etc/sudoers; }} && \
              exec /usr/sbin/sshd -D -e -f {at}/sshd_config"
@@ -132,13 +125,10 @@ impl Sshd {
             self.know(&key);
         }
         SshTarget {
-            host: "127.0.0.1".into(),
             port: self.port,
-            user: user.into(),
             identity: Some(self.path("id")),
-            known_hosts: Some(known),
-            fingerprint: None,
-            jump: None,
+            known_hosts: vec![known],
+            ..SshTarget::new("127.0.0.1", user)
         }
     }
 
@@ -148,26 +138,12 @@ impl Sshd {
         writeln!(file, "[127.0.0.1]:{} {}", self.port, key.trim()).unwrap();
     }
 
-    /// Access with a host's side played by the shell.
-    pub(super) fn access(&self) -> Access {
-        let fake = self.path("fake");
-        if !fake.exists() {
-            fs::write(&fake, FAKE).unwrap();
-        }
-        let mut access = Access::with(&[(std::env::consts::ARCH.to_owned(), fake)]).unwrap();
-        access.agent = None;
-        access.ssh_dir = Some(self.path("dot-ssh"));
-        access
-    }
-
-    /// Runs something as root inside the sshd's name spaces, over SSH.
-    pub(super) async fn run(&self, command: &str) -> String {
-        use tokio::io::AsyncReadExt as _;
-        let session = Session::open(&self.target("root"), &self.access(), Arc::default()).await.unwrap();
-        let mut wire = session.exec(command).await.unwrap();
-        let mut text = String::new();
-        wire.reader.read_to_string(&mut text).await.unwrap();
-        text
+    /// A file with the user's password that nobody else may read.
+    pub(super) fn password_file(&self, password: &str) -> PathBuf {
+        let path = self.path("password");
+        fs::write(&path, format!("{password}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        path
     }
 }
 
@@ -184,25 +160,9 @@ pub(super) fn keygen(path: &Path, kind: &str) {
     assert!(status.success());
 }
 
-/// A wire between client and sshd that can be cut.
-pub(super) struct Cable {
-    pub(super) address: SocketAddr,
-    carrying: tokio::task::JoinHandle<()>,
-}
-
-impl Cable {
-    pub(super) async fn to(port: u16) -> Self {
-        let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let carrying = tokio::spawn(async move {
-            let (mut near, _) = listener.accept().await.unwrap();
-            let mut far = tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
-            let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
-        });
-        Self { address, carrying }
-    }
-
-    pub(super) fn cut(&self) {
-        self.carrying.abort();
-    }
+/// Signs `NAME.pub` in the folder with the authority `ca` there: `NAME-cert.pub`.
+pub(super) fn sign(dir: &Path, how: &[&str], name: &str) {
+    let mut command = Command::new("ssh-keygen");
+    command.current_dir(dir).args(["-q", "-s", "ca", "-I", name]).args(how).arg(format!("{name}.pub"));
+    assert!(command.status().unwrap().success());
 }

@@ -1,0 +1,172 @@
+//! The keys of OpenSSH's configuration, sorted by what hactl makes of them.
+//!
+//! In: a key in small letters. Out: whether it is used or refused (see `check/ways.rs`), changes nothing that matters here, or is
+//! not a key of OpenSSH's at all.
+
+/// Keys that have a meaning for hactl: honoured, or refused when they ask for what it cannot do.
+const WEIGHED: &[&str] = &[
+    "bindaddress",
+    "bindinterface",
+    "canonicalizehostname",
+    "certificatefile",
+    "globalknownhostsfile",
+    "hostkeyalias",
+    "hostname",
+    "identitiesonly",
+    "identityagent",
+    "identityfile",
+    "knownhostscommand",
+    "pkcs11provider",
+    "port",
+    "proxycommand",
+    "proxyjump",
+    "pubkeyauthentication",
+    "refuseconnection",
+    "revokedhostkeys",
+    "stricthostkeychecking",
+    "user",
+    "userknownhostsfile",
+];
+
+/// Keys that change neither where hactl connects, nor as whom, nor whom it trusts. Algorithms are hactl's own choice, keys are
+/// the only way in, and where OpenSSH could be told to trust more, hactl goes on trusting less.
+const IGNORED: &[&str] = &[
+    "addkeystoagent",
+    "addressfamily",
+    "batchmode",
+    "canonicaldomains",
+    "canonicalizefallbacklocal",
+    "canonicalizemaxdots",
+    "canonicalizepermittedcnames",
+    "casignaturealgorithms",
+    "challengeresponseauthentication",
+    "channeltimeout",
+    "checkhostip",
+    "cipher",
+    "ciphers",
+    "clearallforwardings",
+    "compression",
+    "compressionlevel",
+    "connectionattempts",
+    "connecttimeout",
+    "controlmaster",
+    "controlpath",
+    "controlpersist",
+    "dsaauthentication",
+    "dynamicforward",
+    "enableescapecommandline",
+    "enablesshkeysign",
+    "escapechar",
+    "exitonforwardfailure",
+    "fingerprinthash",
+    "forkafterauthentication",
+    "forwardagent",
+    "forwardx11",
+    "forwardx11timeout",
+    "forwardx11trusted",
+    "gatewayports",
+    "gssapiauthentication",
+    "gssapiclientidentity",
+    "gssapidelegatecredentials",
+    "gssapikexalgorithms",
+    "gssapikeyexchange",
+    "gssapirenewalforcesrekey",
+    "gssapiserveridentity",
+    "gssapitrustdns",
+    "hashknownhosts",
+    "hostbasedacceptedalgorithms",
+    "hostbasedauthentication",
+    "hostbasedkeytypes",
+    "hostkeyalgorithms",
+    "ignoreunknown",
+    "ipqos",
+    "kbdinteractiveauthentication",
+    "kbdinteractivedevices",
+    "kexalgorithms",
+    "localcommand",
+    "localforward",
+    "loglevel",
+    "logverbose",
+    "macs",
+    "nohostauthenticationforlocalhost",
+    "numberofpasswordprompts",
+    "obscurekeystroketiming",
+    "passwordauthentication",
+    "permitlocalcommand",
+    "permitremoteopen",
+    "preferredauthentications",
+    "protocol",
+    "proxyusefdpass",
+    "pubkeyacceptedalgorithms",
+    "pubkeyacceptedkeytypes",
+    "rekeylimit",
+    "remotecommand",
+    "remoteforward",
+    "requesttty",
+    "requiredrsasize",
+    "rhostsrsaauthentication",
+    "rsaauthentication",
+    "securitykeyprovider",
+    "sendenv",
+    "serveralivecountmax",
+    "serveraliveinterval",
+    "sessiontype",
+    "setenv",
+    "skeyauthentication",
+    "stdinnull",
+    "streamlocalbindmask",
+    "streamlocalbindunlink",
+    "syslogfacility",
+    "tag",
+    "tcpkeepalive",
+    "tunnel",
+    "tunneldevice",
+    "updatehostkeys",
+    "usekeychain",
+    "useprivilegedport",
+    "useroaming",
+    "verifyhostkeydns",
+    "versionaddendum",
+    "visualhostkey",
+    "warnweakcrypto",
+    "xauthlocation",
+];
+
+/// Whether a key changes nothing for hactl.
+pub fn is_ignored(key: &str) -> bool {
+    IGNORED.binary_search(&key).is_ok()
+}
+
+/// Whether it is a key of OpenSSH's.
+pub fn is_known(key: &str) -> bool {
+    is_ignored(key) || WEIGHED.binary_search(&key).is_ok()
+}
+
+/// Whether every line of it counts, rather than the first.
+pub fn is_list(key: &str) -> bool {
+    matches!(key, "identityfile" | "certificatefile")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lists_are_sorted_for_the_search_and_know_no_key_twice() {
+        assert!(WEIGHED.is_sorted() && IGNORED.is_sorted());
+        assert!(!WEIGHED.iter().any(|key| is_ignored(key)));
+    }
+
+    #[test]
+    fn every_key_of_the_client_of_this_machine_is_known() {
+        // `ssh -G` prints each key it has a value for. A newer OpenSSH than this list shows here first.
+        let Ok(shown) = std::process::Command::new("ssh").args(["-F", "none", "-G", "host"]).output() else { return };
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        let unknown: Vec<String> = shown
+            .lines()
+            .filter_map(|line| Some(line.split(' ').next()?.to_ascii_lowercase()))
+            .filter(|key| !is_known(key) && key != "host")
+            .collect();
+        assert_eq!(unknown, Vec::<String>::new());
+    }
+}

@@ -1,0 +1,251 @@
+//! The very binary against a real sshd and a real sudo: connections where sshd forwards nothing, and the command line of those
+//! whose hosts are reached in roundabout ways.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../src/host/ssh/tests/sshd.rs"]
+mod sshd;
+
+use hactl::host::{Access, HostError, Machine};
+use hactl::model::desired::SshTarget;
+use sshd::{PASSWORD, Setup, Sshd};
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const HACTL: &str = env!("CARGO_BIN_EXE_hactl");
+
+fn access() -> Access {
+    let mut access = Access::with(&[(std::env::consts::ARCH.to_owned(), HACTL.into())]).unwrap();
+    access.agent = None;
+    access
+}
+
+async fn connect(target: &SshTarget) -> Result<Machine, HostError> {
+    Machine::connect(&"cp1".parse().unwrap(), target, &access()).await
+}
+
+/// Echoes whatever comes, on a port of its own.
+async fn echo() -> u16 {
+    let listener = TcpListener::bind((HERE, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let (mut reader, mut writer) = stream.into_split();
+                tokio::io::copy(&mut reader, &mut writer).await.ok();
+            });
+        }
+    });
+    port
+}
+
+/// Sends content through and reads it back.
+async fn there_and_back(machine: &Machine, port: u16, connections: usize) {
+    let forward = machine.forward(HERE, port).await.unwrap();
+    let one = async |seed: u32| {
+        let content: Vec<u8> = (0..3_000_000_u32).map(|n| ((n ^ seed) % 249) as u8).collect();
+        let (mut reader, mut writer) = TcpStream::connect(forward.address()).await.unwrap().into_split();
+        let mut back = Vec::new();
+        let writing = async {
+            writer.write_all(&content).await.unwrap();
+            writer.shutdown().await.unwrap();
+        };
+        let ((), read) = tokio::join!(writing, reader.read_to_end(&mut back));
+        read.unwrap();
+        assert!(back == content, "{} of {} bytes came back", back.len(), content.len());
+    };
+    let all = (0..u32::try_from(connections).unwrap()).map(one);
+    futures::future::join_all(all).await;
+}
+
+#[tokio::test]
+async fn where_sshd_forwards_nothing_the_hosts_own_side_carries_connections() {
+    for config in ["AllowTcpForwarding no", "DisableForwarding yes", "PermitOpen none"] {
+        let sshd = Sshd::start(Setup { config, ..Setup::default() });
+        let machine = connect(&sshd.target("root")).await.unwrap();
+        there_and_back(&machine, echo().await, 3).await;
+        machine.close().await;
+    }
+}
+
+#[tokio::test]
+async fn connections_are_carried_as_root_by_a_sudo_that_asks() {
+    let sshd =
+        Sshd::start(Setup { config: "AllowTcpForwarding no", sudoers: "ops ALL=(root) ALL", ..Setup::default() });
+    let target = SshTarget { sudo_password: Some(sshd.password_file(PASSWORD)), ..sshd.target("ops") };
+    let machine = connect(&target).await.unwrap();
+    there_and_back(&machine, echo().await, 2).await;
+}
+
+#[tokio::test]
+async fn a_port_where_nobody_listens_is_a_closed_connection_either_way() {
+    let free = TcpListener::bind((HERE, 0)).await.unwrap().local_addr().unwrap().port();
+    for config in ["AllowTcpForwarding no", ""] {
+        let sshd = Sshd::start(Setup { config, ..Setup::default() });
+        let machine = connect(&sshd.target("root")).await.unwrap();
+        let forward = machine.forward(HERE, free).await.unwrap();
+        for _ in 0..2 {
+            let mut stream = TcpStream::connect(forward.address()).await.unwrap();
+            let mut rest = Vec::new();
+            // Closed or reset: nothing comes.
+            stream.read_to_end(&mut rest).await.ok();
+            assert!(rest.is_empty());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_stops_reading_a_carried_connection_does_not_hold_up_the_rest() {
+    let sshd = Sshd::start(Setup { config: "AllowTcpForwarding no", ..Setup::default() });
+    let machine = connect(&sshd.target("root")).await.unwrap();
+    let listener = TcpListener::bind((HERE, 0)).await.unwrap();
+    let forward = machine.forward(HERE, listener.local_addr().unwrap().port()).await.unwrap();
+    let idle = TcpStream::connect(forward.address()).await.unwrap();
+    let (mut flood, _) = listener.accept().await.unwrap();
+    let pouring = tokio::spawn(async move { while flood.write_all(&[b'x'; 8192]).await.is_ok() {} });
+    there_and_back(&machine, echo().await, 1).await;
+    // The flood is cut off in the end, rather than kept in memory.
+    tokio::time::timeout(std::time::Duration::from_secs(30), pouring).await.expect("it pours on").unwrap();
+    drop(idle);
+}
+
+/// A person's home with an inventory, an OpenSSH configuration and the way to one sshd through another.
+struct Home {
+    dir: tempfile::TempDir,
+    hosts: [Sshd; 2],
+}
+
+impl Home {
+    fn new(sudoers: &'static str) -> Self {
+        let hosts = [Sshd::start(Setup::default()), Sshd::start(Setup { sudoers, ..Setup::default() })];
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join(".ssh")).unwrap();
+        let mut known = String::new();
+        for (host, name) in hosts.iter().zip(["gate", "cp1"]) {
+            host.target("root");
+            known.push_str(&fs::read_to_string(host.path("known_hosts")).unwrap());
+            fs::copy(host.path("id"), dir.path().join(".ssh").join(name)).unwrap();
+        }
+        fs::write(dir.path().join(".ssh/fleet"), known).unwrap();
+        let config = format!(
+            "Include conf.d/*\nHost *\n  ServerAliveInterval 5\n  UserKnownHostsFile ~/.ssh/fleet\nHost gate\n  HostName 127.0.0.1\n  \
+             Port {}\n  User root\n  IdentityFile ~/.ssh/gate\n",
+            hosts[0].port
+        );
+        fs::write(dir.path().join(".ssh/config"), config).unwrap();
+        fs::create_dir(dir.path().join(".ssh/conf.d")).unwrap();
+        let cp1 = format!(
+            "Host cp1\n  HostName 127.0.0.1\n  Port {}\n  User ops\n  IdentityFile ~/.ssh/none\n  IdentityFile ~/.ssh/%n\n  \
+             ProxyJump gate\n",
+            hosts[1].port
+        );
+        fs::write(dir.path().join(".ssh/conf.d/cp1"), cp1).unwrap();
+        let inventory = "schema: 1\ncluster: lab\nendpoint: {vip: 10.0.0.100}\nhosts:\n  - name: cp1\n    address: 10.0.0.11\n    \
+                         roles: [control-plane, etcd, load-balancer]\n";
+        fs::write(dir.path().join("hactl.yaml"), inventory).unwrap();
+        Self { dir, hosts }
+    }
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+    fn command(&self, program: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(self.dir.path()).env("HOME", self.dir.path());
+        command.env_remove("SSH_AUTH_SOCK").env_remove("HACTL_INVENTORY").stdin(Stdio::null());
+        command
+    }
+    fn hactl(&self, arguments: &[&str]) -> (i32, String) {
+        ended(self.command(HACTL.as_ref(), arguments).output().unwrap())
+    }
+}
+
+fn ended(output: Output) -> (i32, String) {
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
+}
+
+/// The first verb that needs hosts and no bundle; it gets in, and then misses the state of a cluster.
+const GET_IN: [&str; 3] = ["kubectl", "--", "version"];
+const GOT_IN: &str = "there is no state";
+
+#[test]
+fn a_host_that_ssh_reaches_by_its_configuration_is_reached() {
+    let home = Home::new("ops ALL=(root) NOPASSWD: ALL");
+    let (code, text) = home.hactl(&["inventory", "check"]);
+    assert_eq!(code, 0, "{text}");
+    let way = format!("ops@127.0.0.1:{} through root@127.0.0.1:{}", home.hosts[1].port, home.hosts[0].port);
+    assert!(text.contains(&way), "{text}");
+    let (_, text) = home.hactl(&GET_IN);
+    assert!(text.contains(GOT_IN), "{text}");
+    // And one that cannot be honoured stops before any host is touched, with its line.
+    let cp1 =
+        fs::read_to_string(home.path(".ssh/conf.d/cp1")).unwrap().replace("ProxyJump gate", "ProxyCommand nc %h %p");
+    fs::write(home.path(".ssh/conf.d/cp1"), cp1).unwrap();
+    for verb in [&["inventory", "check"][..], &GET_IN] {
+        let (code, text) = home.hactl(verb);
+        assert!(code == 2 && text.contains("conf.d/cp1:7:") && text.contains("ProxyCommand"), "{code} {text}");
+    }
+    let (_, json) = home.hactl(&["inventory", "check", "-o", "json"]);
+    let answer: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(answer.pointer("/errors/0/line").and_then(serde_json::Value::as_u64), Some(7), "{json}");
+}
+
+#[test]
+fn a_password_for_sudo_is_asked_for_once_without_being_shown() {
+    let home = Home::new("Defaults logfile=/var/lib/sudo.log\nops ALL=(root) ALL");
+    let (code, text) = home.hactl(&GET_IN);
+    assert!(code == 1 && text.contains("--ask-sudo-password"), "{text}");
+    let asking = [&["--ask-sudo-password"][..], &GET_IN].concat();
+    // Without a terminal nobody is asked, least of all standard input.
+    let mut setsid = vec!["-w", HACTL];
+    setsid.extend(&asking);
+    let (code, text) = ended(home.command("setsid".as_ref(), &setsid).output().unwrap());
+    assert!(code == 2 && text.contains("passwordFile"), "{code} {text}");
+    for (typed, told) in [(PASSWORD, GOT_IN), ("not this one", "it was tried once")] {
+        let line = format!("{HACTL} {}", asking.join(" "));
+        let mut terminal = home.command("script".as_ref(), &["-qec", &line, "/dev/null"]);
+        let mut child = terminal.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut shown = Vec::new();
+        // What is typed before the question is thrown away, as everywhere.
+        let mut typed = Some(typed);
+        let mut piece = [0; 4096];
+        while let Ok(read @ 1..) = stdout.read(&mut piece) {
+            shown.extend_from_slice(&piece[..read]);
+            let asked = shown.windows(15).any(|w| w == b"Password of ops");
+            if let Some(typed) = typed.take_if(|_| asked) {
+                writeln!(stdin, "{typed}").unwrap();
+            }
+        }
+        child.wait().unwrap();
+        let text = String::from_utf8_lossy(&shown);
+        assert!(text.contains(told) && !text.contains(PASSWORD) && !text.contains("not this one"), "{text}");
+    }
+    // From a file, named by the inventory.
+    let inventory = fs::read_to_string(home.path("hactl.yaml")).unwrap();
+    fs::write(home.path("hactl.yaml"), format!("{inventory}ssh: {{sudo: {{passwordFile: ./password}}}}\n")).unwrap();
+    let (code, text) = home.hactl(&GET_IN);
+    assert!(code == 2 && text.contains("passwordFile names"), "{text}");
+    fs::copy(home.hosts[1].password_file(PASSWORD), home.path("password")).unwrap();
+    let (_, text) = home.hactl(&GET_IN);
+    assert!(text.contains(GOT_IN), "{text}");
+}
+
+#[test]
+fn names_that_the_inventory_does_not_know_are_refused_before_any_host_is_touched() {
+    let home = Home::new("");
+    for verb in ["up", "plan"] {
+        let (code, text) = home.hactl(&[verb, "--limit", "cp1,cp7", "--limit", "w9"]);
+        assert!(code == 2 && text.contains("--limit names cp7, w9") && text.contains("its hosts are cp1"), "{text}");
+    }
+    for (flag, value) in [("--concurrency", "0"), ("--timeout", "0s"), ("--timeout", "soon"), ("--limit", "CP_1")] {
+        let (code, text) = home.hactl(&["up", flag, value]);
+        assert!(code == 2 && text.contains(flag), "{code} {text}");
+    }
+}
