@@ -266,7 +266,7 @@ proptest! {
         acts in vec(act_and_limit(), 2..9),
         order: u64,
     ) {
-        let mut world = if control == 0 { World::bare(3, 1) } else { converged(control) };
+        let mut world = if control == 0 { World::bare(3, 1) } else { converged(Shape::Stacked(control)) };
         for act in &acts {
             if let (Act::Run { .. }, Some(limit)) = (act, world.intent.limit.clone()) {
                 let planned = world.plan().map_err(|b| TestCaseError::fail(format!("{b:?}")))?.0;

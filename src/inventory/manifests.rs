@@ -203,6 +203,7 @@ fn below(folder: &Path, found: &mut Vec<PathBuf>, depth: usize) -> Result<(), Wo
 }
 
 /// The documents of a file, each with the place it begins at.
+#[expect(clippy::result_large_err, reason = "one problem ends the file; it is made once")]
 fn documents(file: &File<'_>) -> Result<Vec<At<Value>>, Problem> {
     if file.shown.ends_with(".json") {
         let parsed: Result<Value, _> = serde_json::from_str(file.text);

@@ -6,10 +6,14 @@
 
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use tokio::time::Instant;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
 
 use super::{Client, KubeError, ObjectRef};
 use crate::model::target::RECORD;
+
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(250);
 
 fn reference() -> ObjectRef {
     let mut parts = RECORD.split('|');
@@ -64,15 +68,16 @@ async fn change(
             "data": {addon: entry},
         });
         match client.create(&fresh, until).await {
-            // Another step of this run made it a moment ago.
+            // Another step of this run made it a moment ago; or the API server is so new that its namespaces are still to come.
             Err(error) if error.is_conflict() => {}
+            Err(error) if error.is_not_found() && Instant::now() + PAUSE < until => sleep(PAUSE).await,
             outcome => return outcome.map(drop),
         }
     }
 }
 
 fn lines(keys: &BTreeSet<String>) -> String {
-    keys.iter().map(|key| format!("{key}\n")).collect()
+    keys.iter().fold(String::new(), |text, key| text + key + "\n")
 }
 
 #[cfg(test)]

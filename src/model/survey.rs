@@ -73,8 +73,8 @@ pub struct Tried {
 pub struct Finding {
     /// The check's stable name, such as `time-synchronised`; the inventory's `preflight.ignore` takes it.
     pub check: &'static str,
-    /// Where, when it is about one host.
-    pub host: Option<HostName>,
+    /// Where; empty when it is about the cluster.
+    pub hosts: Vec<HostName>,
     /// Whether it stops the run.
     pub stops: bool,
     /// What was found and what it means.
@@ -85,8 +85,9 @@ pub struct Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(host) = &self.host {
-            write!(f, "{host}: ")?;
+        if !self.hosts.is_empty() {
+            let hosts: Vec<&str> = self.hosts.iter().map(HostName::as_str).collect();
+            write!(f, "{}: ", hosts.join(", "))?;
         }
         write!(f, "{}; {} [{}]", self.what, self.remedy, self.check)
     }

@@ -256,7 +256,7 @@ fn judge(path: &Path, cert: &X509Certificate<'_>, below: u32) -> Result<(), PkiE
             ParsedExtension::KeyUsage(usage) if !usage.key_cert_sign() => {
                 return Err(bad(path, "its key usage does not allow it to sign certificates", make));
             }
-            ParsedExtension::ExtendedKeyUsage(usage) if !usage.any && !(usage.server_auth && usage.client_auth) => {
+            ParsedExtension::ExtendedKeyUsage(usage) if !(usage.any || usage.server_auth && usage.client_auth) => {
                 let why = "its extended key usage does not allow certificates of both servers and clients";
                 return Err(bad(path, why, "one without extended key usage, or with both"));
             }
@@ -328,7 +328,7 @@ fn try_out(path: &Path, authority: &Authority, now: OffsetDateTime) -> Result<()
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |text, byte| text + &format!("{byte:02x}"))
 }
 
 #[cfg(test)]

@@ -434,14 +434,14 @@ impl From<&Refusal> for Verdict {
                 vec!["set versions.kubernetes to the minor version that runs; any patch of it is fine".to_owned()],
             ),
             Refusal::OtherAuthority { problems } => {
-                verdict.headline = "a living cluster keeps the authorities and keys that it was founded on".to_owned();
+                "a living cluster keeps the authorities and keys that it was founded on".clone_into(&mut verdict.headline);
                 let mut causes = problems.clone();
                 causes.push("Every certificate, kubeconfig and token there is would stop working at once.".to_owned());
                 causes.push(untouched.to_owned());
                 ("other-authority", causes, vec!["name the old files again, or remove them from `pki`".to_owned()])
             }
             Refusal::DataElsewhere { hosts, wanted } => {
-                verdict.headline = "etcd's data is not where the inventory says".to_owned();
+                "etcd's data is not where the inventory says".clone_into(&mut verdict.headline);
                 let lies = |(host, from): &(_, _)| format!("{host}: it lies in {from}, and the inventory says {wanted}");
                 let mut causes: Vec<String> = hosts.iter().map(lies).collect();
                 causes.push("Members that are started elsewhere begin empty, and what they hold now is abandoned.".to_owned());

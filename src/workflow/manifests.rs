@@ -71,19 +71,19 @@ pub(super) async fn look(session: &Session, state: &State, target: &Target, fact
         Ok(client) => client,
         Err(error) => {
             facts.stale.clear();
-            return say(session, "the API could not be asked for the objects of `manifests`", &error.to_string());
+            say(session, "the API could not be asked for the objects of `manifests`", &error.to_string());
+            return Ok(());
         }
     };
     if let Err(error) = ask(&client, addon, facts).await {
         facts.stale.clear();
-        return say(session, "could not compare the objects of `manifests`", &error.to_string());
+        say(session, "could not compare the objects of `manifests`", &error.to_string());
     }
     Ok(())
 }
 
-fn say(session: &Session, what: &str, why: &str) -> Result<(), Failure> {
+fn say(session: &Session, what: &str, why: &str) {
     session.sink.emit(Event::Warning { text: format!("{what}: {why}") });
-    Ok(())
 }
 
 async fn ask(client: &Through, addon: Option<&Addon>, facts: &mut Facts) -> Result<(), crate::kube::KubeError> {

@@ -27,7 +27,7 @@ pub async fn findings(session: &Session, look: &Look, choices: &Choices) -> Vec<
         judge(&Seen { desired, target: &look.target, facts: &look.facts, surveys: &surveys, tried: &tried, stranger });
     // Hosts that are only looked at may be as they are.
     let changed = |host: &HostName| choices.limit.as_ref().is_none_or(|limit| limit.contains(host));
-    findings.retain(|f| f.host.as_ref().is_none_or(changed));
+    findings.retain(|f| f.hosts.is_empty() || f.hosts.iter().any(changed));
     findings
 }
 

@@ -31,7 +31,13 @@ pub struct Fixture {
 }
 
 pub static FIXTURE: LazyLock<Fixture> = LazyLock::new(|| {
-    let found = || hactl::pki::found(&"lab".parse().expect("a valid name"), OffsetDateTime::now_utc());
+    let found = || {
+        hactl::pki::found(
+            &"lab".parse().expect("a valid name"),
+            hactl::pki::brought::Brought::default(),
+            OffsetDateTime::now_utc(),
+        )
+    };
     let mut sent = BTreeMap::new();
     let mut parts = make::target(&desired(), make::Release::default()).hosts.remove(&host()).expect("cp1").parts;
     for part in &mut parts {

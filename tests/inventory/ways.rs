@@ -139,7 +139,7 @@ Host *
     assert_eq!(way(&with("ssh: {jump: none}"), config).jump, []);
     let own = way(&with("ssh: {jump: \"me@gate1,gate2\"}"), "Host gate1\n  Port 2201\n");
     assert_eq!(own.to_string(), "root@10.0.0.11:22 through me@gate1:2201, root@gate2:22");
-    assert_eq!(way(BASE, "Host cp1\n  ProxyJump none\nHost *\n  ProxyJump gate\n").jump, []);
+    assert_eq!(way(BASE, "Host cp1\n  ProxyJump none\nHost cp*\n  ProxyJump gate\n").jump, []);
     // A bastion that is itself one of the hosts is reached directly.
     assert_eq!(way(&with("ssh: {jump: 10.0.0.11}"), "").jump, []);
 }

@@ -58,6 +58,11 @@ fn converged(hactl: &Hactl) -> Ran {
     hactl.up().ok().says("nothing to do")
 }
 
+/// The plan with its reasons, which are not broken into lines.
+fn why(hactl: &Hactl) -> Ran {
+    hactl.run(&["plan", "-o", "json"]).ok()
+}
+
 /// The machine's own end of the lab's network.
 fn gateway(w: &World) -> IpAddr {
     let network = w.lab.network();
@@ -210,11 +215,11 @@ fn manifests(w: &World) {
     );
     let hactl = with(w, "manifests: [./addons/]");
     hactl.run(&["inventory", "check"]).ok();
-    hactl.run(&["plan"]).ok().says("apply manifests (6 objects)").says("Widget shop/one: it does not exist");
+    why(&hactl).says("apply manifests (6 objects)").says("Widget shop/one: it does not exist");
     hactl.up().ok();
     let again = (0..3).map(|_| hactl.up().ok().says("nothing to do").took).min().expect("three runs");
     assert!(again < Duration::from_millis(2500), "a converged run with manifests took {again:?}");
-    assert!(!hactl.run(&["plan", "-o", "json"]).ok().all().contains("abracadabra"));
+    assert!(!why(&hactl).all().contains("abracadabra"));
     let value =
         |path: &str| hactl.kubectl(&["-n", "shop", "get", "configmap", "words", "-o", &format!("jsonpath={path}")]).out;
     assert_eq!(value("{.data.a}"), "1");
@@ -234,12 +239,12 @@ fn manifests(w: &World) {
         ])
         .ok();
     hactl.kubectl(&["-n", "shop", "delete", "secret", "hidden"]).ok();
-    hactl.run(&["plan", "--exit-code"]).exits(5).says("/data/a differs").says("Secret shop/hidden: it does not exist");
+    why(&hactl).says("/data/a differs").says("Secret shop/hidden: it does not exist");
     converged(&hactl);
     assert_eq!((value("{.data.a}").as_str(), value("{.data.c}").as_str()), ("1", "theirs"));
     // A field taken out of a manifest goes.
     put(w, "addons/objects.yml", &objects.replace("data: {a: \"1\", b: \"2\"}", "data: {a: \"1\"}"));
-    hactl.run(&["plan"]).ok().says("its manifest has changed");
+    why(&hactl).says("ConfigMap shop/words: its manifest has changed");
     converged(&hactl);
     assert_eq!((value("{.data.b}").as_str(), value("{.data.c}").as_str()), ("", "theirs"));
     // What is hactl's own is refused, with its line.
@@ -253,7 +258,7 @@ fn manifests(w: &World) {
     converged(&hactl);
     hactl.kubectl(&["-n", "shop", "get", "widget", "one"]).exits(1);
     let none = plain(w);
-    none.run(&["plan"]).ok().says("Namespace shop stays: it still holds ConfigMap theirs").says("delete ");
+    why(&none).says("Namespace shop stays: it still holds ConfigMap theirs").says("delete ");
     converged(&none);
     none.kubectl(&["-n", "shop", "get", "configmap", "theirs"]).ok();
     for gone in ["configmap/words", "secret/hidden", "deployment/idle"] {
@@ -354,16 +359,16 @@ fn jwt(w: &World) {
 
 fn extra(w: &World) {
     let own = |t: String| {
-        t.replace("extra: {", "extra: {kube-apiserver: {args: {event-ttl: 2h}, mounts: [/etc/kubernetes/extra]}, ")
+        t.replace("extra: {", "extra: {kube-apiserver: {args: {event-ttl: 2h}, mounts: [/etc/kubernetes-extra]}, ")
     };
     let hactl = set(w, own);
-    hactl.up().exits(3).says("/etc/kubernetes/extra").says("cp3");
+    hactl.up().exits(3).says("/etc/kubernetes-extra").says("cp3");
     for host in CONTROL {
-        w.on(host, "sudo sh -c 'mkdir -p /etc/kubernetes/extra; echo hello > /etc/kubernetes/extra/word'");
+        w.on(host, "sudo sh -c 'mkdir -p /etc/kubernetes-extra; echo hello > /etc/kubernetes-extra/word'");
     }
     converged(&hactl);
     for host in CONTROL {
-        let inside = w.on(host, "sudo sh -c 'p=$(pgrep -x kube-apiserver); tr \"\\0\" \"\\n\" < /proc/$p/cmdline | grep event-ttl; cat /proc/$p/root/etc/kubernetes/extra/word'");
+        let inside = w.on(host, "sudo sh -c 'p=$(pgrep -x kube-apiserver); tr \"\\0\" \"\\n\" < /proc/$p/cmdline | grep event-ttl; cat /proc/$p/root/etc/kubernetes-extra/word'");
         assert_eq!(inside, "--event-ttl=2h\nhello\n", "{host}");
     }
     set(w, |t| t.replace("extra: {", "extra: {kube-apiserver: {args: {etcd-servers: x}}, "))

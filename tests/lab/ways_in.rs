@@ -88,7 +88,11 @@ fn wrong_password(w: &World) {
         w.on(host, "sudo journalctl -a --no-pager | grep -c 'asks : .* incorrect password attempt'").trim().to_owned()
     };
     let before = HOSTS.map(failures);
-    asking(w, "wrong", "not this one").run(&["status"]).exits(1).says("it was tried once").says("did not take it");
+    asking(w, "wrong", "not this one")
+        .run(&["status"])
+        .exits(1)
+        .says("it was tried once")
+        .says("the password was not tried here");
     let after = HOSTS.map(failures);
     let count = |all: &[String; 2]| all.iter().map(|n| n.parse::<u32>().expect("a count")).sum::<u32>();
     assert_eq!(count(&after) - count(&before), 1, "{before:?} {after:?}");

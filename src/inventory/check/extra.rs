@@ -197,7 +197,7 @@ fn mounts(judge: &mut Judge<'_>, raw: Option<&Texts>) -> Vec<String> {
                 text.place,
                 what,
                 "another file or folder",
-                "put the files into a folder of their own, such as /etc/kubernetes/extra",
+                "put the files into a folder of their own, such as /etc/kubernetes-extra",
             );
         } else if let Some(other) = out.iter().find(|other| within(trimmed, other) || within(other, trimmed)) {
             let what = format!("{} and {other} lie within one another", shorten(given));

@@ -58,11 +58,24 @@ pub fn judge(seen: &Seen<'_>) -> Vec<Finding> {
         finding.stops = finding.stops && !seen.desired.ignored_checks.contains(finding.check);
     }
     list.sort_by_key(|f| !f.stops);
-    list
+    together(list)
+}
+
+/// What is true of several hosts is told once.
+fn together(list: Vec<Finding>) -> Vec<Finding> {
+    let mut told: Vec<Finding> = Vec::new();
+    for finding in list {
+        let same = |t: &&mut Finding| t.check == finding.check && t.what == finding.what && t.remedy == finding.remedy;
+        match told.iter_mut().find(same) {
+            Some(before) => before.hosts.extend(finding.hosts),
+            None => told.push(finding),
+        }
+    }
+    told
 }
 
 fn stops(check: &'static str, host: &HostName, what: impl Into<String>, remedy: impl Into<String>) -> Finding {
-    Finding { check, host: Some(host.clone()), stops: true, what: what.into(), remedy: remedy.into() }
+    Finding { check, hosts: vec![host.clone()], stops: true, what: what.into(), remedy: remedy.into() }
 }
 
 fn warns(check: &'static str, host: &HostName, what: impl Into<String>, remedy: impl Into<String>) -> Finding {
@@ -204,7 +217,7 @@ fn duplicates(facts: &Facts, list: &mut Vec<Finding>) {
         if let Some(other) = seen.insert(&facts.machine_id, host) {
             list.push(Finding {
                 check: "machine-id",
-                host: None,
+                hosts: vec![],
                 stops: true,
                 what: format!("{other} and {host} are one machine, or clones with one /etc/machine-id"),
                 remedy: "give each its own (`rm /etc/machine-id; systemd-machine-id-setup`)".to_owned(),
@@ -250,7 +263,7 @@ fn virtual_address(seen: &Seen<'_>, list: &mut Vec<Finding>) {
     if let Some((host, hardware)) = &seen.stranger {
         list.push(Finding {
             check: "vip-free",
-            host: None,
+            hosts: vec![],
             stops: true,
             what: format!(
                 "endpoint.vip {address} is taken: {hardware} answers for it on {host}'s network, and none of the hosts holds it"

@@ -124,11 +124,14 @@ fn openssl(files: &Files, arguments: &[&str]) -> bool {
     run.is_ok_and(|output| output.status.success())
 }
 
+/// A certificate made a little wrong.
+type Edit = dyn Fn(&mut CertificateParams);
+
 #[test]
 fn what_cannot_be_an_authority_is_refused_with_the_reason() {
     let files = Files::new();
     let refusal = |name: &str, edit: &dyn Fn(&mut CertificateParams)| refused(&only(files.made(name, &key(), edit)));
-    let cases: [(&str, &dyn Fn(&mut CertificateParams), &str); 7] = [
+    let cases: [(&str, &Edit, &str); 7] = [
         ("leaf", &|p| p.is_ca = IsCa::ExplicitNoCa, "not the certificate of an authority"),
         ("short", &|p| p.is_ca = IsCa::Ca(BasicConstraints::Constrained(0)), "path length is 0"),
         ("usage", &|p| p.key_usages = vec![KeyUsagePurpose::DigitalSignature], "key usage"),

@@ -180,7 +180,7 @@ fn set_flags() -> BTreeMap<&'static str, BTreeSet<String>> {
                 found.entry(pod).or_default().extend(names(words));
             }
             if let Some(env) = files.get("/etc/etcd/etcd.env") {
-                let lines = env.content.lines().filter_map(|l| Some(l.strip_prefix("ETCD_")?.split('=').next()?));
+                let lines = env.content.lines().filter_map(|l| l.strip_prefix("ETCD_")?.split('=').next());
                 found.entry("etcd").or_default().extend(lines.map(|n| n.to_lowercase().replace('_', "-")));
             }
             let kubelet = ["/etc/systemd/system/kubelet.service", "/etc/hactl/kubelet-registration.env"];

@@ -43,6 +43,7 @@ fn case() -> Case {
             hosts: desired.hosts.iter().map(|h| (h.name.clone(), Ok(fact(h)))).collect(),
             etcd: Etcd::NeverBorn,
             drift: BTreeMap::new(),
+            stale: BTreeMap::new(),
         },
         surveys: desired.hosts.iter().map(|h| (h.name.clone(), survey.clone())).collect(),
         desired,
@@ -175,6 +176,15 @@ fn a_check_that_the_inventory_ignores_warns_and_no_longer_stops() {
     case.survey("cp2").clock_synchronised = Some(false);
     case.desired.ignored_checks.insert("time-synchronised".to_owned());
     says(&case.only(), "time-synchronised", false, "nobody keeps its clock right");
+}
+
+#[test]
+fn what_is_true_of_several_hosts_is_told_once() {
+    let mut case = case();
+    for host in ["cp1", "cp2", "cp3"] {
+        case.survey(host).clock_synchronised = Some(false);
+    }
+    says(&case.only(), "time-synchronised", true, "cp1, cp2, cp3: nobody keeps its clock right");
 }
 
 #[test]
