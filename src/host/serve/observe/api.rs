@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// How long connecting, `/readyz` and everything else may take.
 const CONNECT: Duration = Duration::from_millis(800);
-const READY: Duration = Duration::from_millis(1500);
+const READY: Duration = Duration::from_millis(3000);
 const READ: Duration = Duration::from_millis(2500);
 /// Objects asked for at a time.
 const AT_ONCE: usize = 24;
