@@ -224,7 +224,10 @@ pub(super) fn control_plane(d: &mut Draft, host: &Host) {
     if d.plans(&configured) {
         d.must(action, "its manifests are new", await_needs, serving, Guard::None);
     } else {
-        d.ensure(action, "it is not ready", await_needs, serving);
+        let trouble = d.host_facts(name).and_then(|f| f.api.as_ref()?.own_trouble.clone());
+        let why = trouble
+            .map_or("not all static pods run by their manifests".to_owned(), |t| format!("it is not ready: {t}"));
+        d.ensure(action, why, await_needs, serving);
     }
     write(d, name, FileSet::Approver, vec![]);
     let needs = vec![Mark::Certified(name.clone()), Mark::Applied("rbac".to_owned())];

@@ -20,7 +20,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 /// How long connecting, `/readyz` and everything else may take.
-const CONNECT: Duration = Duration::from_millis(800);
+const CONNECT: Duration = Duration::from_millis(2000);
 const READY: Duration = Duration::from_millis(3000);
 const READ: Duration = Duration::from_millis(2500);
 /// Objects asked for at a time.
