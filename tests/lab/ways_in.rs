@@ -2,11 +2,12 @@
 //! of known keys, an address for SSH alone, and runs that change some hosts only.
 
 use super::bare_hosts::variant;
-use super::support::Hactl;
+use super::support::{Hactl, wait_for};
 use super::{Scenario, World};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
@@ -35,8 +36,12 @@ const HOSTS: [&str; 2] = ["cp1", "w1"];
 fn sshd(w: &World, lines: &str) {
     for host in HOSTS {
         let file = "/etc/ssh/sshd_config.d/00-ways.conf";
-        w.on(host, &format!("sudo sh -c 'printf \"{lines}\" > {file} && sshd -t && systemctl reload ssh'"));
-        assert_eq!(w.on(host, &format!("cat {file}")).trim(), lines.replace("\\n", "\n").trim(), "on {host}");
+        w.on(host, &format!("sudo sh -c 'printf \"{lines}\" > {file} && sshd -t && systemctl restart ssh'"));
+        // It is started anew, and may refuse a connection for a moment.
+        let wanted = lines.replace("\\n", "\n");
+        wait_for("sshd is back with its new lines", Duration::from_secs(20), || {
+            w.on(host, &format!("cat {file}")).trim() == wanted.trim()
+        });
     }
 }
 
