@@ -18,5 +18,6 @@ pub mod pki;
 pub mod plan;
 pub mod render;
 pub mod report;
+pub mod support;
 pub mod vault;
 pub mod workflow;

@@ -13,7 +13,7 @@ const FLOORS: &[&[&str]] = &[
     &["execute"],
     &["observe"],
     &["lab"],
-    &["plan", "kube", "render", "component", "snapshot"],
+    &["plan", "kube", "render", "component", "snapshot", "support"],
     &["pki"],
     &["inventory"],
     &["vault"],

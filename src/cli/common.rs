@@ -174,7 +174,7 @@ impl Common {
             opened.map_err(|error| failure_verdict(&Failure::Bundle(error)))?;
         }
         let sink: Arc<dyn Sink> = Arc::new(Diary::new(sink, places.state.clone()));
-        let (desired, attached) = (Arc::new(loaded.desired), loaded.attached);
+        let (desired, attached, inventory) = (Arc::new(loaded.desired), loaded.attached, loaded.text);
         let sudo_password = self.sudo_password(&desired)?;
         let access = Access::this_binary().map(|mut access| {
             access.trust_first_use = self.trust_first_use;
@@ -188,7 +188,8 @@ impl Common {
             let access = access.map_err(|error| failure_verdict(&Failure::Access(Box::new(error))))?;
             let worked = async {
                 let mut session =
-                    Session::open((desired, attached), places, &access, Arc::clone(&sink), stop.clone()).await?;
+                    Session::open((desired, attached, inventory), places, &access, Arc::clone(&sink), stop.clone())
+                        .await?;
                 let result = work(&mut session).await;
                 session.close().await;
                 result
@@ -321,6 +322,19 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
         Failure::StillUp { .. } => {
             let mut verdict = of(&FailureKind::Other);
             verdict.hints = vec!["make these hosts reachable and run the same command again".to_owned()];
+            verdict
+        }
+        Failure::Support(error) => {
+            let mut verdict = of(&FailureKind::Other);
+            verdict.hints = match error {
+                crate::support::SupportError::Exists(_) => {
+                    vec!["name another file with --to FILE, or move this one away".to_owned()]
+                }
+                crate::support::SupportError::Write { .. } => {
+                    vec!["make room there, or name another place with --to FILE".to_owned()]
+                }
+                crate::support::SupportError::Blind(_) => vec![],
+            };
             verdict
         }
         Failure::Access(_) | Failure::Api(_) | Failure::Local { .. } => of(&FailureKind::Other),

@@ -6,6 +6,7 @@ mod diary;
 mod host;
 pub mod inventory;
 mod lab;
+mod support;
 mod verbs;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -72,6 +73,11 @@ enum Verb {
         after_help = "Examples:\n  hactl down                  data is moved aside\n  hactl down --wipe           data is deleted"
     )]
     Down(verbs::DownArgs),
+    /// Gather journals, logs and states of all hosts in one archive, without secrets
+    #[command(
+        after_help = "Examples:\n  hactl support-bundle\n  hactl support-bundle --since 3d --to /tmp/lab.tar.zst\n  tar --zstd -xf FILE && cat hactl-support-*/README.txt\n\nIt needs one host that answers, and neither quorum nor the API. What cannot be had is a page that says why."
+    )]
+    SupportBundle(support::SupportArgs),
     /// Write and check inventories
     Inventory(inventory::InventoryArgs),
     /// Fetch, build, verify and carry bundles of components
@@ -122,6 +128,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Kubeconfig(args) => verbs::kubeconfig(&common, &args),
         Verb::Kubectl(args) => verbs::kubectl(&common, &args),
         Verb::Down(args) => verbs::down(&common, &args),
+        Verb::SupportBundle(args) => support::run(&common, &args),
         Verb::Inventory(args) => {
             let given =
                 inventory::Given { inventory: common.inventory.as_os_str(), json: common.output == Output::Json };

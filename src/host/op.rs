@@ -7,6 +7,7 @@
 use crate::model::facts::{HostFacts, Stamp};
 use crate::model::names::{PeerUrl, UnitName};
 use crate::model::plan::HowToRun;
+use crate::model::support::{GatherAsk, Page};
 use crate::model::survey::{Survey, Way};
 use crate::model::target::{Leaf, LeafId, Part};
 use serde::{Deserialize, Serialize};
@@ -204,6 +205,8 @@ pub enum Op {
     Wipe(WipeAsk),
     /// Removes what pods that are gone left on the host.
     Sweep(Leftovers),
+    /// Everything that explains what goes on here, as text without secrets. Changes nothing.
+    Gather(GatherAsk),
     /// Last lines of the journal of some units, for the person at the other end.
     Journal {
         /// Which units.
@@ -255,6 +258,8 @@ pub enum Reply {
     Owner(Option<String>),
     /// Lines of text.
     Lines(Vec<String>),
+    /// What was gathered.
+    Pages(Vec<Page>),
     /// What the host is like.
     Surveyed(Box<Survey>),
     /// Who was heard, and who was reached.

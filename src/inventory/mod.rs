@@ -67,6 +67,8 @@ pub struct Loaded {
     pub desired: Desired,
     /// What somebody should read, in the order of the file. Among them every key that has no effect yet.
     pub warnings: Vec<Problem>,
+    /// Its text.
+    pub text: String,
     /// What is in the files that it names; nothing when they were not to be opened.
     pub attached: Arc<Attached>,
     /// The inventory's directory, absolute where it could be made so: the state lives below it.
@@ -198,7 +200,7 @@ fn judge(file: &str, text: &str, base: &Path, around: Around<'_>) -> Result<(Loa
     let report = judge.report();
     if report.problems.is_empty() {
         let (warnings, attached) = (report.warnings, Arc::default());
-        Ok((Loaded { desired, warnings, attached, base: base.to_owned() }, files))
+        Ok((Loaded { desired, warnings, text: text.to_owned(), attached, base: base.to_owned() }, files))
     } else {
         Err(InventoryError::Invalid(report))
     }

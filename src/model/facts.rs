@@ -275,6 +275,8 @@ pub struct EtcdFact {
     pub view: Option<EtcdView>,
     /// Why there is no view, or no linearizable one.
     pub trouble: Option<String>,
+    /// Whether the canary Secret is ciphertext here; `None`: it does not exist or could not be read.
+    pub secret_is_ciphertext: Option<bool>,
 }
 
 /// What a running member says of itself and of its cluster.
@@ -323,8 +325,6 @@ pub struct ApiFact {
     pub pods: Vec<PodFact>,
     /// Live objects that were asked for; absent ones are missing here.
     pub objects: BTreeMap<String, serde_json::Value>,
-    /// Whether the canary Secret is ciphertext in etcd; `None`: it does not exist or could not be read.
-    pub secret_is_ciphertext: Option<bool>,
     /// DNS from inside a pod of this host; `None` when there is no pod to ask from.
     pub dns: Option<DnsFact>,
 }

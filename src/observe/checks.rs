@@ -177,7 +177,7 @@ fn cluster(desired: &Desired, api: &ApiFact, facts: &Facts, list: &mut Vec<Check
     pods(desired, api, list);
     dns(desired, facts, list);
     let secret =
-        facts.hosts.values().filter_map(|f| f.as_ref().ok()?.api.as_ref()?.secret_is_ciphertext).reduce(|a, b| a && b);
+        facts.hosts.values().filter_map(|f| f.as_ref().ok()?.etcd.as_ref()?.secret_is_ciphertext).reduce(|a, b| a && b);
     let (outcome, detail) = match secret {
         Some(true) => (Outcome::Pass, "the canary Secret, read from etcd"),
         Some(false) => (Outcome::Fail, "the canary Secret is readable in etcd"),

@@ -82,6 +82,9 @@ pub enum Failure {
         /// The checks that do not pass.
         checks: Vec<Check>,
     },
+    /// A support bundle cannot be written.
+    #[error(transparent)]
+    Support(#[from] crate::support::SupportError),
     /// The user's manifests hold what is hactl's own.
     #[error("{}", .problems.join("\n"))]
     Manifests {

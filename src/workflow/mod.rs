@@ -12,6 +12,7 @@ mod preflight;
 mod session;
 mod state;
 mod status;
+mod support;
 mod up;
 
 pub use converge::{Ask, Choices};
@@ -22,4 +23,5 @@ pub use manifests::collisions;
 pub use session::{Places, Session};
 pub use state::State;
 pub use status::{Status, status};
+pub use support::{Supported, Wanted, support};
 pub use up::{Summary, pending, up};

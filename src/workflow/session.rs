@@ -37,6 +37,8 @@ pub struct Session {
     pub desired: Arc<Desired>,
     /// What is in the files that the inventory names.
     pub attached: Arc<Attached>,
+    /// The inventory as it was read.
+    pub inventory: String,
     /// Where things are.
     pub places: Places,
     /// Hosts that are connected.
@@ -78,7 +80,7 @@ impl Session {
     /// # Errors
     /// No host at all, or a changed host key.
     pub async fn open(
-        (desired, attached): (Arc<Desired>, Arc<Attached>),
+        (desired, attached, inventory): (Arc<Desired>, Arc<Attached>, String),
         places: Places,
         access: &Access,
         sink: Arc<dyn Sink>,
@@ -118,7 +120,7 @@ impl Session {
             sink.emit(Event::Warning { text: format!("{host}: {error}") });
             silent.insert(host, error.silence());
         }
-        Ok(Self { desired, attached, places, machines, silent, at_once, sink, stop })
+        Ok(Self { desired, attached, inventory, places, machines, silent, at_once, sink, stop })
     }
 
     /// Takes the run's lock on every host that is connected; one that is held refuses the run. A host that cannot even be

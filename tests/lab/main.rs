@@ -11,6 +11,7 @@ mod bare_hosts;
 mod cluster;
 mod failures;
 mod founding;
+mod secrets;
 mod settings;
 mod shapes;
 mod tiny_tls;
@@ -116,7 +117,7 @@ fn main() {
     tally.suite(
         "t-main",
         (3, 0),
-        &[cluster::SCENARIOS, failures::SCENARIOS, bad_input::SCENARIOS, cluster::LAST].concat(),
+        &[cluster::SCENARIOS, secrets::SCENARIOS, failures::SCENARIOS, bad_input::SCENARIOS, cluster::LAST].concat(),
     );
     tally.suite("t-found", (3, 0), &[bare_hosts::SCENARIOS, founding::SCENARIOS].concat());
     tally.suite("t-worker", (1, 1), worker::SCENARIOS);

@@ -43,8 +43,10 @@ impl Ran {
 }
 
 impl Hactl {
+    /// The hactl that was built with the tests, or the one that `HACTL_BIN` names: a release, say.
     pub fn new(inventory: PathBuf) -> Self {
-        Self { program: PathBuf::from(env!("CARGO_BIN_EXE_hactl")), inventory }
+        let program = std::env::var_os("HACTL_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_hactl").into());
+        Self { program: program.into(), inventory }
     }
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);

@@ -11,6 +11,7 @@
 mod dns;
 mod fault;
 mod files;
+mod gather;
 mod images;
 mod lock;
 mod member;
@@ -73,6 +74,7 @@ fn changes(op: &Op) -> bool {
         | Op::Meet(_)
         | Op::Await { .. }
         | Op::Relay { .. }
+        | Op::Gather(_)
         | Op::Journal { .. } => false,
         Op::Stamp(_)
         | Op::Prepare(_)
@@ -131,6 +133,7 @@ async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
         }
         Op::Wipe(ask) => wipe::wipe(host, ask).await.map(done),
         Op::Sweep(what) => wipe::sweep(host, what).await.map(done),
+        Op::Gather(ask) => gather::gather(host, ask).await.map(Reply::Pages),
         Op::Journal { units, lines } => units::journal(&units, lines).await.map(Reply::Lines),
     }
 }

@@ -1,16 +1,14 @@
-//! The API as this host sees it: its own server, the endpoint, and what is in the store.
+//! The API as this host sees it: its own server and the endpoint.
 //!
 //! In: an [`ApiAsk`]. Out: an [`ApiFact`]. Only a server that says ready is asked further; what cannot be read then is trouble,
 //! never an absence.
 
-use super::super::member;
 use super::super::root::Root;
 use super::super::run::run;
 use super::super::tls;
 use super::super::web::Web;
 use super::super::when::{now_ms, parse_rfc3339};
-use crate::etcd;
-use crate::host::op::{ApiAsk, EtcdAsk};
+use crate::host::op::ApiAsk;
 use crate::model::facts::{ApiFact, DnsFact, LeaseFact, NodeFact, PodFact};
 use futures::future::BoxFuture;
 use futures::stream::{StreamExt, iter};
@@ -28,9 +26,6 @@ const AT_ONCE: usize = 24;
 /// Whose pods are told.
 const NAMESPACES: [&str; 2] = ["kube-system", "kube-flannel"];
 const LEASES: [&str; 2] = ["kube-scheduler", "kube-controller-manager"];
-/// The Secret that shows whether Secrets are encrypted, and what encryption begins with.
-const CANARY: &str = "/registry/secrets/kube-system/hactl-canary";
-const CIPHERTEXT: &[u8] = b"k8s:enc:";
 /// What every cluster's DNS must know.
 const NAME: &str = "kubernetes.default.svc.cluster.local";
 
@@ -40,16 +35,16 @@ pub(in super::super) fn connect(root: &Root, ask: &ApiAsk) -> Result<Web, String
     Web::new(tls, &ask.own.0.to_string(), ask.own.1, CONNECT)
 }
 
-/// Looks at everything; `etcd` to read the canary past the API.
-pub(super) async fn look(root: &Root, ask: &ApiAsk, etcd: Option<&EtcdAsk>) -> ApiFact {
+/// Looks at everything.
+pub(super) async fn look(root: &Root, ask: &ApiAsk) -> ApiFact {
     let own = async {
         let web = connect(root, ask)?;
         web.ready(READY).await?;
         Ok(inside(&web, ask).await)
     };
-    let (own, endpoint, ciphertext, dns) = tokio::join!(own, endpoint(root, ask), ciphertext(root, etcd), dns(ask.dns));
+    let (own, endpoint, dns) = tokio::join!(own, endpoint(root, ask), dns(ask.dns));
     let inside = own.unwrap_or_else(|trouble: String| ApiFact { own_trouble: Some(trouble), ..ApiFact::default() });
-    ApiFact { endpoint_trouble: endpoint.err(), secret_is_ciphertext: ciphertext, dns, ..inside }
+    ApiFact { endpoint_trouble: endpoint.err(), dns, ..inside }
 }
 
 async fn endpoint(root: &Root, ask: &ApiAsk) -> Result<(), String> {
@@ -198,13 +193,6 @@ fn plural(kind: &str) -> String {
             _ => format!("{name}s"),
         },
     }
-}
-
-/// Whether the canary Secret is ciphertext in etcd: read past the API, which would decrypt it.
-async fn ciphertext(root: &Root, ask: Option<&EtcdAsk>) -> Option<bool> {
-    let access = member::access(root, ask?).ok()?;
-    let value = etcd::raw(&access, CANARY, Duration::from_secs(1)).await.ok()??;
-    Some(value.starts_with(CIPHERTEXT))
 }
 
 /// Asks cluster DNS from the network of a pod of this host: hactl itself, run inside that network.

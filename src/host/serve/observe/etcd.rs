@@ -5,13 +5,16 @@
 use super::super::fault::Outcome;
 use super::super::member::{BORN, GENESIS, access, read_mark};
 use super::super::root::Root;
-use crate::etcd::{EtcdError, view};
+use crate::etcd::{EtcdError, raw, view};
 use crate::host::op::EtcdAsk;
 use crate::model::facts::EtcdFact;
 use std::time::Duration;
 
 /// How long the member may take; one without quorum takes all of it.
 const WITHIN: Duration = Duration::from_millis(1400);
+/// The Secret that shows whether Secrets are encrypted, and what encryption begins with.
+const CANARY: &str = "/registry/secrets/kube-system/hactl-canary";
+const CIPHERTEXT: &[u8] = b"k8s:enc:";
 
 /// Looks at disk and member.
 pub(super) async fn look(root: &Root, ask: &EtcdAsk) -> Outcome<EtcdFact> {
@@ -28,7 +31,10 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk) -> Outcome<EtcdFact> {
         // Before the first certificate there is nothing to ask with, and nobody who would answer.
         Err(fault) => return Ok(EtcdFact { trouble: Some(fault.what), ..fact }),
     };
-    let seen = tokio::time::timeout(WITHIN + Duration::from_millis(300), Box::pin(view(&access, WITHIN))).await;
+    let seen = tokio::time::timeout(WITHIN + Duration::from_millis(300), Box::pin(view(&access, WITHIN)));
+    let (seen, canary) = tokio::join!(seen, raw(&access, CANARY, WITHIN));
+    // Read past the API, which would decrypt it.
+    fact.secret_is_ciphertext = canary.ok().flatten().map(|value| value.starts_with(CIPHERTEXT));
     match seen.unwrap_or(Err(EtcdError::Silent { doing: "tell its status", within_ms: WITHIN.as_millis() })) {
         Ok((view, quorum)) => {
             fact.view = Some(view);

@@ -28,7 +28,6 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
     let ObserveAsk { files: paths, folders, parts, units, leaves, images, programs, sysctls, ports, etcd, api } = ask;
     host.waits("everything asked for to be looked at");
     let root = &host.root;
-    let etcd_ask = etcd.clone();
     let (system, addresses, files, blobs, shown, leaves, listed, (programs, sysctls), taken, etcd, api) = tokio::try_join!(
         with(root, (), |root, ()| system::facts(root)),
         system::addresses(),
@@ -55,7 +54,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         },
         async {
             match &api {
-                Some(ask) => Ok(Some(api::look(root, ask, etcd_ask.as_ref()).await)),
+                Some(ask) => Ok(Some(api::look(root, ask).await)),
                 None => Ok(None),
             }
         },

@@ -2,6 +2,7 @@
 
 mod delivery;
 mod filesystem;
+mod gather;
 mod member;
 mod pki;
 mod relay;

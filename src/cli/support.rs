@@ -1,0 +1,110 @@
+//! `hactl support-bundle`.
+
+use super::common::{Common, Needs, Output};
+use crate::model::event::{Event, Sink};
+use crate::report::Verdict;
+use crate::workflow::{self, Supported, Wanted};
+use clap::Args;
+use serde_json::json;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use time::OffsetDateTime;
+
+#[derive(Debug, Args)]
+pub struct SupportArgs {
+    /// The archive [default: hactl-support-CLUSTER-TIME.tar.zst, here]
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
+    /// How far back journals go: hours or days
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = hours)]
+    since: u32,
+}
+
+/// A number with h or d, up to a year.
+fn hours(text: &str) -> Result<u32, String> {
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let each = match unit {
+        "h" => 1,
+        "d" => 24,
+        _ => return Err("write a number with h or d, such as 24h".to_owned()),
+    };
+    match number.parse::<u32>().ok().and_then(|n| n.checked_mul(each)) {
+        Some(hours @ 1..=8784) => Ok(hours),
+        _ => Err("from 1h to 366d".to_owned()),
+    }
+}
+
+/// Takes events and shows none: one object is all that a program wants to read.
+struct Quiet;
+
+impl Sink for Quiet {
+    fn emit(&self, _: Event) {}
+}
+
+pub fn run(common: &Common, args: &SupportArgs) -> u8 {
+    let reader = common.reader();
+    let json = common.output == Output::Json;
+    let sink: Arc<dyn Sink> = if json { Arc::new(Quiet) } else { Arc::clone(&reader) as Arc<dyn Sink> };
+    let stamp = time::macros::format_description!("[year][month][day]T[hour][minute][second]Z");
+    let stamp = OffsetDateTime::now_utc().format(stamp).unwrap_or_default();
+    let result = common.run(sink, Needs::Hosts, async |session| {
+        let folder = format!("hactl-support-{}-{stamp}", session.desired.cluster);
+        let to = args.to.clone().unwrap_or_else(|| PathBuf::from(format!("{folder}.tar.zst")));
+        workflow::support(session, &Wanted { to, folder, hours: args.since }).await
+    });
+    match result {
+        Ok(done) if json => {
+            // A reader that went away (a closed pipe) is no failure of ours.
+            let _ = writeln!(std::io::stdout(), "{}", object(&done));
+            0
+        }
+        Ok(done) => {
+            reader.end(&told(&done));
+            0
+        }
+        Err(verdict) => {
+            reader.end(&verdict);
+            verdict.exit
+        }
+    }
+}
+
+fn object(done: &Supported) -> serde_json::Value {
+    json!({
+        "path": done.written.path,
+        "bytes": done.written.bytes,
+        "pages": done.written.pages,
+        "redacted": done.written.struck,
+        "missing": done.missing,
+    })
+}
+
+fn told(done: &Supported) -> Verdict {
+    let written = &done.written;
+    let mut verdict = Verdict::ok(format!("everything is in {}", written.path.display()));
+    verdict.causes.push(format!(
+        "{} pages, {} KiB; keys, tokens and passwords are struck out in {} places",
+        written.pages,
+        written.bytes.div_ceil(1024),
+        written.struck
+    ));
+    verdict.causes.extend(done.missing.iter().map(|(host, why)| format!("nothing of {host}: {why}")));
+    verdict.hints.push("look it over before you give it to somebody: names and addresses are in it".to_owned());
+    verdict
+}
+
+#[cfg(test)]
+mod tests {
+    use super::hours;
+
+    #[test]
+    fn how_far_back_is_hours_or_days() {
+        for (text, expected) in [("1h", 1), ("24h", 24), ("3d", 72), ("366d", 8784)] {
+            assert_eq!(hours(text), Ok(expected), "{text}");
+        }
+        for text in ["", "0h", "24", "367d", "1w", "-1h", "99999999999h"] {
+            assert!(hours(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What a host gathers for a support bundle, from a directory that stands for it.
+
+use super::*;
+use crate::model::support::{GatherAsk, Page};
+use std::os::unix::fs::PermissionsExt as _;
+
+const KEY: &str = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0w\n-----END PRIVATE KEY-----\n";
+
+async fn gathered(place: &Place, files: &[&str]) -> Vec<Page> {
+    let files = files.iter().map(|f| (*f).to_owned()).collect();
+    let ask = GatherAsk { units: vec![], files, hours: 24 };
+    // Looking needs no lock.
+    let Reply::Pages(pages) = place.client().ask(Op::Gather(ask)).await.unwrap() else { panic!("no pages") };
+    pages
+}
+
+fn page<'a>(pages: &'a [Page], name: &str) -> &'a Page {
+    pages.iter().find(|p| p.name == name).unwrap_or_else(|| panic!("{name} is not among the pages"))
+}
+
+fn private(place: &Place, path: &str) {
+    std::fs::set_permissions(place.at(path), std::fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+#[tokio::test]
+async fn logs_of_the_clusters_own_pods_and_files_that_all_may_read_are_gathered() {
+    let place = Place::new();
+    for (log, text) in [("1.log", "older\n"), ("0.log", "oldest\n"), ("2.log", "newest\n")] {
+        place.write(&format!("/var/log/pods/kube-system_dns_1/coredns/{log}"), text);
+        let age = std::time::SystemTime::now() - Duration::from_secs(100 - u64::from(log.as_bytes()[0]));
+        let file = std::fs::File::open(place.at(&format!("/var/log/pods/kube-system_dns_1/coredns/{log}"))).unwrap();
+        file.set_modified(age).unwrap();
+    }
+    place.write("/var/log/pods/shop_web_2/web/0.log", "an application's\n");
+    place.write("/etc/kubernetes/kubelet.yaml", "kind: KubeletConfiguration\n");
+    place.write("/etc/kubernetes/encryption.yaml", "secret: MDEyMzQ1Njc4OWFiY2RlZg==\n");
+    private(&place, "/etc/kubernetes/encryption.yaml");
+    let pages =
+        gathered(&place, &["/etc/kubernetes/kubelet.yaml", "/etc/kubernetes/encryption.yaml", "/etc/never"]).await;
+    assert_eq!(page(&pages, "pods/kube-system_dns_1/coredns/2.log").text, "newest\n");
+    assert_eq!(page(&pages, "pods/kube-system_dns_1/coredns/1.log").text, "older\n");
+    assert!(!pages.iter().any(|p| p.name.contains("0.log")), "only the newest two, and none of applications");
+    assert_eq!(page(&pages, "files/etc/kubernetes/kubelet.yaml").text, "kind: KubeletConfiguration\n");
+    assert!(
+        page(&pages, "files/etc/kubernetes/encryption.yaml").text.starts_with("(not shown: only its owner may read it")
+    );
+    assert!(page(&pages, "files/etc/never").text.contains("No such file"));
+}
+
+#[tokio::test]
+async fn what_lies_in_key_files_tokens_and_mounted_secrets_is_struck_out_everywhere() {
+    let place = Place::new();
+    place.write("/etc/kubernetes/pki/apiserver.key", KEY);
+    place.write("/etc/kubernetes/encryption.yaml", "keys:\n- name: key1\n  secret: MDEyMzQ1Njc4OWFiY2RlZg==\n");
+    place.write("/etc/containerd/certs.d/r/hosts.toml", "[header]\nauthorization = \"Basic bWU6cGFzc3dvcmQ=\"\n");
+    for path in ["/etc/kubernetes/pki/apiserver.key", "/etc/kubernetes/encryption.yaml"] {
+        private(&place, path);
+    }
+    let volumes = "/var/lib/kubelet/pods/u/volumes";
+    place.write(&format!("{volumes}/kubernetes.io~projected/api/..1/token"), "opaque-service-account-token");
+    place.write(&format!("{volumes}/kubernetes.io~projected/api/..1/namespace"), "kube-system");
+    place.write(&format!("{volumes}/kubernetes.io~secret/db/..1/word"), "open sesame, please");
+    let log = "kube-system says opaque-service-account-token and open sesame, please\n\
+               key MDEyMzQ1Njc4OWFiY2RlZg== line MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0w\n\u{1b}[31mred\u{1b}[0m\n";
+    place.write("/var/log/pods/kube-system_a_1/a/0.log", log);
+    let pages = gathered(&place, &["/etc/containerd/certs.d/r/hosts.toml"]).await;
+    let log = page(&pages, "pods/kube-system_a_1/a/0.log");
+    assert_eq!(log.text, "kube-system says [redacted] and [redacted]\nkey [redacted] line [redacted]\n?[31mred?[0m\n");
+    assert_eq!(log.struck, 4);
+    assert!(!page(&pages, "files/etc/containerd/certs.d/r/hosts.toml").text.contains("bWU6"), "known by its form");
+}
+
+#[tokio::test]
+async fn a_long_log_keeps_its_newest_whole_lines_and_says_how_much_is_left_out() {
+    let place = Place::new();
+    let line = |n: usize| format!("{n:07} {}\n", "x".repeat(91));
+    let whole: String = (0..30_000).map(line).collect();
+    for pod in 0..16 {
+        place.write(&format!("/var/log/pods/kube-system_p{pod:02}_1/c/0.log"), &whole);
+    }
+    let pages = gathered(&place, &[]).await;
+    let first = page(&pages, "pods/kube-system_p00_1/c/0.log");
+    assert!(first.text.ends_with(&line(29_999)) && first.text.len() % 100 == 0, "whole lines to the newest");
+    assert!(first.left_out > 0 && first.text.len() <= 512 << 10);
+    let all: usize = pages.iter().map(|p| p.text.len()).sum();
+    assert!(all <= 6 << 20, "all pages together are bounded: {all}");
+    assert_eq!(page(&pages, "pods/kube-system_p15_1/c/0.log").text, "", "there was no room for the last");
+    assert!(page(&pages, "system/hosts").left_out > 0 || page(&pages, "system/hosts").text.contains("No such file"));
+}

@@ -1,0 +1,60 @@
+//! What a support bundle is made of: pages of text from the hosts, from the cluster and from the administrator's side.
+
+use super::names::UnitName;
+use serde::{Deserialize, Serialize};
+
+/// What is wanted of a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GatherAsk {
+    /// Units whose journals are wanted.
+    pub units: Vec<UnitName>,
+    /// Files that are wanted, absolute paths. Those that not everybody on the host may read are named and left out.
+    pub files: Vec<String>,
+    /// How far back journals go, hours.
+    pub hours: u32,
+}
+
+/// A text, as it goes into the archive: without secrets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Page {
+    /// Its place in the archive, relative.
+    pub name: String,
+    /// The text.
+    pub text: String,
+    /// Bytes at its beginning that were left out, because it is long.
+    pub left_out: u64,
+    /// Places that were struck out.
+    pub struck: u32,
+}
+
+/// Whether a name that somebody else chose may become a place in the archive: relative, no way up, nothing that a shell or a terminal
+/// makes something of.
+pub fn is_place(name: &str) -> bool {
+    let part = |p: &str| {
+        !p.is_empty()
+            && p.len() <= 200
+            && p != "."
+            && p != ".."
+            && p.bytes().all(|b| b.is_ascii_alphanumeric() || b"._@:+=-".contains(&b))
+    };
+    name.len() <= 500 && name.split('/').all(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_place;
+
+    #[test]
+    fn a_place_is_relative_and_plain() {
+        for good in
+            ["a", "units/etcd.service.log", "files/etc/kubernetes/manifests/x.yaml", "pods/kube-system_a_1/c/0.log"]
+        {
+            assert!(is_place(good), "{good}");
+        }
+        for bad in ["", "/etc/passwd", "../x", "a/../b", "a//b", "a/", "a b", "a\n", "a\u{1b}[2J", "ä", "a/./b"] {
+            assert!(!is_place(bad), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! `hactl support-bundle`: everything that explains what goes on, in one archive, for somebody who cannot look himself.
+//!
+//! In: a session with whatever hosts answer. Out: pages of every host, of the cluster and of this side, in an archive. Nothing
+//! is needed but one host that answers: what cannot be had becomes a page that says why.
+
+use super::look::Look;
+use super::{Choices, Failure, Session, State, kubeconfig};
+use crate::host::Feed;
+use crate::host::op::{Op, Reply};
+use crate::model::desired::Host;
+use crate::model::event::Event;
+use crate::model::names::HostName;
+use crate::model::redact::Known;
+use crate::model::support::{GatherAsk, Page, is_place};
+use crate::report::{self, Style};
+use crate::support::{Archive, Written};
+use base64::Engine as _;
+use futures::StreamExt as _;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
+/// How long one host may take to gather its pages.
+const GATHERING: Duration = Duration::from_secs(180);
+/// How long the API may take to list objects of one kind.
+const LISTING: Duration = Duration::from_secs(10);
+/// Logs of the newest runs.
+const RUNS: usize = 10;
+/// Pages that one host may send.
+const PAGES: usize = 2000;
+/// A run log that is longer is left out.
+const LARGEST: u64 = 8 << 20;
+/// What the API says, by page.
+const LISTS: [(&str, &str); 9] = [
+    ("version", "/version"),
+    ("nodes", "/api/v1/nodes"),
+    ("pods", "/api/v1/namespaces/kube-system/pods"),
+    ("events", "/api/v1/namespaces/kube-system/events"),
+    ("events-of-nodes", "/api/v1/namespaces/default/events"),
+    ("leases", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"),
+    ("deployments", "/apis/apps/v1/namespaces/kube-system/deployments"),
+    ("daemonsets", "/apis/apps/v1/namespaces/kube-system/daemonsets"),
+    ("certificate-requests", "/apis/certificates.k8s.io/v1/certificatesigningrequests"),
+];
+const README: &str = include_str!("../../templates/support/README.txt");
+
+/// What goes into the archive, and where that goes.
+#[derive(Debug)]
+pub struct Wanted {
+    /// The archive.
+    pub to: PathBuf,
+    /// The folder that everything lies in.
+    pub folder: String,
+    /// How far back journals go, hours.
+    pub hours: u32,
+}
+
+/// What was written.
+#[derive(Debug)]
+pub struct Supported {
+    /// The archive.
+    pub written: Written,
+    /// Hosts of which there is nothing in it, with the reason.
+    pub missing: BTreeMap<HostName, String>,
+}
+
+type Pages = Vec<Page>;
+
+/// Gathers and writes.
+///
+/// # Errors
+/// The archive cannot be written.
+pub async fn support(session: &Session, wanted: &Wanted) -> Result<Supported, Failure> {
+    let state = session.state(false).await;
+    let known = known(session, state.as_ref().ok());
+    let mut archive = Archive::create(&wanted.to, &wanted.folder, &known, OffsetDateTime::now_utc())?;
+    let phase = |doing: String| session.sink.emit(Event::Phase { doing });
+    phase(format!("gathering journals and logs of {} hosts", session.machines.len()));
+    let (hosts, cluster) = tokio::join!(hosts(session, wanted.hours), cluster(session, &state));
+    phase(format!("writing {}", wanted.to.display()));
+    let mut missing: BTreeMap<_, _> = session.silent.iter().map(|(h, s)| (h.clone(), s.why.clone())).collect();
+    let mut pages: Pages = own(session);
+    pages.extend(cluster);
+    for (host, gathered) in hosts {
+        match gathered {
+            Ok(of_host) => pages.extend(of_host.into_iter().map(|page| below(&format!("hosts/{host}"), page))),
+            Err(why) => drop(missing.insert(host, why)),
+        }
+    }
+    for (host, why) in &missing {
+        pages.push(page(&format!("hosts/{host}/nothing.txt"), format!("{host} gave nothing: {why}\n")));
+    }
+    archive.add("README.txt", &readme(session, &missing, &pages), 0)?;
+    for page in &pages {
+        archive.add(&page.name, &page.text, page.struck)?;
+    }
+    Ok(Supported { written: archive.finish()?, missing })
+}
+
+/// Secrets that this side knows. Hosts strike out what they know before they answer.
+fn known(session: &Session, state: Option<&State>) -> Known {
+    let mut known = Known::default();
+    if let Some(state) = state {
+        let contents = state.contents();
+        for authority in [&contents.cluster, &contents.etcd, &contents.front_proxy, &contents.signing] {
+            known.value(authority.key().reveal());
+        }
+        known.value(contents.service_account.private.reveal());
+        known.value(contents.encryption.reveal());
+        if let Some(path) = state.kubeconfig_path() {
+            known.file(&std::fs::read_to_string(path).unwrap_or_default());
+        }
+    }
+    let decode = |text: &str| base64::engine::general_purpose::STANDARD.decode(text).ok();
+    let decoded = |text: &str| decode(text).and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
+    for login in session.attached.logins.values() {
+        known.value(login.reveal());
+        let plain = decoded(login.reveal());
+        known.value(plain.split_once(':').map_or("", |(_, password)| password));
+    }
+    for object in session.attached.manifests.iter().map(|m| &m.object).filter(|o| o["kind"] == "Secret") {
+        let values =
+            |field: &str| object[field].as_object().into_iter().flat_map(|map| map.values()).filter_map(Value::as_str);
+        for value in values("data") {
+            known.value(value);
+            known.value(&decoded(value));
+        }
+        values("stringData").for_each(|value| known.value(value));
+    }
+    known
+}
+
+/// Every host's pages, or why there are none.
+async fn hosts(session: &Session, hours: u32) -> Vec<(HostName, Result<Pages, String>)> {
+    let one = async |host: &Host| {
+        let machine = session.machines.get(&host.name)?;
+        let units = crate::render::units(&session.desired, host);
+        let ask = GatherAsk { units, files: crate::render::paths(&session.desired, host), hours };
+        let pages = match machine.call(Op::Gather(ask), Feed::None, GATHERING, &|_| {}).await {
+            Ok(Reply::Pages(pages)) => Ok(pages.into_iter().filter(|p| is_place(&p.name)).take(PAGES).collect()),
+            Ok(_) => Err("it answered something else than was asked".to_owned()),
+            Err(error) => Err(error.to_string()),
+        };
+        Some((host.name.clone(), pages))
+    };
+    let all: Vec<_> = session.desired.hosts.iter().map(one).collect();
+    futures::stream::iter(all).buffered(session.at_once.max(1)).filter_map(async |answer| answer).collect().await
+}
+
+/// What status, plan and the API say.
+async fn cluster(session: &Session, state: &Result<State, Failure>) -> Pages {
+    let state = match state {
+        Ok(state) => state,
+        Err(failure) => {
+            return vec![page("cluster/state.txt", told("the administrator's state cannot be used", failure))];
+        }
+    };
+    let mut pages = Pages::new();
+    match Look::take(session, state).await {
+        Ok(look) => {
+            let checks = look.checks(session).await;
+            let desired = &session.desired;
+            pages.push(page("cluster/status.txt", report::status_text(desired, &look.facts, &checks, &Style::plain())));
+            pages.push(page("cluster/status.json", report::status_json(desired, &look.facts, &checks).to_string()));
+            pages.push(page(
+                "cluster/facts.json",
+                serde_json::to_string_pretty(&look.facts).unwrap_or_else(|e| e.to_string()),
+            ));
+            match look.plan(state, &Choices::default(), desired) {
+                Ok(plan) => {
+                    pages.push(page("cluster/plan.txt", report::plan_text(&plan, &Style::plain())));
+                    pages.push(page("cluster/plan.json", report::plan_json(&plan).to_string()));
+                }
+                Err(failure) => pages.push(page("cluster/plan.txt", told("there is no plan", &failure))),
+            }
+        }
+        Err(failure) => pages.push(page("cluster/status.txt", told("the cluster cannot be looked at", &failure))),
+    }
+    pages.extend(api(session, state).await);
+    pages
+}
+
+async fn api(session: &Session, state: &State) -> Pages {
+    let client = match state.access() {
+        Ok(access) => kubeconfig::client(session, &access).await,
+        Err(failure) => Err(failure),
+    };
+    let client = match client {
+        Ok(client) => client,
+        Err(failure) => return vec![page("cluster/api/nothing.txt", told("no API server answers", &failure))],
+    };
+    let mut pages = Pages::new();
+    for (name, path) in LISTS {
+        let answer = client.raw(reqwest::Method::GET, path, Instant::now() + LISTING).await;
+        pages.push(match answer {
+            Ok(value) => page(&format!("cluster/api/{name}.json"), format!("{value:#}\n")),
+            Err(error) => page(&format!("cluster/api/{name}.txt"), told("this could not be listed", &error)),
+        });
+    }
+    pages
+}
+
+/// What this side has: the inventory, the journal, the logs of the newest runs.
+fn own(session: &Session) -> Pages {
+    let dir = &session.places.state;
+    let mut pages = vec![page("administrator/inventory.yaml", session.inventory.clone())];
+    pages.push(page("administrator/journal.jsonl", text(&dir.join("journal.jsonl"))));
+    let mut runs: Vec<PathBuf> = std::fs::read_dir(dir.join("runs"))
+        .map(|list| list.filter_map(Result::ok).map(|entry| entry.path()).collect())
+        .unwrap_or_default();
+    // Their names begin with the time.
+    runs.sort();
+    for run in runs.iter().rev().take(RUNS) {
+        let name = format!("administrator/runs/{}", run.file_name().unwrap_or_default().to_string_lossy());
+        if is_place(&name) {
+            pages.push(page(&name, text(run)));
+        }
+    }
+    pages
+}
+
+fn text(path: &Path) -> String {
+    match std::fs::metadata(path) {
+        Ok(found) if found.len() > LARGEST => format!("(left out: {} bytes)\n", found.len()),
+        _ => std::fs::read(path)
+            .map_or_else(|error| format!("({error})\n"), |bytes| String::from_utf8_lossy(&bytes).into_owned()),
+    }
+}
+
+fn page(name: &str, text: String) -> Page {
+    Page { name: name.to_owned(), text, left_out: 0, struck: 0 }
+}
+
+fn below(folder: &str, page: Page) -> Page {
+    let text = match page.left_out {
+        0 => page.text,
+        bytes => format!("({bytes} bytes before this are left out)\n{}", page.text),
+    };
+    Page { name: format!("{folder}/{}", page.name), text, ..page }
+}
+
+/// A failure with everything behind it.
+fn told(what: &str, error: &dyn std::error::Error) -> String {
+    let mut text = format!("{what}: {error}\n");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        // Writing into a String cannot fail.
+        let _ = writeln!(text, "  because: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// What is in the archive, for whoever opens it.
+fn readme(session: &Session, missing: &BTreeMap<HostName, String>, pages: &[Page]) -> String {
+    let mut hosts = String::new();
+    for host in &session.desired.hosts {
+        let said = match missing.get(&host.name) {
+            Some(why) => format!("nothing: {why}"),
+            None => {
+                let below = format!("hosts/{}/", host.name);
+                format!("{} pages", pages.iter().filter(|p| p.name.starts_with(&below)).count())
+            }
+        };
+        let _ = writeln!(hosts, "  {:<20} {said}", host.name.as_str());
+    }
+    let now = OffsetDateTime::now_utc().format(&time::format_description::well_known::Rfc3339).unwrap_or_default();
+    README
+        .replace("{cluster}", session.desired.cluster.as_str())
+        .replace("{now}", &now)
+        .replace("{version}", env!("CARGO_PKG_VERSION"))
+        .replace("{kubernetes}", &session.desired.versions.kubernetes.to_string())
+        .replace("{hosts}", hosts.trim_end())
+}

@@ -1,0 +1,260 @@
+//! What strangers get, and where secrets stand: nothing, and nowhere but where they are used.
+
+use super::support::wait_for;
+use super::{Scenario, World};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario { name: "strangers get past no port of any host", cut: true, run: strangers },
+    Scenario { name: "no secret stands in logs, command lines or temporary files", cut: true, run: nowhere },
+    Scenario {
+        name: "a support bundle holds what explains, of hosts that answer, and no secret",
+        cut: true,
+        run: bundle,
+    },
+];
+
+const HOSTS: [&str; 3] = ["cp1", "cp2", "cp3"];
+/// Who listens where others can reach it. What is not here listens on loopback.
+const OPEN: [(u16, &str); 8] = [
+    (22, "sshd"),
+    (2379, "etcd"),
+    (2380, "etcd"),
+    (6443, "kube-apiserver and haproxy"),
+    (10250, "kubelet"),
+    (10256, "kube-proxy"),
+    (10257, "kube-controller-manager"),
+    (10259, "kube-scheduler"),
+];
+
+/// What curl gets without checking whom it speaks with: the HTTP code, `000` when TLS ended it.
+fn code(url: &str, more: &[&str]) -> String {
+    let argv = ["-sk", "--max-time", "10", "-o", "/dev/null", "-w", "%{http_code}"];
+    let output = Command::new("curl").args(argv).args(more).arg(url).output().expect("curl can be started");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn strangers(w: &World) {
+    // Somebody with a certificate of an authority of his own, and somebody with one of the cluster's: kubelet's.
+    let dir = w.lab.dir().join("strangers");
+    fs::create_dir_all(&dir).expect("a folder");
+    let own = super::tiny_tls::TestAuthority::new("strangers");
+    fs::write(dir.join("own.pem"), format!("{}{}", own.key(), own.cert)).expect("a file");
+    let kubelet = w.on("cp1", "sudo cat /var/lib/kubelet/pki/kubelet-client-current.pem 2>/dev/null || sudo cat /etc/kubernetes/pki/kubelet.key /etc/kubernetes/pki/kubelet.crt");
+    assert!(kubelet.contains("PRIVATE KEY") && kubelet.contains("BEGIN CERTIFICATE"), "kubelet's credential");
+    fs::write(dir.join("kubelet.pem"), kubelet).expect("a file");
+    let with = |name: &str| dir.join(name).display().to_string();
+    for host in HOSTS {
+        let address = w.lab.address(host).expect("the lab has this host");
+        let listeners = w.on(host, "sudo ss -Hltn | awk '{print $4}' | sort -u");
+        for listener in listeners.lines() {
+            let (at, port) = listener.rsplit_once(':').expect("an address and a port");
+            let port: u16 = port.parse().expect("a port");
+            let loopback = at.starts_with("127.") || at.starts_with("[::1]") || at.starts_with("[::ffff:127.");
+            assert!(loopback || OPEN.iter().any(|(p, _)| *p == port), "{host} listens on {listener}: {listeners}");
+        }
+        for port in [2379, 2380] {
+            for path in ["health", "version", "metrics", "members", "v3/kv/range"] {
+                let url = format!("https://{address}:{port}/{path}");
+                assert_eq!(code(&url, &[]), "000", "{url} without a certificate");
+                assert_eq!(code(&url, &["--cert", &with("own.pem")]), "000", "{url} with a stranger's certificate");
+                assert_eq!(code(&url, &["--cert", &with("kubelet.pem")]), "000", "{url} with kubelet's certificate");
+                assert_eq!(code(&format!("http://{address}:{port}/{path}"), &[]), "000", "{url} without TLS");
+            }
+        }
+        let guarded = [
+            (10250, &["pods", "metrics", "configz", "stats/summary", "logs/", "runningpods/", "debug/pprof/"][..]),
+            (10257, &["metrics", "configz", "debug/pprof/", "flagz", "statusz"]),
+            (10259, &["metrics", "configz", "debug/pprof/", "flagz", "statusz"]),
+            (6443, &["api", "metrics", "version/", "openapi/v2", "debug/pprof/", "apis"]),
+        ];
+        for (port, paths) in guarded {
+            for path in paths {
+                let url = format!("https://{address}:{port}/{path}");
+                for more in [&[][..], &["--cert", &with("own.pem")]] {
+                    let got = code(&url, more);
+                    assert!(matches!(got.as_str(), "401" | "403" | "000"), "{url} gives a stranger {got}");
+                }
+            }
+        }
+        // Sockets through which haproxy can be told to do things, and those of containerd and kubelet.
+        let sockets = w.on(host, "sudo find /run /var/run /var/lib/haproxy /var/lib/kubelet -xdev -type s \\( -path '*haproxy*' -o -path '*containerd*' -o -path '*kubelet*' -o -path '*hactl*' \\) -printf '%m %u %p\\n' 2>/dev/null | sort -u");
+        for socket in sockets.lines() {
+            let mode = u32::from_str_radix(socket.split(' ').next().unwrap_or(""), 8).expect("a mode");
+            let folder = socket.rsplit(' ').next().expect("a path");
+            let reached = w.on(host, &format!("test -w '{folder}' && echo reached"));
+            assert!(mode & 0o006 == 0 || reached.is_empty(), "anybody on {host} can use {socket}");
+        }
+        assert!(sockets.contains("haproxy") && sockets.contains("containerd"), "{host}: {sockets}");
+        let stats = w.on(host, "ps -eo user:20,args | grep '[h]aproxy' | grep -c '^root .*-sf\\|^root .*-db' ; true");
+        assert!(!stats.is_empty());
+    }
+}
+
+/// The lines of the private keys in a text.
+fn lines_of_keys(text: &str, whose: &str, all: &mut BTreeMap<String, String>) {
+    let mut inside = false;
+    for line in text.lines().map(str::trim) {
+        if line.starts_with("-----") {
+            inside = line.contains("BEGIN") && line.contains("PRIVATE KEY");
+        } else if inside && line.len() >= 30 {
+            all.insert(line.to_owned(), whose.to_owned());
+        }
+    }
+}
+
+/// Every secret of the cluster, in words: whose it is.
+fn secrets(w: &World) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    let state = w.hactl.state(w.lab.name());
+    for entry in fs::read_dir(&state).expect("the state is readable") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|e| e == "key") {
+            lines_of_keys(&fs::read_to_string(&path).expect("readable"), &path.display().to_string(), &mut all);
+        }
+    }
+    for host in HOSTS {
+        let keys = w.on(host, "sudo find /etc/kubernetes /etc/etcd /var/lib/kubelet/pki -type f -exec cat {} +");
+        lines_of_keys(&keys, &format!("a key on {host}"), &mut all);
+        let tokens = w.on(host, "sudo find /var/lib/kubelet/pods -path '*kubernetes.io~projected*' -name token -type f -exec sh -c 'cat \"$1\"; echo' - {} \\;");
+        for token in tokens.lines().filter(|t| t.starts_with("eyJ")) {
+            all.insert(token.to_owned(), format!("a service account's token on {host}"));
+        }
+    }
+    let encryption = fs::read_to_string(state.join("encryption.key")).expect("the encryption key");
+    all.insert(encryption.trim().to_owned(), "the encryption key".to_owned());
+    let kubeconfig = fs::read_to_string(state.join("kubeconfig")).expect("the kubeconfig");
+    let data = kubeconfig.lines().find_map(|l| l.trim().strip_prefix("client-key-data:")).expect("a key in it");
+    all.insert(data.trim().to_owned(), "the administrator's key".to_owned());
+    assert!(all.len() > 40, "{} secrets were found", all.len());
+    all
+}
+
+/// Lines of a host's logs and processes that hold one of these. The words go by stdin alone.
+fn found_on(w: &World, host: &str, words: &BTreeMap<String, String>) -> String {
+    let mut find = w.lab.ssh(host).expect("the host exists");
+    find.arg(
+        "words=$(mktemp /dev/shm/XXXXXX); cat > $words; \
+         { sudo journalctl --no-pager -q | sudo grep -c -F -f $words | sed 's/^/journal: /'; \
+           sudo grep -rlF -f $words /var/log /tmp /var/tmp /run/systemd /run/lock /var/lib/hactl /var/lib/containerd/io.containerd.grpc.v1.cri 2>/dev/null; \
+           for p in /proc/[0-9]*; do sudo cat $p/cmdline $p/environ 2>/dev/null | tr '\\0' '\\n' | grep -qF -f $words && echo \"process $(cat $p/comm)\"; done; \
+         } | grep -v '^journal: 0$'; rm -f $words",
+    );
+    let mut child = find.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("ssh can be started");
+    let text: String = words.keys().flat_map(|word| [word.as_str(), "\n"]).collect();
+    child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("the words go in");
+    String::from_utf8_lossy(&child.wait_with_output().expect("it ends").stdout).into_owned()
+}
+
+/// Files below a folder that hold one of these, with whose it is.
+fn found_below(dir: &Path, words: &BTreeMap<String, String>, found: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found_below(&path, words, found);
+        } else {
+            let text = String::from_utf8_lossy(&fs::read(&path).expect("readable")).into_owned();
+            let hits = words.iter().filter(|(word, _)| text.contains(word.as_str()));
+            found.extend(hits.map(|(_, whose)| format!("{}: {whose}", path.display())));
+        }
+    }
+}
+
+fn nowhere(w: &World) {
+    // Whatever a person may turn on, and a run with something to do.
+    w.on("cp1", "sudo sh -c 'echo oops >> /etc/haproxy/haproxy.cfg'");
+    let mut said = String::new();
+    for arguments in [
+        &["plan", "-vv"][..],
+        &["plan", "-o", "json"],
+        &["up", "--yes", "-vv"],
+        &["up", "--yes", "-o", "json"],
+        &["status", "-vv"],
+        &["status", "-o", "json"],
+    ] {
+        said += &w.hactl.run(arguments).all();
+    }
+    let words = secrets(w);
+    let hit = words.iter().find(|(word, _)| said.contains(word.as_str()));
+    assert_eq!(hit.map(|(_, whose)| whose), None, "hactl printed a secret");
+    let state = w.hactl.state(w.lab.name());
+    let mut found = BTreeSet::new();
+    found_below(&state.join("runs"), &words, &mut found);
+    let journal = fs::read_to_string(state.join("journal.jsonl")).expect("the journal");
+    found.extend(words.iter().filter(|(word, _)| journal.contains(word.as_str())).map(|(_, whose)| whose.clone()));
+    assert_eq!(found, BTreeSet::new(), "what is kept of runs holds secrets");
+    for host in HOSTS {
+        assert_eq!(found_on(w, host, &words), "", "secrets stand on {host}");
+    }
+    // That the search finds what is there.
+    let planted = words.keys().next().expect("a secret");
+    w.on("cp2", &format!("echo '{planted}' > /tmp/planted"));
+    assert!(found_on(w, "cp2", &words).contains("/tmp/planted"));
+    w.on("cp2", "rm /tmp/planted; sudo journalctl --rotate -q; sudo journalctl --vacuum-time=1s -q; sudo sh -c 'truncate -s 0 /var/log/*.log' 2>/dev/null");
+}
+
+fn unpacked(path: &Path, to: &Path) {
+    let file = fs::File::open(path).expect("the archive");
+    tar::Archive::new(zstd::Decoder::new(file).expect("zstd")).unpack(to).expect("a tar");
+}
+
+fn bundle(w: &World) {
+    let dir = w.lab.dir().join("support");
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).expect("a folder");
+    // What careless programs write.
+    let mut words = secrets(w);
+    let canaries = [
+        ("canary-password-1", "password=canary-password-1"),
+        ("canary-bearer-2", "Authorization: Bearer canary-bearer-2"),
+        ("canary-url-3", "proxy is http://me:canary-url-3@192.0.2.1:3128"),
+        ("canary-json-4", "{\"client_secret\": \"canary-json-4\"}"),
+    ];
+    for (canary, line) in canaries {
+        w.on(
+            "cp1",
+            &format!("systemd-cat -t careless echo '{line}'; sudo systemd-run -q --unit=kubelet-careless-$$ true"),
+        );
+        words.insert(canary.to_owned(), "a canary".to_owned());
+    }
+    // A key of a host's own, and the token of a pod, where a program of the cluster would write them.
+    w.on("cp1", "sudo systemd-cat -t careless cat /etc/kubernetes/pki/apiserver.key");
+    w.on("cp1", "for t in $(sudo find /var/lib/kubelet/pods -name token -type f | head -1); do sudo sh -c \"echo got \\$(cat $t) >> $(sudo find /var/log/pods/kube-system_*/ -name '*.log' | head -1)\"; done");
+    w.lab.kill("cp3").expect("the power can be cut");
+    let to = dir.join("all.tar.zst");
+    let path = to.display().to_string();
+    let ran = w.hactl.run(&["support-bundle", "--to", &path]).ok().says("nothing of cp3").says("look it over");
+    println!("        {} s, {} KiB", ran.took.as_secs_f32(), fs::metadata(&to).expect("it is there").len() / 1024);
+    assert_eq!(fs::metadata(&to).expect("it is there").permissions().mode() & 0o777, 0o600);
+    w.hactl.run(&["support-bundle", "--to", &path]).exits(1).says("is there already").says("--to");
+    unpacked(&to, &dir);
+    let root = fs::read_dir(&dir).expect("readable").flatten().find(|e| e.path().is_dir()).expect("one folder").path();
+    let mut found = BTreeSet::new();
+    found_below(&root, &words, &mut found);
+    assert_eq!(found, BTreeSet::new(), "secrets are in the archive");
+    let read = |name: &str| fs::read_to_string(root.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
+    assert!(read("README.txt").contains("cp3") && read("hosts/cp3/nothing.txt").contains("cp3 gave nothing"));
+    assert!(read("cluster/status.txt").contains("cp3"), "{}", read("cluster/status.txt"));
+    assert!(read("cluster/plan.txt").len() > 20 && read("administrator/inventory.yaml").contains("endpoint:"));
+    serde_json::from_str::<serde_json::Value>(&read("cluster/facts.json")).expect("facts stay JSON");
+    serde_json::from_str::<serde_json::Value>(&read("cluster/api/nodes.json")).expect("Nodes stay JSON");
+    assert!(read("hosts/cp1/units/etcd.service.log").lines().count() > 20);
+    assert!(read("hosts/cp1/system/processes").contains("kube-apiserver"));
+    assert!(read("hosts/cp1/system/warnings.log").len() > 10 && read("hosts/cp2/system/nftables").contains("table"));
+    assert!(read("hosts/cp1/files/etc/haproxy/haproxy.cfg").contains("backend"));
+    let pods: Vec<_> =
+        fs::read_dir(root.join("hosts/cp1/pods")).expect("pods").flatten().map(|e| e.file_name()).collect();
+    assert!(pods.iter().any(|p| p.to_string_lossy().contains("kube-apiserver")), "{pods:?}");
+    let json =
+        w.hactl.run(&["support-bundle", "-o", "json", "--to", &dir.join("json.tar.zst").display().to_string()]).ok();
+    let object: serde_json::Value = serde_json::from_str(&json.out).expect("one object");
+    assert!(object["redacted"].as_u64().is_some_and(|n| n > 4) && object["missing"]["cp3"].is_string(), "{object}");
+    w.lab.start("cp3", Duration::from_secs(60)).expect("the host boots");
+    wait_for("all is well again", Duration::from_secs(120), || w.hactl.run(&["status"]).code == 0);
+}
