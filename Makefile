@@ -6,6 +6,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hactl
 DIST  := $(CACHE)/dist
 LAB   ?= lab
 HOSTS ?= 3
+FUZZ_SECONDS ?= 60
 # The checker of licences and sources: built once, kept by version.
 DENY_VERSION := 0.20.2
 DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
@@ -16,7 +17,7 @@ REGISTRY := $(CACHE)/tools/registry-$(REGISTRY_VERSION)/registry
 PACKAGES := build-essential cmake protobuf-compiler libprotobuf-dev lxc mmdebstrap iptables nftables iproute2 \
             openssh-client openssh-server sudo openssl shellcheck ca-certificates $(shell sed 's/\#.*//' components/packages)
 
-.PHONY: help lab lab-down build packages components bundle registry test test-all check unit bench clean
+.PHONY: help lab lab-down build packages components bundle registry test test-all check unit fuzz bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -71,6 +72,9 @@ test: bundle registry ## everything, with a cut of the lab that touches every ca
 
 test-all: bundle registry ## everything, the whole lab
 	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" tests/run.sh all
+
+fuzz: ## damaged inputs for every reader, $(FUZZ_SECONDS) seconds each
+	@HACTL_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release --locked --test fuzz -- --nocapture --test-threads=1
 
 bench: bundle ## the figures of the README, beside kubeadm in the same run
 	@DIST="$(DIST)" cargo test --release --locked --test bench

@@ -2,7 +2,7 @@
 
 use super::common::{Common, Needs, Output};
 use crate::model::event::{Event, Sink};
-use crate::report::Verdict;
+use crate::report::{Reader, Verdict};
 use crate::workflow::{self, Supported, Wanted};
 use clap::Args;
 use serde_json::json;
@@ -60,7 +60,7 @@ pub fn run(common: &Common, args: &SupportArgs) -> u8 {
             0
         }
         Ok(done) => {
-            reader.end(&told(&done));
+            tell(&*reader, &done);
             0
         }
         Err(verdict) => {
@@ -80,18 +80,21 @@ fn object(done: &Supported) -> serde_json::Value {
     })
 }
 
-fn told(done: &Supported) -> Verdict {
+/// What a person should know of it, and the last line.
+fn tell(reader: &dyn Reader, done: &Supported) {
     let written = &done.written;
-    let mut verdict = Verdict::ok(format!("everything is in {}", written.path.display()));
-    verdict.causes.push(format!(
-        "{} pages, {} KiB; keys, tokens and passwords are struck out in {} places",
-        written.pages,
-        written.bytes.div_ceil(1024),
-        written.struck
-    ));
-    verdict.causes.extend(done.missing.iter().map(|(host, why)| format!("nothing of {host}: {why}")));
-    verdict.hints.push("look it over before you give it to somebody: names and addresses are in it".to_owned());
-    verdict
+    for (host, why) in &done.missing {
+        reader.emit(Event::Warning { text: format!("nothing of {host}: {why}") });
+    }
+    reader.emit(Event::Note {
+        text: format!(
+            "{} pages; keys, tokens and passwords are struck out in {} places, names and addresses are not: look it over before you \
+             give it to somebody",
+            written.pages, written.struck
+        ),
+    });
+    let size = written.bytes.div_ceil(1024);
+    reader.end(&Verdict::ok(format!("the support bundle is {} ({size} KiB)", written.path.display())));
 }
 
 #[cfg(test)]

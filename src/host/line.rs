@@ -430,4 +430,6 @@ impl AsyncRead for Ear {
 }
 
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod tests;

@@ -22,15 +22,13 @@ pub const SCENARIOS: &[Scenario] = &[
 
 const HOSTS: [&str; 3] = ["cp1", "cp2", "cp3"];
 /// Who listens where others can reach it. What is not here listens on loopback.
-const OPEN: [(u16, &str); 8] = [
+const OPEN: [(u16, &str); 6] = [
     (22, "sshd"),
     (2379, "etcd"),
     (2380, "etcd"),
     (6443, "kube-apiserver and haproxy"),
     (10250, "kubelet"),
     (10256, "kube-proxy"),
-    (10257, "kube-controller-manager"),
-    (10259, "kube-scheduler"),
 ];
 
 /// What curl gets without checking whom it speaks with: the HTTP code, `000` when TLS ended it.
@@ -92,8 +90,6 @@ fn strangers(w: &World) {
             assert!(mode & 0o006 == 0 || reached.is_empty(), "anybody on {host} can use {socket}");
         }
         assert!(sockets.contains("haproxy") && sockets.contains("containerd"), "{host}: {sockets}");
-        let stats = w.on(host, "ps -eo user:20,args | grep '[h]aproxy' | grep -c '^root .*-sf\\|^root .*-db' ; true");
-        assert!(!stats.is_empty());
     }
 }
 
@@ -229,7 +225,7 @@ fn bundle(w: &World) {
     w.lab.kill("cp3").expect("the power can be cut");
     let to = dir.join("all.tar.zst");
     let path = to.display().to_string();
-    let ran = w.hactl.run(&["support-bundle", "--to", &path]).ok().says("nothing of cp3").says("look it over");
+    let ran = w.hactl.run(&["support-bundle", "--to", &path]).ok().says("nothing of cp3").says("the support bundle is");
     println!("        {} s, {} KiB", ran.took.as_secs_f32(), fs::metadata(&to).expect("it is there").len() / 1024);
     assert_eq!(fs::metadata(&to).expect("it is there").permissions().mode() & 0o777, 0o600);
     w.hactl.run(&["support-bundle", "--to", &path]).exits(1).says("is there already").says("--to");

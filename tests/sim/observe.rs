@@ -119,6 +119,7 @@ impl World {
             born: host.born.clone(),
             view,
             trouble,
+            secret_is_ciphertext: None,
         }
     }
 

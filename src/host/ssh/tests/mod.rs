@@ -1,5 +1,6 @@
 //! Against a real sshd: getting in, being kept out, tunnels, speed, and the cable being cut.
 
+mod hostile;
 mod played;
 mod sshd;
 mod ways;

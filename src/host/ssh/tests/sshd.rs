@@ -59,6 +59,11 @@ impl Sshd {
             let mut text = fs::read_to_string(format!("/etc/{file}")).unwrap_or_default();
             // The machine's own user of that name is none of ours.
             text = text.split_inclusive('\n').filter(|l| !l.starts_with("ops:")).collect();
+            if file == "passwd" {
+                // What the machine's root has its shell do at the start is none of ours either.
+                text = text.split_inclusive('\n').filter(|l| !l.starts_with("root:")).collect();
+                text.insert_str(0, "root:x:0:0::/:/bin/sh\n");
+            }
             if file == "sudoers" {
                 "root ALL=(ALL:ALL) ALL\n".clone_into(&mut text);
             }

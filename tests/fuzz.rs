@@ -1,0 +1,340 @@
+//! Whatever hactl reads that somebody else wrote: it may be refused, but nothing panics, hangs, or reaches a terminal raw.
+//!
+//! Good inputs are damaged at random, with the same dice on every run. `HACTL_FUZZ_SECONDS=600 make fuzz` goes on for longer than the
+//! few thousand cases of a test run. What the client of a hostile host does is tried beside it: `src/host/line/hostile.rs`.
+
+#[path = "fuzz/mutate.rs"]
+mod mutate;
+mod sim;
+
+use hactl::model::check::Outcome;
+use hactl::model::facts::{Facts, HostFacts};
+use hactl::report::{self, Style};
+use mutate::{Dice, damaged};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// One input may take this long: what is slower could be made to hang. Generous, for the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Runs cases until there were enough, or for as long as `HACTL_FUZZ_SECONDS` says. A case that fails is kept and told.
+fn fuzz(name: &str, cases: u64, mut case: impl FnMut(&mut Dice) -> (Vec<u8>, Box<dyn FnOnce()>)) {
+    let seconds = std::env::var("HACTL_FUZZ_SECONDS").ok().and_then(|s| s.parse().ok()).map(Duration::from_secs);
+    let begun = Instant::now();
+    let mut number = 0;
+    while seconds.map_or(number < cases, |limit| begun.elapsed() < limit) {
+        let (input, run) = case(&mut Dice(number));
+        let one = Instant::now();
+        let outcome = catch_unwind(AssertUnwindSafe(run));
+        let took = one.elapsed();
+        if outcome.is_err() || took > PATIENCE {
+            let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fuzz");
+            let path = dir.join(format!("{name}-{number}"));
+            std::fs::create_dir_all(&dir).and_then(|()| std::fs::write(&path, &input)).expect("the input can be kept");
+            panic!(
+                "{name}: case {number} {} after {took:.1?}; it is in {}",
+                if outcome.is_err() { "fails" } else { "ends" },
+                path.display()
+            );
+        }
+        number += 1;
+    }
+    println!("{name}: {number} cases in {:.1?}", begun.elapsed());
+}
+
+fn examples() -> Vec<Vec<u8>> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("inventories");
+    let mut files: Vec<PathBuf> = std::fs::read_dir(dir).expect("examples").flatten().map(|e| e.path()).collect();
+    files.retain(|f| f.extension().is_some_and(|e| e == "yaml"));
+    files.sort();
+    files.iter().map(|f| std::fs::read(f).expect("readable")).collect()
+}
+
+const KEYS: [&str; 40] = [
+    "schema: 1",
+    "cluster:",
+    "versions:",
+    "kubernetes: \"1.36.3\"",
+    "endpoint:",
+    "vip:",
+    "external:",
+    "local: true",
+    "port:",
+    "hosts:",
+    "- name:",
+    "address:",
+    "roles: [control-plane, etcd]",
+    "ssh:",
+    "jump:",
+    "identity:",
+    "zone:",
+    "labels:",
+    "taints:",
+    "network:",
+    "pods: 10.0.0.0/8",
+    "services:",
+    "mtu:",
+    "extra:",
+    "kube-apiserver:",
+    "args:",
+    "mounts:",
+    "config:",
+    "registries:",
+    "mirrors:",
+    "manifests:",
+    "preflight:",
+    "ignore:",
+    "proxy:",
+    "noProxy:",
+    "authentication:",
+    "jwt:",
+    "<<: *a",
+    "&a",
+    "!!binary",
+];
+
+#[test]
+fn no_inventory_makes_the_reader_panic_and_a_refusal_can_be_printed() {
+    let good = examples();
+    fuzz("inventory", 4000, |dice| {
+        let text = damaged(dice, &good, &KEYS);
+        let input = text.clone();
+        let run = move || match hactl::inventory::parse(&String::from_utf8_lossy(&text), Path::new("/nowhere")) {
+            Ok(loaded) => assert!(!loaded.desired.hosts.is_empty(), "an inventory without hosts is none"),
+            Err(error) => plain("a refusal", &error.to_string()),
+        };
+        (input, Box::new(run))
+    });
+}
+
+/// A terminal obeys what comes after an escape; nobody but hactl may say such things there.
+fn plain(what: &str, text: &str) {
+    let raw = text.chars().find(|c| c.is_control() && *c != '\n' && *c != '\t');
+    assert_eq!(raw, None, "{what} carries a control character to the terminal: {text:?}");
+}
+
+const SSH: [&str; 26] = [
+    "Host ",
+    "Host *",
+    "Host !cp1 *",
+    "Match host cp*",
+    "Match all",
+    "Match exec \"true\"",
+    "Match user ops localuser me",
+    "HostName %h.example",
+    "User ",
+    "Port 22",
+    "Port 99999",
+    "IdentityFile ~/.ssh/%r",
+    "ProxyJump ",
+    "ProxyJump a,b,c",
+    "ProxyJump none",
+    "ProxyCommand nc %h %p",
+    "Include config.d/*",
+    "Include ~/.ssh/config",
+    "StrictHostKeyChecking no",
+    "HostKeyAlias x",
+    "UserKnownHostsFile /dev/null",
+    "CertificateFile ~/c",
+    "IdentitiesOnly yes",
+    "=",
+    "\"",
+    "\\",
+];
+
+#[test]
+fn no_ssh_configuration_makes_the_reader_panic_or_go_round_in_circles() {
+    let good: Vec<Vec<u8>> = [
+        "Host cp*\n  HostName %h.mgmt.example\n  User ops\n  Port 2222\n  IdentityFile ~/.ssh/id_ed25519\n  ProxyJump bastion\n\nHost bastion\n  HostName 192.0.2.1\n",
+        "Include config.d/*\nMatch host cp1 user root\n  Port 22\nMatch final all\n  User nobody\nHost * !w1\n  ProxyJump a@b:22,c\n",
+        "Host=a \"b c\" d\n\tUser = \"x y\"\n# comment\nMatch exec \"test -f x\"\n  User z\n",
+    ]
+    .map(|t| t.as_bytes().to_vec())
+    .into();
+    let inventory = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("inventories/minimal.yaml"))
+        .expect("an example");
+    fuzz("ssh-config", 4000, |dice| {
+        let (one, two) = (damaged(dice, &good, &SSH), damaged(dice, &good, &SSH));
+        let input = [&one[..], b"\n--- config.d/a\n", &two].concat();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let files: BTreeMap<PathBuf, String> = [
+            (PathBuf::from("/home/me/.ssh/config"), text(&one)),
+            (PathBuf::from("/home/me/.ssh/config.d/a"), text(&two)),
+            (PathBuf::from("/home/me/.ssh/config.d/b"), text(&one)),
+        ]
+        .into();
+        let inventory = inventory.clone();
+        let run = move || {
+            let loaded =
+                hactl::inventory::parse_at_home(&inventory, Path::new("/nowhere"), Path::new("/home/me"), &files);
+            if let Err(error) = loaded {
+                plain("a refusal", &error.to_string());
+            }
+        };
+        (input, Box::new(run))
+    });
+}
+
+#[test]
+fn no_bytes_make_the_reader_of_frames_panic_or_take_memory_for_a_claim() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let frame = |kind: u8, payload: &[u8]| {
+        let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
+        [&length[..], &[kind], payload].concat()
+    };
+    let beat = br#"{"Heartbeat":{"id":1,"on":"etcd"}}"#;
+    let answer = br#"{"Answer":{"id":1,"outcome":{"Ok":{"Lines":["a","b"]}}}}"#;
+    let good = [
+        frame(b'J', beat),
+        frame(b'J', answer),
+        frame(b'B', b"piece"),
+        frame(b'E', b""),
+        b"Welcome to cp1!\r\n".to_vec(),
+    ];
+    let good = [good.to_vec(), vec![good.concat()]].concat();
+    let handle = runtime.handle().clone();
+    fuzz("frames", 20_000, |dice| {
+        let bytes = damaged(
+            dice,
+            &good,
+            &["\0\0\0\x05J", "\u{7f}\0\0\0J", "\0\0\0\0E", "Heartbeat", "Answer", "Wanted", "null"],
+        );
+        let input = bytes.clone();
+        let handle = handle.clone();
+        let run = move || {
+            handle.block_on(async {
+                let mut from = &bytes[..];
+                while let Ok(Some(frame)) = hactl::host::frame::read_frame(&mut from).await {
+                    if let hactl::host::frame::Frame::Json(text) = frame {
+                        // It may be refused; that is the point.
+                        drop(serde_json::from_slice::<hactl::host::op::Response>(&text));
+                    }
+                }
+            });
+        };
+        (input, Box::new(run))
+    });
+}
+
+/// Every value in a document, by pointer.
+fn places(value: &Value, at: &str, all: &mut Vec<String>) {
+    all.push(at.to_owned());
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                places(value, &format!("{at}/{}", key.replace('~', "~0").replace('/', "~1")), all);
+            }
+        }
+        Value::Array(list) => {
+            for (index, value) in list.iter().enumerate() {
+                places(value, &format!("{at}/{index}"), all);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Some text of the document, in another place than its own.
+fn texts(facts: &Value, all: &[String], dice: &mut Dice) -> String {
+    let texts: Vec<&str> = all.iter().filter_map(|at| facts.pointer(at)?.as_str()).collect();
+    if texts.is_empty() { String::new() } else { (*dice.pick(&texts)).to_owned() }
+}
+
+/// What a host might say instead.
+fn lie(dice: &mut Dice, facts: &mut Value) {
+    let mut all = Vec::new();
+    places(facts, "", &mut all);
+    let (at, other) = (dice.pick(&all).clone(), dice.pick(&all).clone());
+    // Mostly of the same type, for anything else is refused at the door.
+    let instead = match (dice.below(5), facts.pointer(&at)) {
+        (0, _) => facts.pointer(&other).cloned().unwrap_or_default(),
+        (_, Some(Value::String(_))) => match dice.below(5) {
+            0 => Value::from("\u{1b}[2J\u{7}\u{202e}owned"),
+            1 => Value::from(""),
+            2 => Value::from("x".repeat(100_000)),
+            _ => Value::from(texts(facts, &all, dice)),
+        },
+        (_, Some(Value::Number(_))) => {
+            Value::from(*dice.pick(&[0_i64, 1, -1, 255, 65_536, i64::from(u32::MAX), i64::MIN, i64::MAX]))
+        }
+        (_, Some(Value::Bool(truth))) => Value::Bool(!truth),
+        (_, Some(Value::Array(_))) => Value::Array(vec![]),
+        _ => Value::Null,
+    };
+    if let Some(place) = facts.pointer_mut(&at) {
+        match place {
+            Value::Array(list) if dice.below(2) == 0 => {
+                let item = list.first().cloned().unwrap_or_default();
+                list.extend(std::iter::repeat_n(item, dice.below(20)));
+            }
+            Value::Object(map) if dice.below(2) == 0 => {
+                let key = map.keys().nth(dice.below(map.len())).cloned();
+                key.and_then(|key| map.remove(&key));
+            }
+            _ => *place = instead,
+        }
+    }
+}
+
+#[test]
+fn no_lie_of_a_host_makes_the_planner_or_the_readers_panic() {
+    let mut worlds = vec![sim::World::bare(3, 1), sim::World::of(sim::make::apart())];
+    for built in 0..2 {
+        let mut world = worlds[built].clone();
+        assert_eq!(world.converge(7, 4), Ok(sim::Ended::Converged));
+        worlds.push(world);
+    }
+    let told: Vec<(sim::World, Facts)> = worlds
+        .into_iter()
+        .map(|mut world| {
+            let facts = world.observe();
+            (world, facts)
+        })
+        .collect();
+    let counted = std::rc::Rc::new(std::cell::Cell::new(0_u32));
+    fuzz("facts", 1500, |dice| {
+        let (world, facts) = dice.pick(&told).clone();
+        let mut facts = facts;
+        let mut input = String::new();
+        let liars = 1 + dice.below(2);
+        for _ in 0..liars {
+            let names: Vec<_> = facts.hosts.keys().cloned().collect();
+            let name = dice.pick(&names).clone();
+            let Some(Ok(honest)) = facts.hosts.get(&name) else { continue };
+            let mut value = serde_json::to_value(honest).expect("facts are JSON");
+            for _ in 0..=dice.below(4) {
+                lie(dice, &mut value);
+            }
+            let _ = writeln!(input, "{name}: {value}");
+            // What is not of the form of facts is refused with the host's name, as a host that said nothing.
+            if let Ok(lies) = serde_json::from_value::<HostFacts>(value) {
+                facts.hosts.insert(name, Ok(lies));
+                counted.set(counted.get() + 1);
+            }
+        }
+        let run = move || {
+            let addons = &world.target.addons;
+            let facts = hactl::observe::assemble(&world.desired, facts.hosts, addons);
+            let planned = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent);
+            match planned {
+                Ok(plan) => {
+                    plain("a plan", &report::plan_text(&plan, &Style::plain()));
+                    drop(report::plan_json(&plan));
+                }
+                Err(refusal) => plain("a refusal", &refusal.to_string()),
+            }
+            let unknown = hactl::observe::HashCheck::Unknown("nobody was asked".to_owned());
+            let checks = hactl::observe::checks(&world.desired, &facts, &unknown);
+            assert!(checks.iter().any(|c| c.outcome != Outcome::Pass), "the hash alone is not known");
+            plain("the status", &report::status_text(&world.desired, &facts, &checks, &Style::plain()));
+            drop(report::status_json(&world.desired, &facts, &checks));
+        };
+        (input.into_bytes(), Box::new(run))
+    });
+    let understood = counted.get();
+    assert!(understood > 300, "only {understood} lies had the form of facts: the rest tried nothing");
+}
