@@ -21,3 +21,8 @@ pub mod report;
 pub mod support;
 pub mod vault;
 pub mod workflow;
+
+/// Damaged inputs, for the tests of what reads them.
+#[cfg(test)]
+#[path = "../tests/fuzz/mutate.rs"]
+mod mutate;

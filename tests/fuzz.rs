@@ -3,13 +3,15 @@
 //! Good inputs are damaged at random, with the same dice on every run. `HACTL_FUZZ_SECONDS=600 make fuzz` goes on for longer than the
 //! few thousand cases of a test run. What the client of a hostile host does is tried beside it: `src/host/line/hostile.rs`.
 
+#![allow(clippy::print_stdout, reason = "`make fuzz` tells how many cases there were")]
+
 #[path = "fuzz/mutate.rs"]
 mod mutate;
 mod sim;
 
 use hactl::model::check::Outcome;
 use hactl::model::facts::{Facts, HostFacts};
-use hactl::report::{self, Style};
+use hactl::report::{self, FailureKind, Style, Verdict};
 use mutate::{Dice, damaged};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -105,15 +107,24 @@ fn no_inventory_makes_the_reader_panic_and_a_refusal_can_be_printed() {
         let input = text.clone();
         let run = move || match hactl::inventory::parse(&String::from_utf8_lossy(&text), Path::new("/nowhere")) {
             Ok(loaded) => assert!(!loaded.desired.hosts.is_empty(), "an inventory without hosts is none"),
-            Err(error) => plain("a refusal", &error.to_string()),
+            Err(error) => plain("a refusal", &told(FailureKind::Inventory, Some(&error))),
         };
         (input, Box::new(run))
     });
 }
 
+/// A failure as a person reads it.
+fn told(kind: FailureKind, error: Option<&(dyn std::error::Error + 'static)>) -> String {
+    Verdict::of(&kind, error).text(&Style::plain())
+}
+
+/// What makes a terminal write from right to left, so that a name reads as another.
+const TURNS: [char; 9] =
+    ['\u{202a}', '\u{202b}', '\u{202c}', '\u{202d}', '\u{202e}', '\u{2066}', '\u{2067}', '\u{2068}', '\u{2069}'];
+
 /// A terminal obeys what comes after an escape; nobody but hactl may say such things there.
 fn plain(what: &str, text: &str) {
-    let raw = text.chars().find(|c| c.is_control() && *c != '\n' && *c != '\t');
+    let raw = text.chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t') || TURNS.contains(c));
     assert_eq!(raw, None, "{what} carries a control character to the terminal: {text:?}");
 }
 
@@ -172,7 +183,7 @@ fn no_ssh_configuration_makes_the_reader_panic_or_go_round_in_circles() {
             let loaded =
                 hactl::inventory::parse_at_home(&inventory, Path::new("/nowhere"), Path::new("/home/me"), &files);
             if let Err(error) = loaded {
-                plain("a refusal", &error.to_string());
+                plain("a refusal", &told(FailureKind::Inventory, Some(&error)));
             }
         };
         (input, Box::new(run))
@@ -288,7 +299,7 @@ fn no_lie_of_a_host_makes_the_planner_or_the_readers_panic() {
         assert_eq!(world.converge(7, 4), Ok(sim::Ended::Converged));
         worlds.push(world);
     }
-    let told: Vec<(sim::World, Facts)> = worlds
+    let seen: Vec<(sim::World, Facts)> = worlds
         .into_iter()
         .map(|mut world| {
             let facts = world.observe();
@@ -297,7 +308,7 @@ fn no_lie_of_a_host_makes_the_planner_or_the_readers_panic() {
         .collect();
     let counted = std::rc::Rc::new(std::cell::Cell::new(0_u32));
     fuzz("facts", 1500, |dice| {
-        let (world, facts) = dice.pick(&told).clone();
+        let (world, facts) = dice.pick(&seen).clone();
         let mut facts = facts;
         let mut input = String::new();
         let liars = 1 + dice.below(2);
@@ -325,7 +336,7 @@ fn no_lie_of_a_host_makes_the_planner_or_the_readers_panic() {
                     plain("a plan", &report::plan_text(&plan, &Style::plain()));
                     drop(report::plan_json(&plan));
                 }
-                Err(refusal) => plain("a refusal", &refusal.to_string()),
+                Err(refusal) => plain("a refusal", &told(FailureKind::Refused(refusal), None)),
             }
             let unknown = hactl::observe::HashCheck::Unknown("nobody was asked".to_owned());
             let checks = hactl::observe::checks(&world.desired, &facts, &unknown);

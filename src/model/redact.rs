@@ -66,7 +66,9 @@ impl Known {
 
 impl Drop for Known {
     fn drop(&mut self) {
-        std::mem::take(&mut self.0).into_iter().for_each(|mut value| value.zeroize());
+        for mut value in std::mem::take(&mut self.0) {
+            value.zeroize();
+        }
     }
 }
 
@@ -92,7 +94,7 @@ static FORMS: LazyLock<[Regex; 8]> = LazyLock::new(|| {
     [
         // A JSON Web Token: service accounts, OpenID Connect.
         pattern(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"),
-        pattern(r#"(?i)((?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}"#),
+        pattern(r"(?i)((?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}"),
         pattern(r#"(?i)(authorization\\?["']?\s*[:=]\s*\\?["']?)[^\s"',\\]{8,}"#),
         // The password in a URL.
         pattern(r#"([A-Za-z][A-Za-z0-9+.-]*://)[^/\s:@"']*:[^/\s@"']+@"#),

@@ -32,6 +32,8 @@ const LISTING: Duration = Duration::from_secs(10);
 const RUNS: usize = 10;
 /// Pages that one host may send.
 const PAGES: usize = 2000;
+/// Hosts that gather at once: each sends some megabytes.
+const AT_ONCE: usize = 8;
 /// A run log that is longer is left out.
 const LARGEST: u64 = 8 << 20;
 /// What the API says, by page.
@@ -79,22 +81,17 @@ pub async fn support(session: &Session, wanted: &Wanted) -> Result<Supported, Fa
     let known = known(session, state.as_ref().ok());
     let mut archive = Archive::create(&wanted.to, &wanted.folder, &known, OffsetDateTime::now_utc())?;
     let phase = |doing: String| session.sink.emit(Event::Phase { doing });
-    phase(format!("gathering journals and logs of {} hosts", session.machines.len()));
-    let (hosts, cluster) = tokio::join!(hosts(session, wanted.hours), cluster(session, &state));
-    phase(format!("writing {}", wanted.to.display()));
-    let mut missing: BTreeMap<_, _> = session.silent.iter().map(|(h, s)| (h.clone(), s.why.clone())).collect();
+    let count = session.machines.len();
+    phase(format!("gathering journals and logs of {count} host{}", if count == 1 { "" } else { "s" }));
+    let (hosts, cluster) = tokio::join!(hosts(session, wanted.hours, &mut archive), cluster(session, &state));
+    let Gathered { mut missing, given } = hosts?;
+    missing.extend(session.silent.iter().map(|(host, silence)| (host.clone(), silence.why.clone())));
     let mut pages: Pages = own(session);
     pages.extend(cluster);
-    for (host, gathered) in hosts {
-        match gathered {
-            Ok(of_host) => pages.extend(of_host.into_iter().map(|page| below(&format!("hosts/{host}"), page))),
-            Err(why) => drop(missing.insert(host, why)),
-        }
-    }
     for (host, why) in &missing {
         pages.push(page(&format!("hosts/{host}/nothing.txt"), format!("{host} gave nothing: {why}\n")));
     }
-    archive.add("README.txt", &readme(session, &missing, &pages), 0)?;
+    pages.push(page("README.txt", readme(session, &missing, &given)));
     for page in &pages {
         archive.add(&page.name, &page.text, page.struck)?;
     }
@@ -134,21 +131,53 @@ fn known(session: &Session, state: Option<&State>) -> Known {
     known
 }
 
-/// Every host's pages, or why there are none.
-async fn hosts(session: &Session, hours: u32) -> Vec<(HostName, Result<Pages, String>)> {
+/// What became of the hosts.
+struct Gathered {
+    /// Those that gave nothing, with the reason.
+    missing: BTreeMap<HostName, String>,
+    /// How many pages the others gave.
+    given: BTreeMap<HostName, usize>,
+}
+
+/// Every host's pages go into the archive as they come: those of a hundred hosts would not fit into memory.
+async fn hosts(session: &Session, hours: u32, archive: &mut Archive) -> Result<Gathered, Failure> {
     let one = async |host: &Host| {
         let machine = session.machines.get(&host.name)?;
         let units = crate::render::units(&session.desired, host);
         let ask = GatherAsk { units, files: crate::render::paths(&session.desired, host), hours };
         let pages = match machine.call(Op::Gather(ask), Feed::None, GATHERING, &|_| {}).await {
-            Ok(Reply::Pages(pages)) => Ok(pages.into_iter().filter(|p| is_place(&p.name)).take(PAGES).collect()),
+            Ok(Reply::Pages(pages)) => Ok(pages),
             Ok(_) => Err("it answered something else than was asked".to_owned()),
             Err(error) => Err(error.to_string()),
         };
         Some((host.name.clone(), pages))
     };
     let all: Vec<_> = session.desired.hosts.iter().map(one).collect();
-    futures::stream::iter(all).buffered(session.at_once.max(1)).filter_map(async |answer| answer).collect().await
+    let mut answers = std::pin::pin!(futures::stream::iter(all).buffer_unordered(session.at_once.clamp(1, AT_ONCE)));
+    let mut gathered = Gathered { missing: BTreeMap::new(), given: BTreeMap::new() };
+    while let Some(answer) = answers.next().await {
+        match answer {
+            Some((host, Ok(pages))) => {
+                let pages: Pages = pages.into_iter().filter(|p| is_place(&p.name)).take(PAGES).collect();
+                for page in &pages {
+                    archive.add(&format!("hosts/{host}/{}", page.name), &whole(page), page.struck)?;
+                }
+                gathered.given.insert(host, pages.len());
+            }
+            Some((host, Err(why))) => drop(gathered.missing.insert(host, why)),
+            None => {}
+        }
+    }
+    Ok(gathered)
+}
+
+/// A host's page with what is to be known of it. A host that lies must not speak to the terminal of whoever reads this.
+fn whole(page: &Page) -> String {
+    let text = report::words::clean(&page.text);
+    match page.left_out {
+        0 => text,
+        bytes => format!("({bytes} bytes before this are left out)\n{text}"),
+    }
 }
 
 /// What status, plan and the API say.
@@ -235,14 +264,6 @@ fn page(name: &str, text: String) -> Page {
     Page { name: name.to_owned(), text, left_out: 0, struck: 0 }
 }
 
-fn below(folder: &str, page: Page) -> Page {
-    let text = match page.left_out {
-        0 => page.text,
-        bytes => format!("({bytes} bytes before this are left out)\n{}", page.text),
-    };
-    Page { name: format!("{folder}/{}", page.name), text, ..page }
-}
-
 /// A failure with everything behind it.
 fn told(what: &str, error: &dyn std::error::Error) -> String {
     let mut text = format!("{what}: {error}\n");
@@ -256,15 +277,12 @@ fn told(what: &str, error: &dyn std::error::Error) -> String {
 }
 
 /// What is in the archive, for whoever opens it.
-fn readme(session: &Session, missing: &BTreeMap<HostName, String>, pages: &[Page]) -> String {
+fn readme(session: &Session, missing: &BTreeMap<HostName, String>, given: &BTreeMap<HostName, usize>) -> String {
     let mut hosts = String::new();
     for host in &session.desired.hosts {
         let said = match missing.get(&host.name) {
             Some(why) => format!("nothing: {why}"),
-            None => {
-                let below = format!("hosts/{}/", host.name);
-                format!("{} pages", pages.iter().filter(|p| p.name.starts_with(&below)).count())
-            }
+            None => format!("{} pages", given.get(&host.name).copied().unwrap_or_default()),
         };
         let _ = writeln!(hosts, "  {:<20} {said}", host.name.as_str());
     }
@@ -273,6 +291,6 @@ fn readme(session: &Session, missing: &BTreeMap<HostName, String>, pages: &[Page
         .replace("{cluster}", session.desired.cluster.as_str())
         .replace("{now}", &now)
         .replace("{version}", env!("CARGO_PKG_VERSION"))
-        .replace("{kubernetes}", &session.desired.versions.kubernetes.to_string())
+        .replace("{kubernetes}", &session.desired.versions.kubernetes)
         .replace("{hosts}", hosts.trim_end())
 }

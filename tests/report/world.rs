@@ -218,6 +218,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
             born: Some("cdf818194e3a8c32".into()),
             view: Some(view),
             trouble: None,
+            secret_is_ciphertext: Some(true),
         }),
         api: Some(ApiFact {
             leases: vec![LeaseFact {

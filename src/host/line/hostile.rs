@@ -2,11 +2,9 @@
 
 use super::super::op::LARGEST_FRAME;
 use super::*;
+use crate::mutate;
 use futures::StreamExt as _;
 use tokio::io::duplex;
-
-#[path = "../../../tests/fuzz/mutate.rs"]
-mod mutate;
 
 /// Silence that is given up on soon.
 const PATIENCE: Duration = Duration::from_millis(300);

@@ -80,7 +80,7 @@ async fn a_long_log_keeps_its_newest_whole_lines_and_says_how_much_is_left_out()
     }
     let pages = gathered(&place, &[]).await;
     let first = page(&pages, "pods/kube-system_p00_1/c/0.log");
-    assert!(first.text.ends_with(&line(29_999)) && first.text.len() % 100 == 0, "whole lines to the newest");
+    assert!(first.text.ends_with(&line(29_999)) && first.text.len().is_multiple_of(100), "whole lines to the newest");
     assert!(first.left_out > 0 && first.text.len() <= 512 << 10);
     let all: usize = pages.iter().map(|p| p.text.len()).sum();
     assert!(all <= 6 << 20, "all pages together are bounded: {all}");

@@ -3,10 +3,8 @@
 use super::super::HostError;
 use super::super::known_hosts::{Judgement, Records};
 use super::SshTarget;
+use crate::mutate;
 use russh::keys::PublicKey;
-
-#[path = "../../../../tests/fuzz/mutate.rs"]
-mod mutate;
 
 const ED: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ";
 const ED2: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILIG2T/B0l0gaqj3puu510tu9N1OkQ4znY3LYuEm5zCF";
