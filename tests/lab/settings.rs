@@ -351,10 +351,14 @@ fn jwt(w: &World) {
     let token = issuer.token(&url, "the-lab", "alice");
     wait_for("the token is let in", Duration::from_secs(60), || whoami(&token).contains("\"lab:alice\""));
     assert!(whoami(&token).contains("lab:testers"), "{}", whoami(&token));
-    assert!(whoami(&issuer.token(&url, "another", "alice")).contains("Unauthorized"));
-    assert!(whoami(&TokenIssuer::new().token(&url, "the-lab", "alice")).contains("Unauthorized"));
+    // An answer may be late; that of somebody who is let in never reads like this.
+    let refused = |what: &str, token: &str| {
+        wait_for(what, Duration::from_secs(30), || whoami(token).contains("Unauthorized"));
+    };
+    refused("another audience is refused", &issuer.token(&url, "another", "alice"));
+    refused("another issuer's key is refused", &TokenIssuer::new().token(&url, "the-lab", "alice"));
     converged(&plain(w));
-    assert!(whoami(&token).contains("Unauthorized"), "{}", whoami(&token));
+    refused("without the setting the token is refused", &token);
 }
 
 fn extra(w: &World) {

@@ -235,6 +235,7 @@ const KUBELET_FIELDS: Fields = &[
     (&["evictionHard"], Default),
     (&["failSwapOn"], Default),
     (&["imageMinimumGCAge"], Default),
+    (&["imagePullCredentialsVerificationPolicy"], Default),
     (&["makeIPTablesUtilChains"], Default),
     (&["maxParallelImagePulls"], Default),
     (&["nodeStatusReportFrequency"], Default),
