@@ -72,7 +72,9 @@ test: bundle registry ## everything, with a cut of the lab that touches every ca
 test-all: bundle registry ## everything, the whole lab
 	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" tests/run.sh all
 
-bench: bundle ## the figures of the README, beside kubeadm in the same run
+# The memory of a run, and the ansible-core that hactl is measured beside.
+bench: PACKAGES += time python3-venv
+bench: bundle ## the figures of the README, beside kubeadm and ansible-core in the same run
 	@DIST="$(DIST)" cargo test --release --locked --test bench
 
 clean: lab-down ## remove what was built here; caches stay
