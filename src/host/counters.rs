@@ -109,45 +109,56 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
     }
 }
 
-/// A channel's writer whose flush waits until the network has taken something since the last one. An SSH connection gathers all that its
-/// channels hand it, keeps the room it once needed, and flushes nothing on request: without this a hundred deliveries cost the
-/// memory of a hundred windows.
+/// How far a writer may be ahead of the network, bytes: enough that it never waits for us.
+const AHEAD: usize = 64 << 10;
+
+/// A channel's writer that takes no more before the network has taken something of what it has. An SSH connection gathers all that its
+/// channels hand it and keeps the room it once needed: without this a hundred deliveries cost the memory of a hundred windows. It
+/// waits before it takes and never after: whoever has handed over all of a request may be answered at once.
 #[derive(Debug)]
 pub(super) struct Paced<W> {
     writer: W,
     counters: Arc<Counters>,
-    /// Flushes of the connection before the first write since our last one.
-    before: Option<u64>,
+    /// Bytes taken since the last wait, and flushes of the connection before the first of them.
+    ahead: usize,
+    before: u64,
 }
 
 impl<W> Paced<W> {
     pub(super) fn new(writer: W, counters: Arc<Counters>) -> Self {
-        Self { writer, counters, before: None }
+        Self { writer, counters, ahead: 0, before: 0 }
     }
 
-    /// Whether there is nothing to wait for: nothing written, something flushed since, or nobody left who will.
+    /// Whether something was flushed since, or nobody is left who will.
     fn through(&self) -> bool {
         let counters = &self.counters;
-        self.before.is_none_or(|before| counters.flushes.load(SeqCst) != before || counters.streams.load(SeqCst) == 0)
+        counters.flushes.load(SeqCst) != self.before || counters.streams.load(SeqCst) == 0
     }
 }
 
 impl<W: AsyncWrite + Unpin> AsyncWrite for Paced<W> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        // Read first: a flush in between may be of what is written here, and no other might follow.
-        let before = self.counters.flushes.load(SeqCst);
-        self.before.get_or_insert(before);
-        Pin::new(&mut self.writer).poll_write(cx, buf)
+        if self.ahead >= AHEAD {
+            if !self.through() {
+                self.counters.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(cx.waker().clone());
+                // It may have come in the meantime.
+                if !self.through() {
+                    return Poll::Pending;
+                }
+            }
+            self.ahead = 0;
+        }
+        if self.ahead == 0 {
+            // Read before writing: a flush in between may be of what is written here, and no other might follow.
+            self.before = self.counters.flushes.load(SeqCst);
+        }
+        let outcome = Pin::new(&mut self.writer).poll_write(cx, buf);
+        if let Poll::Ready(Ok(written)) = outcome {
+            self.ahead += written;
+        }
+        outcome
     }
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.through() {
-            self.counters.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(cx.waker().clone());
-            // It may have come in the meantime.
-            if !self.through() {
-                return Poll::Pending;
-            }
-        }
-        self.before = None;
         Pin::new(&mut self.writer).poll_flush(cx)
     }
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -169,14 +180,13 @@ mod tests {
         let counters = Arc::new(Counters::default());
         let mut network = Counted::new(Vec::new(), counters.clone());
         let mut paced = Paced::new(Vec::new(), counters.clone());
-        paced.flush().await.unwrap();
-        paced.write_all(b"piece").await.unwrap();
-        assert!(timeout(MOMENT, paced.flush()).await.is_err(), "nothing has left yet");
-        let (flushed, _) = tokio::join!(timeout(MOMENT * 100, paced.flush()), network.flush());
-        flushed.unwrap().unwrap();
-        paced.write_all(b"piece").await.unwrap();
+        let much = vec![0; AHEAD];
+        paced.write_all(&much).await.unwrap();
+        assert!(timeout(MOMENT, paced.write_all(b"more")).await.is_err(), "nothing has left yet");
+        let (written, _) = tokio::join!(timeout(MOMENT * 100, paced.write_all(&much)), network.flush());
+        written.unwrap().unwrap();
         let gone = async { drop(network) };
-        let (flushed, ()) = tokio::join!(timeout(MOMENT * 100, paced.flush()), gone);
-        flushed.unwrap().unwrap();
+        let (written, ()) = tokio::join!(timeout(MOMENT * 100, paced.write_all(b"more")), gone);
+        written.unwrap().unwrap();
     }
 }

@@ -300,8 +300,6 @@ async fn send_blob(writer: &Writer, path: &Path, from: u64, watch: Watch<'_>) ->
         let [a, b, c, d] = u32::try_from(read).expect("a piece fits in 32 bits").to_be_bytes();
         piece[..HEADER].copy_from_slice(&[a, b, c, d, b'B']);
         writer.write_all(&piece[..HEADER + read]).await.map_err(|e| Unsent::Frame(e.into()))?;
-        // Not further ahead of the network than this.
-        writer.flush().await.map_err(|e| Unsent::Frame(e.into()))?;
         done += read as u64;
         watch(Progress::Sent { done, total });
     }

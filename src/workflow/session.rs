@@ -220,7 +220,8 @@ impl Session {
                 Err(error) => self.fell_silent(host.name.clone(), NO_LOCK, error),
             }
         }
-        // A run that got this far has nobody beside it, so the others need no order.
+        // A run that got this far with any of those has nobody beside it, so the others need no order. With none of them two runs
+        // may refuse one another, which changes nothing.
         for host in desired.hosts.iter().filter(|h| !decides(h)) {
             if let Some(machine) = self.machines.remove(&host.name) {
                 self.joining.lock(machine, holder.clone());

@@ -135,7 +135,7 @@ async fn install<'a>(
         other => return Err(other.stop(&said)),
     }
     let mut file = tokio::fs::File::open(&binary.path).await.map_err(unreadable)?.take(binary.size);
-    let mut piece = vec![0; 128 << 10];
+    let mut piece = vec![0; 256 << 10];
     talk.patience = STALL;
     loop {
         let read = file.read(&mut piece).await.map_err(unreadable)?;
@@ -234,11 +234,7 @@ impl Talk {
     }
 
     async fn write(&mut self, bytes: &[u8]) -> Result<(), ()> {
-        let writing = async {
-            self.writer.write_all(bytes).await?;
-            self.writer.flush().await
-        };
-        match timeout(self.patience, writing).await {
+        match timeout(self.patience, self.writer.write_all(bytes)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(()),
         }

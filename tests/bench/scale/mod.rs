@@ -148,7 +148,11 @@ fn ill(lab: &Scoped, blob: &Path, carried: &Went, upped: &Went, verdicts: &mut V
         verdicts.row(&row, "-", &ours, "at most 4 s and a quarter later");
         verdicts.goal(with <= without.mul_f64(1.25) + HELD_UP, format!("{row}: {ours}"));
         println!("    {what}: the whole run took {}", seconds(went.run.took));
-        for (ill, words) in [(Ill::Dead, "nothing answered in time"), (Ill::Babbles, "no hactl here"), (Ill::Stalls, "could not take the lock")] {
+        for (ill, words) in [
+            (Ill::Dead, "nothing answered in time"),
+            (Ill::Babbles, "no hactl here"),
+            (Ill::Stalls, "could not take the lock"),
+        ] {
             let host = fleet.host_with(ill).expect("it was made ill");
             let line = went.run.lines.iter().find(|(_, l)| l.contains(&host) && l.contains(words));
             verdicts.goal(line.is_some(), format!("{what}: {host} is not named with {words:?}"));

@@ -67,9 +67,10 @@ impl Timed {
         self
     }
 
-    /// Everything it printed, for a failed assertion.
+    /// The end of what it printed, for a failed assertion.
     pub fn all(&self) -> String {
-        let out: Vec<&str> = self.lines.iter().map(|(_, line)| line.as_str()).collect();
+        let end = self.lines.len().saturating_sub(20);
+        let out: Vec<&str> = self.lines[end..].iter().map(|(_, line)| line.as_str()).collect();
         format!("exit {} after {:?}\n--- stdout\n{}\n--- stderr\n{}", self.code, self.took, out.join("\n"), self.err)
     }
 }
