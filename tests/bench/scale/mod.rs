@@ -157,9 +157,10 @@ fn ill(lab: &Scoped, blob: &Path, carried: &Went, upped: &Went, verdicts: &mut V
             let line = went.run.lines.iter().find(|(_, l)| l.contains(&host) && l.contains(words));
             verdicts.goal(line.is_some(), format!("{what}: {host} is not named with {words:?}"));
         }
-        for (at, line) in went.run.lines.iter().filter(|(_, l)| l.contains("trouble") || l.contains("warning")) {
-            println!("    {} {line}", seconds(*at));
-        }
+        // Who is only slow is taken in and served in the end.
+        let slow = fleet.host_with(Ill::Slow).expect("it was made ill");
+        let served = went.ends.get(&slow);
+        verdicts.goal(served.is_some_and(|at| *at > with), format!("{what}: {slow} is not served after the others"));
     }
 }
 
