@@ -76,7 +76,9 @@ test-all: bundle registry ## everything, the whole lab
 fuzz: ## damaged inputs for every reader, $(FUZZ_SECONDS) seconds each
 	@HACTL_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release --locked --test fuzz -- --nocapture --test-threads=1
 
-bench: bundle ## the figures of the README, beside kubeadm in the same run
+# The memory of a run, and the ansible-core that hactl is measured beside.
+bench: PACKAGES += time python3-venv
+bench: bundle ## the figures of the README, beside kubeadm and ansible-core in the same run
 	@DIST="$(DIST)" cargo test --release --locked --test bench
 
 clean: lab-down ## remove what was built here; caches stay

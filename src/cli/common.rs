@@ -7,6 +7,7 @@ use crate::model::desired::Desired;
 use crate::model::event::{Event, Sink};
 use crate::model::names::HostName;
 use crate::model::secret::Secret;
+use crate::observe::Wait;
 use crate::report::{self, ConnectKind, FailureKind, NoPassword, OutputKind, Reader, Style, Verdict};
 use crate::vault::Vault;
 use crate::workflow::{Failure, Places, Session};
@@ -35,6 +36,8 @@ pub enum Needs {
     Hosts,
     /// The bundle of the wanted version, too.
     Bundle,
+    /// The bundle, and those hosts that are in before others hold them up: the workflow admits the others.
+    Most,
 }
 
 /// Flags of every verb.
@@ -168,7 +171,7 @@ impl Common {
         let loaded = self.load(&*sink)?;
         known(limit, &loaded.desired)?;
         let places = self.places(&loaded);
-        if needs == Needs::Bundle {
+        if needs != Needs::Hosts {
             // Before any host is touched.
             let opened = crate::component::Bundle::open(&places.bundles, &loaded.desired.versions.kubernetes);
             opened.map_err(|error| failure_verdict(&Failure::Bundle(error)))?;
@@ -190,6 +193,9 @@ impl Common {
                 let mut session =
                     Session::open((desired, attached, inventory), places, &access, Arc::clone(&sink), stop.clone())
                         .await?;
+                if needs != Needs::Most {
+                    session.admit(Wait::ForAll).await?;
+                }
                 let result = work(&mut session).await;
                 session.close().await;
                 result

@@ -92,7 +92,7 @@ pub fn up(common: &Common, args: UpArgs) -> u8 {
     let choices = Choices { yes: common.yes, limit: args.limit.hosts(), prune: args.prune };
     let terminal = Terminal(Arc::clone(&reader));
     let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
-    let result = common.run_on(&args.limit.limit, sink, Needs::Bundle, async |session| {
+    let result = common.run_on(&args.limit.limit, sink, Needs::Most, async |session| {
         let summary = workflow::up(session, &choices, &terminal).await?;
         reader.pause();
         if common.output == Output::Text {

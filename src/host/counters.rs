@@ -1,12 +1,13 @@
 //! What talking to a host has cost: bytes, connections, processes.
 //!
-//! In: counted by the carriers. Out: a [`Traffic`] for the run's summary and for the tests that hold hactl to its figures.
+//! In: counted by the carriers. Out: a [`Traffic`] for the run's summary and for the tests that hold hactl to its figures; and when
+//! something has left for the network, so that whoever sends much never gets far ahead of it ([`Paced`]).
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// What was sent and started so far.
@@ -28,9 +29,19 @@ pub(super) struct Counters {
     received: AtomicU64,
     execs: AtomicU64,
     connections: AtomicU64,
+    /// How often everything that was to be sent had been.
+    flushes: AtomicU64,
+    /// Streams that live.
+    streams: AtomicUsize,
+    /// Who waits for a flush.
+    waiting: Mutex<Vec<Waker>>,
 }
 
 impl Counters {
+    fn wake(&self) {
+        let waiting = std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        waiting.into_iter().for_each(Waker::wake);
+    }
     pub(super) fn exec(&self) {
         self.execs.fetch_add(1, Relaxed);
     }
@@ -50,8 +61,22 @@ impl Counters {
 /// A stream that counts what passes through it.
 #[derive(Debug)]
 pub(super) struct Counted<S> {
-    pub(super) stream: S,
-    pub(super) counters: Arc<Counters>,
+    stream: S,
+    counters: Arc<Counters>,
+}
+
+impl<S> Counted<S> {
+    pub(super) fn new(stream: S, counters: Arc<Counters>) -> Self {
+        counters.streams.fetch_add(1, SeqCst);
+        Self { stream, counters }
+    }
+}
+
+impl<S> Drop for Counted<S> {
+    fn drop(&mut self) {
+        self.counters.streams.fetch_sub(1, SeqCst);
+        self.counters.wake();
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
@@ -72,9 +97,96 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
         outcome
     }
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let outcome = Pin::new(&mut self.stream).poll_flush(cx);
+        if outcome.is_ready() {
+            self.counters.flushes.fetch_add(1, SeqCst);
+            self.counters.wake();
+        }
+        outcome
     }
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// How far a writer may be ahead of the network, bytes: enough that it never waits for us.
+const AHEAD: usize = 64 << 10;
+
+/// A channel's writer that takes no more before the network has taken something of what it has. An SSH connection gathers all that its
+/// channels hand it and keeps the room it once needed: without this a hundred deliveries cost the memory of a hundred windows. It
+/// waits before it takes and never after: whoever has handed over all of a request may be answered at once.
+#[derive(Debug)]
+pub(super) struct Paced<W> {
+    writer: W,
+    counters: Arc<Counters>,
+    /// Bytes taken since the last wait, and flushes of the connection before the first of them.
+    ahead: usize,
+    before: u64,
+}
+
+impl<W> Paced<W> {
+    pub(super) fn new(writer: W, counters: Arc<Counters>) -> Self {
+        Self { writer, counters, ahead: 0, before: 0 }
+    }
+
+    /// Whether something was flushed since, or nobody is left who will.
+    fn through(&self) -> bool {
+        let counters = &self.counters;
+        counters.flushes.load(SeqCst) != self.before || counters.streams.load(SeqCst) == 0
+    }
+}
+
+impl<W: AsyncWrite + Unpin> AsyncWrite for Paced<W> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if self.ahead >= AHEAD {
+            if !self.through() {
+                self.counters.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(cx.waker().clone());
+                // It may have come in the meantime.
+                if !self.through() {
+                    return Poll::Pending;
+                }
+            }
+            self.ahead = 0;
+        }
+        if self.ahead == 0 {
+            // Read before writing: a flush in between may be of what is written here, and no other might follow.
+            self.before = self.counters.flushes.load(SeqCst);
+        }
+        let outcome = Pin::new(&mut self.writer).poll_write(cx, buf);
+        if let Poll::Ready(Ok(written)) = outcome {
+            self.ahead += written;
+        }
+        outcome
+    }
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.writer).poll_flush(cx)
+    }
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.writer).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::time::timeout;
+
+    const MOMENT: Duration = Duration::from_millis(50);
+
+    #[tokio::test]
+    async fn who_sends_much_waits_for_the_network_and_for_nothing_when_it_is_gone() {
+        let counters = Arc::new(Counters::default());
+        let mut network = Counted::new(Vec::new(), counters.clone());
+        let mut paced = Paced::new(Vec::new(), counters.clone());
+        let much = vec![0; AHEAD];
+        paced.write_all(&much).await.unwrap();
+        assert!(timeout(MOMENT, paced.write_all(b"more")).await.is_err(), "nothing has left yet");
+        let (written, _) = tokio::join!(timeout(MOMENT * 100, paced.write_all(&much)), network.flush());
+        written.unwrap().unwrap();
+        let gone = async { drop(network) };
+        let (written, ()) = tokio::join!(timeout(MOMENT * 100, paced.write_all(b"more")), gone);
+        written.unwrap().unwrap();
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn start(program: &Path, args: &[String], counters: &Arc<Counters>) -
         .map_err(|source| HostError::NotStarted { program: program.to_owned(), source })?;
     counters.exec();
     let stdin = child.stdin.take().expect("it was asked for");
-    let stdout = Counted { stream: child.stdout.take().expect("it was asked for"), counters: counters.clone() };
+    let stdout = Counted::new(child.stdout.take().expect("it was asked for"), counters.clone());
     let stderr = child.stderr.take().expect("it was asked for");
     let (to, intake) = intake();
     let last_words = LastWords::default();
@@ -36,7 +36,7 @@ pub(super) fn start(program: &Path, args: &[String], counters: &Arc<Counters>) -
             () = closed.closed() => {}
         }
     });
-    let writer = Box::new(Counted { stream: stdin, counters: counters.clone() });
+    let writer = Box::new(Counted::new(stdin, counters.clone()));
     Ok(Wire { reader: Box::new(intake), writer, last_words })
 }
 

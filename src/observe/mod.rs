@@ -7,12 +7,14 @@ mod checks;
 mod classify;
 mod drift;
 mod hash;
+mod pace;
 pub mod preflight;
 
 pub use asks::Asks;
 pub use checks::checks;
 pub use classify::classify;
 pub use hash::{HashCheck, hashes};
+pub use pace::{Pace, Wait, decides};
 
 use crate::host::op::{Op, Reply};
 use crate::host::{Feed, Machine};
@@ -21,25 +23,33 @@ use crate::model::facts::{Facts, HostFacts, Silence};
 use crate::model::names::HostName;
 use crate::model::target::Addon;
 use futures::StreamExt as _;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// How long a host may take to answer an observation. Hashing every part anew on a slow disk is the worst case.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Asks every connected host what is asked for, so many at once; hosts in `silent` could not be connected to.
+/// What hosts said.
+pub type Answers = BTreeMap<HostName, Result<HostFacts, Silence>>;
+
+/// Asks every connected host what is asked for, so many at once; hosts in `silent` could not be connected to. With
+/// [`Wait::ForMost`] those who take much longer than all others are taken for silent; the answer's second half says whether
+/// anybody was.
 pub async fn round(
     desired: &Desired,
     machines: &BTreeMap<HostName, Arc<Machine>>,
     silent: &BTreeMap<HostName, Silence>,
     asks: &Asks,
     at_once: usize,
-) -> BTreeMap<HostName, Result<HostFacts, Silence>> {
+    wait: Wait,
+) -> (Answers, bool) {
     let one = async |host: &HostName| {
+        let begun = Instant::now();
         let Some(machine) = machines.get(host) else {
             let unknown = Silence { why: "it was not connected to".to_owned(), hint: None };
-            return (host.clone(), Err(silent.get(host).cloned().unwrap_or(unknown)));
+            return (host.clone(), Err(silent.get(host).cloned().unwrap_or(unknown)), begun.elapsed());
         };
         let ask = asks.of(host);
         let answer = match machine.call(Op::Observe(Box::new(ask)), Feed::None, PATIENCE, &|_| {}).await {
@@ -47,10 +57,36 @@ pub async fn round(
             Ok(_) => Err(Silence { why: "it answered something else than was asked".to_owned(), hint: None }),
             Err(error) => Err(Silence { why: error.to_string(), hint: None }),
         };
-        (host.clone(), answer)
+        (host.clone(), answer, begun.elapsed())
     };
     let all: Vec<_> = desired.hosts.iter().map(|h| one(&h.name)).collect();
-    futures::stream::iter(all).buffer_unordered(at_once.max(1)).collect().await
+    let mut asked = futures::stream::iter(all).buffer_unordered(at_once.max(1));
+    let mut left: BTreeSet<&HostName> = desired.hosts.iter().map(|h| &h.name).collect();
+    let (mut answers, mut pace) = (Answers::new(), Pace::start());
+    loop {
+        let needed = |host: &&HostName| desired.host(host).is_some_and(decides);
+        let may_go = wait != Wait::ForAll && !left.iter().any(needed) && answers.values().any(Result::is_ok);
+        tokio::select! {
+            biased;
+            answer = asked.next() => {
+                let Some((host, answer, took)) = answer else { break };
+                if answer.is_ok() {
+                    pace.through(took);
+                }
+                left.remove(&host);
+                answers.insert(host, answer);
+            }
+            () = tokio::time::sleep_until(pace.until()), if may_go => break,
+        }
+    }
+    // What is still under way ends with its future, on the host as well.
+    drop(asked);
+    let hurried = !left.is_empty();
+    for host in left {
+        let why = "it takes longer to answer than all others; it is asked again when they are done".to_owned();
+        answers.insert(host.clone(), Err(Silence { why, hint: None }));
+    }
+    (answers, hurried)
 }
 
 /// Puts the answers together.

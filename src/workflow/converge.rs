@@ -63,18 +63,16 @@ impl dyn Ask + '_ {
 
 /// Runs plans and keeps the times.
 pub(super) struct Converge<'a> {
-    session: &'a Session,
     state: &'a Arc<State>,
     stages: BTreeMap<Stage, Duration>,
 }
 
 impl<'a> Converge<'a> {
-    pub fn new(session: &'a Session, state: &'a Arc<State>) -> Self {
-        Self { session, state, stages: BTreeMap::new() }
+    pub fn new(state: &'a Arc<State>) -> Self {
+        Self { state, stages: BTreeMap::new() }
     }
 
-    fn hands(&self, look: Look) -> Result<Hands, Failure> {
-        let session = self.session;
+    fn hands(&self, session: &Session, look: Look) -> Result<Hands, Failure> {
         let bundle = session.bundle()?;
         let (signer, journal) = (Arc::clone(self.state), Arc::clone(self.state));
         Ok(Hands {
@@ -95,9 +93,9 @@ impl<'a> Converge<'a> {
     }
 
     /// Runs a plan to its end, or to the first interrupt.
-    pub async fn run(&mut self, look: Look, plan: &Plan) -> Result<(), Failure> {
-        let hands = Arc::new(self.hands(look)?);
-        let outcome = walk(plan, &hands, &self.session.sink, &self.session.stop, self.session.at_once).await;
+    pub async fn run(&mut self, session: &Session, look: Look, plan: &Plan) -> Result<(), Failure> {
+        let hands = Arc::new(self.hands(session, look)?);
+        let outcome = walk(plan, &hands, &session.sink, &session.stop, session.at_once).await;
         for (stage, (start, end)) in &outcome.stages {
             *self.stages.entry(*stage).or_default() += end.saturating_sub(*start);
         }
@@ -119,26 +117,26 @@ impl<'a> Converge<'a> {
     }
 
     /// The Node that a pod is to probe from: the last that answers, for the first has what comes first anyway.
-    pub fn probed_host(&self, look: &Look) -> Option<Host> {
-        let desired = &self.session.desired;
+    pub fn probed_host(session: &Session, look: &Look) -> Option<Host> {
+        let desired = &session.desired;
         let connected = desired.network.is_whole();
         let mut nodes = desired.hosts.iter().filter(|h| connected && h.is_node());
         nodes.rfind(|h| look.facts.host(&h.name).is_some()).cloned()
     }
 
     /// A pod on a Node asks DNS, and is deleted again.
-    pub async fn probe(&self, node: &Host, target: &Target) -> Result<Vec<Check>, Failure> {
-        self.session.sink.emit(Event::Phase { doing: "verifying, also from inside a pod".to_owned() });
+    pub async fn probe(&self, session: &Session, node: &Host, target: &Target) -> Result<Vec<Check>, Failure> {
+        session.sink.emit(Event::Phase { doing: "verifying, also from inside a pod".to_owned() });
         let access = self.state.access()?;
-        let client = super::kubeconfig::client(self.session, &access).await?;
-        let hactl = self.session.machines.get(&node.name).map(|m| m.hactl_path()).unwrap_or_default();
+        let client = super::kubeconfig::client(session, &access).await?;
+        let hactl = session.machines.get(&node.name).map(|m| m.hactl_path()).unwrap_or_default();
         let pause = target.hosts.get(&node.name).and_then(|t| {
             t.parts.iter().find_map(|p| match (&p.place, p.name.as_str()) {
                 (crate::model::target::Place::Image { reference }, "pause") => Some(reference.clone()),
                 _ => None,
             })
         });
-        let dns = self.session.desired.dns_address();
+        let dns = session.desired.dns_address();
         let ask = crate::kube::probe::Ask {
             node: node.name.clone(),
             image: pause.unwrap_or_default(),
@@ -155,10 +153,10 @@ impl<'a> Converge<'a> {
     }
 
     /// Says how long each stage took and what was sent.
-    pub fn tell_times(&self, begun: Instant) {
+    pub fn tell_times(&self, session: &Session, begun: Instant) {
         let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
-        let counters: Vec<_> = self.session.machines.values().map(|m| m.counters()).collect();
-        self.session.sink.emit(Event::Times {
+        let counters: Vec<_> = session.machines.values().map(|m| m.counters()).collect();
+        session.sink.emit(Event::Times {
             stages: self.stages.iter().map(|(stage, span)| (*stage, ms(*span))).collect(),
             total_ms: ms(begun.elapsed()),
             bytes_sent: counters.iter().map(|c| c.sent).sum(),

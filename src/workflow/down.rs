@@ -6,6 +6,7 @@ use super::{Failure, Session};
 use crate::model::event::Event;
 use crate::model::names::HostName;
 use crate::model::plan::Plan;
+use crate::observe::Wait;
 
 /// Takes the cluster down. Returns what was done; an empty plan when there was nothing.
 ///
@@ -13,10 +14,12 @@ use crate::model::plan::Plan;
 /// See [`Failure`].
 pub async fn down(session: &mut Session, choices: &Choices, ask: &dyn Ask, delete: bool) -> Result<Plan, Failure> {
     session.lock("down").await?;
+    // What is not taken down now stays up.
+    session.admit(Wait::ForAll).await?;
     let session = &*session;
     let state = std::sync::Arc::new(session.state(false).await?);
     let _held = state.hold("down")?;
-    let look = Look::take(session, &state).await?;
+    let look = Look::take(session, &state, Wait::ForAll).await?;
     let intent = crate::plan::Intent {
         stamp: look.asks.stamp.clone(),
         genesis_token: String::new(),
@@ -40,7 +43,7 @@ pub async fn down(session: &mut Session, choices: &Choices, ask: &dyn Ask, delet
     if !choices.yes {
         ask.name(cluster, &format!("the whole cluster {cluster}: it stops it {loss}"))?;
     }
-    Converge::new(session, &state).run(look, &plan).await?;
+    Converge::new(&state).run(session, look, &plan).await?;
     if !left.is_empty() {
         return Err(Failure::StillUp { hosts: left });
     }

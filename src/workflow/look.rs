@@ -10,7 +10,7 @@ use crate::model::facts::{Etcd, Facts, Stamp};
 use crate::model::names::HostName;
 use crate::model::plan::Plan;
 use crate::model::target::{FileSet, HostTarget, Part, Target};
-use crate::observe::{Asks, HashCheck};
+use crate::observe::{Asks, HashCheck, Wait};
 use crate::render::{Input, Keys, Trust};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,14 +32,16 @@ pub struct Look {
     pub files: Files,
     /// What is.
     pub facts: Facts,
+    /// Whether somebody counts as silent who only took longer than all others.
+    pub hurried: bool,
 }
 
 impl Look {
-    /// Observes all hosts and renders what they should hold.
+    /// Observes all hosts, or all but stragglers, and renders what they should hold.
     ///
     /// # Errors
     /// A bundle or template that cannot be used; silence of hosts is a fact, not an error.
-    pub async fn take(session: &Session, state: &State) -> Result<Self, Failure> {
+    pub async fn take(session: &Session, state: &State, wait: Wait) -> Result<Self, Failure> {
         let desired = &session.desired;
         let bundle = session.bundle()?;
         let stamp = Stamp { cluster: desired.cluster.clone(), ca: state.publics().cluster.fingerprint };
@@ -51,15 +53,15 @@ impl Look {
         }
         let asks = Asks::new(Arc::clone(desired), stamp, hosts);
         let begun = Instant::now();
-        let answers = loop {
-            let answers =
-                crate::observe::round(desired, &session.machines, &session.silent, &asks, session.at_once).await;
+        let (answers, hurried) = loop {
+            let (answers, hurried) =
+                crate::observe::round(desired, &session.machines, &session.silent, &asks, session.at_once, wait).await;
             let electing = match crate::observe::classify(desired, &answers) {
                 Etcd::Silent(_) => running_members(desired, &answers) > desired.with(Role::Etcd).count() / 2,
                 _ => false,
             };
             if !electing || begun.elapsed() > ELECTION_PATIENCE || session.stop.is_cancelled() {
-                break answers;
+                break (answers, hurried);
             }
             tokio::time::sleep(Duration::from_millis(300)).await;
         };
@@ -100,7 +102,7 @@ impl Look {
         }
         let mut facts = crate::observe::assemble(desired, answers, &target.addons);
         super::manifests::look(session, state, &target, &mut facts).await?;
-        Ok(Self { asks, target: Arc::new(target), files, facts })
+        Ok(Self { asks, target: Arc::new(target), files, facts, hurried })
     }
 
     /// What is to be done.

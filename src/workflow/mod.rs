@@ -5,6 +5,7 @@
 mod converge;
 mod down;
 mod failure;
+mod joining;
 mod kubeconfig;
 mod look;
 mod manifests;

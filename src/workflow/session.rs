@@ -1,5 +1,6 @@
 //! Connections to all hosts of an inventory, and the administrator's state: what every workflow starts with.
 
+use super::joining::{Arrival, Joining, Outcome};
 use super::{Failure, State};
 use crate::component::Bundle;
 use crate::host::op::{Op, Reply};
@@ -11,8 +12,8 @@ use crate::model::facts::{Silence, Stamp};
 use crate::model::names::HostName;
 use crate::model::plan::Plan;
 use crate::model::refusal::Refusal;
+use crate::observe::{Pace, Wait, decides};
 use crate::pki;
-use futures::StreamExt as _;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +21,9 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// How long taking the lock on one host may take.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+/// Said before the reason.
+const NO_LOCK: &str = "could not take the lock: ";
 
 /// Where things are on the administrator's machine.
 #[derive(Debug, Clone)]
@@ -51,6 +54,11 @@ pub struct Session {
     pub sink: Arc<dyn Sink>,
     /// Cancelled by the first interrupt.
     pub stop: CancellationToken,
+    joining: Joining,
+    /// Who the lock is taken for, once it is.
+    holder: Option<String>,
+    /// Everybody who fell silent, and why.
+    failed: Vec<(HostName, Box<HostError>)>,
 }
 
 /// On how many of etcd's hosts this run holds the lock.
@@ -74,8 +82,9 @@ impl Locked {
 }
 
 impl Session {
-    /// Connects to every host, so many at once. Hosts that cannot be reached are kept as silent; that none can is a failure, and
-    /// so is a host key that is not the one on record or was revoked, for that may be somebody else's machine.
+    /// Connects to every host, so many at once, and waits for all but stragglers: see [`Session::admit`]. Hosts that cannot be
+    /// reached are kept as silent; that none can is a failure, and so is a host key that is not the one on record or was
+    /// revoked, for that may be somebody else's machine.
     ///
     /// # Errors
     /// No host at all, or a changed host key.
@@ -88,43 +97,113 @@ impl Session {
     ) -> Result<Self, Failure> {
         let count = desired.hosts.len();
         sink.emit(Event::Phase { doing: format!("connecting to {count} host{}", if count == 1 { "" } else { "s" }) });
-        let connect = async |host: &crate::model::desired::Host| {
-            let result = tokio::select! {
-                result = Machine::connect(&host.name, &host.ssh, access) => result,
-                () = stop.cancelled() => return None,
-            };
-            Some((host.name.clone(), result))
+        let mut joining = Joining::new(access.at_once, stop.clone());
+        // Who is waited for in any case must not wait for a turn.
+        let (first, then): (Vec<_>, Vec<_>) = desired.hosts.iter().partition(|h| decides(h));
+        first.into_iter().chain(then).for_each(|host| joining.connect(host, access));
+        let mut session = Self {
+            desired,
+            attached,
+            inventory,
+            places,
+            machines: BTreeMap::new(),
+            silent: BTreeMap::new(),
+            at_once: access.at_once.max(1),
+            sink,
+            stop,
+            joining,
+            holder: None,
+            failed: Vec::new(),
         };
-        let at_once = access.at_once.max(1);
-        let all: Vec<_> = desired.hosts.iter().map(connect).collect();
-        let results: Vec<_> = futures::stream::iter(all).buffered(at_once).collect().await;
-        let mut machines = BTreeMap::new();
-        let mut failed: Vec<(HostName, Box<HostError>)> = Vec::new();
-        for result in results {
-            let Some((host, result)) = result else { return Err(Failure::Interrupted { done: 0, left: 0 }) };
-            match result {
-                Ok(machine) => drop(machines.insert(host, Arc::new(machine))),
-                Err(error)
+        session.admit(Wait::ForMost).await?;
+        session.anybody().await?;
+        Ok(session)
+    }
+
+    /// Takes in hosts that are under way. Who takes much longer than all others counts as silent until it is admitted by a later
+    /// call, so that it holds up nobody; hosts that decide for others are always waited for.
+    ///
+    /// # Errors
+    /// A changed host key; somebody else's lock.
+    pub async fn admit(&mut self, wait: Wait) -> Result<(), Failure> {
+        let mut pace = Pace::start();
+        let mut failed = Vec::new();
+        loop {
+            let until = match wait {
+                Wait::ForAll => None,
+                Wait::ForNobody => Some(tokio::time::Instant::now()),
+                Wait::ForMost => {
+                    let needed = |host: &HostName| self.desired.host(host).is_some_and(decides);
+                    let may_go = !self.machines.is_empty() && !self.joining.under_way().iter().any(needed);
+                    may_go.then(|| pace.until())
+                }
+            };
+            let Some(Arrival { host, took, outcome }) = self.joining.next(until).await else { break };
+            match outcome {
+                Outcome::Entered(machine) => {
+                    pace.through(took);
+                    match &self.holder {
+                        Some(holder) => self.joining.lock(Arc::new(machine), holder.clone()),
+                        None => self.arrived(host, Arc::new(machine)),
+                    }
+                }
+                Outcome::Locked(machine) => {
+                    pace.through(took);
+                    self.arrived(host, machine);
+                }
+                Outcome::NotEntered(error)
                     if matches!(error.innermost(), HostError::KeyChanged { .. } | HostError::KeyRevoked { .. }) =>
                 {
-                    return Err(Failure::Host { host, error: Box::new(error) });
+                    return Err(Failure::Host { host, error });
                 }
-                Err(error) => failed.push((host, Box::new(error))),
+                Outcome::NotEntered(error) => failed.push((host, "", error)),
+                Outcome::NotLocked(error) => failed.push((host, NO_LOCK, error)),
+                Outcome::Held { by, since } => return Err(Refusal::Locked { host, holder: by, since }.into()),
+                Outcome::Interrupted => return Err(Failure::Interrupted { done: 0, left: 0 }),
             }
         }
-        if machines.is_empty() {
-            return Err(Failure::NoHost { hosts: failed });
+        failed.sort_by(|a, b| a.0.cmp(&b.0));
+        for (host, what, error) in failed {
+            self.fell_silent(host, what, error);
         }
-        let mut silent = BTreeMap::new();
-        for (host, error) in failed {
-            sink.emit(Event::Warning { text: format!("{host}: {error}") });
-            silent.insert(host, error.silence());
+        for host in self.joining.under_way() {
+            let why = "it takes longer to get into than all others; it is taken in when it answers".to_owned();
+            self.silent.insert(host.clone(), Silence { why, hint: None });
         }
-        Ok(Self { desired, attached, inventory, places, machines, silent, at_once, sink, stop })
+        Ok(())
+    }
+
+    /// Whether hosts are still under way.
+    pub fn expects(&self) -> bool {
+        !self.joining.under_way().is_empty()
+    }
+
+    fn arrived(&mut self, host: HostName, machine: Arc<Machine>) {
+        self.silent.remove(&host);
+        self.machines.insert(host, machine);
+    }
+
+    fn fell_silent(&mut self, host: HostName, what: &str, error: Box<HostError>) {
+        self.sink.emit(Event::Warning { text: format!("{host}: {what}{error}") });
+        self.machines.remove(&host);
+        self.silent.insert(host.clone(), error.silence());
+        self.failed.push((host, error));
+    }
+
+    /// At least one host must be there.
+    async fn anybody(&mut self) -> Result<(), Failure> {
+        if self.machines.is_empty() {
+            self.admit(Wait::ForAll).await?;
+        }
+        if self.machines.is_empty() {
+            return Err(Failure::NoHost { hosts: std::mem::take(&mut self.failed) });
+        }
+        Ok(())
     }
 
     /// Takes the run's lock on every host that is connected; one that is held refuses the run. A host that cannot even be
-    /// locked (its disk has become read-only, say) counts as silent: it must not hold up the others.
+    /// locked (its disk has become read-only, say) counts as silent: it must not hold up the others. Those who join later are
+    /// locked when they do.
     ///
     /// # Errors
     /// Who holds it; no host that can be locked.
@@ -133,28 +212,29 @@ impl Session {
             std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "somebody".to_owned());
         let here = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let holder = format!("{user}@{here}, process {}, hactl {verb}", std::process::id());
-        // One host after the other and always in the same order: two runs cannot hold half of the locks each.
+        let desired = Arc::clone(&self.desired);
+        // Where it counts, one host after the other and always in the same order: two runs cannot hold half of the locks each.
         let mut etcd = 0;
-        let mut failed = Vec::new();
-        for host in &self.desired.hosts {
+        for host in desired.hosts.iter().filter(|h| decides(h)) {
             let Some(machine) = self.machines.get(&host.name) else { continue };
-            let op = Op::Lock { holder: holder.clone() };
-            match machine.call(op, Feed::None, LOCK_PATIENCE, &|_| {}).await {
-                Ok(Reply::Held { by, since }) => {
+            match super::joining::lock(machine, holder.clone()).await {
+                Ok(Some((by, since))) => {
                     return Err(Refusal::Locked { host: host.name.clone(), holder: by, since }.into());
                 }
-                Ok(_) => etcd += usize::from(host.is(Role::Etcd)),
-                Err(error) => failed.push((host.name.clone(), Box::new(error))),
+                Ok(None) => etcd += usize::from(host.is(Role::Etcd)),
+                Err(error) => self.fell_silent(host.name.clone(), NO_LOCK, error),
             }
         }
-        for (host, error) in &failed {
-            self.sink.emit(Event::Warning { text: format!("{host}: could not take the lock: {error}") });
-            self.machines.remove(host);
-            self.silent.insert(host.clone(), error.silence());
+        // A run that got this far with any of those has nobody beside it, so the others need no order. With none of them two runs
+        // may refuse one another, which changes nothing.
+        for host in desired.hosts.iter().filter(|h| !decides(h)) {
+            if let Some(machine) = self.machines.remove(&host.name) {
+                self.joining.lock(machine, holder.clone());
+            }
         }
-        if self.machines.is_empty() {
-            return Err(Failure::NoHost { hosts: failed });
-        }
+        self.holder = Some(holder);
+        self.admit(Wait::ForMost).await?;
+        self.anybody().await?;
         Ok(Locked { etcd, of: self.desired.with(Role::Etcd).count() })
     }
 

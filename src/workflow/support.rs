@@ -12,6 +12,7 @@ use crate::model::event::Event;
 use crate::model::names::HostName;
 use crate::model::redact::Known;
 use crate::model::support::{GatherAsk, Page, is_place};
+use crate::observe::Wait;
 use crate::report::{self, Style};
 use crate::support::{Archive, Written};
 use base64::Engine as _;
@@ -189,7 +190,7 @@ async fn cluster(session: &Session, state: &Result<State, Failure>) -> Pages {
         }
     };
     let mut pages = Pages::new();
-    match Look::take(session, state).await {
+    match Look::take(session, state, Wait::ForAll).await {
         Ok(look) => {
             let checks = look.checks(session).await;
             let desired = &session.desired;

@@ -10,6 +10,7 @@ use crate::model::names::HostName;
 use crate::model::plan::{Plan, Stage};
 use crate::model::refusal::Refusal;
 use crate::model::survey::Finding;
+use crate::observe::Wait;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,7 +46,7 @@ pub struct Summary {
 /// See [`Failure`].
 pub async fn pending(session: &Session, choices: &Choices) -> Result<Plan, Failure> {
     let state = session.state(false).await?;
-    let look = Look::take(session, &state).await?;
+    let look = Look::take(session, &state, Wait::ForAll).await?;
     let mut plan = look.plan(&state, choices, &session.desired)?;
     if !plan.is_empty() {
         let findings = super::preflight::findings(session, &look, choices).await;
@@ -55,29 +56,38 @@ pub async fn pending(session: &Session, choices: &Choices) -> Result<Plan, Failu
     Ok(plan)
 }
 
-/// Lock, then rounds of observe, plan, consent and execute until there is nothing to do, then verify.
+/// Lock, then rounds of observe, plan, consent and execute until there is nothing to do, then verify. Stragglers are left behind until
+/// there is nothing to do for the others, and then waited for.
 ///
 /// # Errors
 /// See [`Failure`].
 pub async fn up(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Result<Summary, Failure> {
     let begun = Instant::now();
     let locked = session.lock("up").await?;
-    let session = &*session;
     let state = Arc::new(session.state(true).await?);
     let _held = state.hold("up")?;
-    let mut converge = Converge::new(session, &state);
+    let mut converge = Converge::new(&state);
     let mut last: Option<Plan> = None;
-    for _ in 0..MOST_ROUNDS {
-        let look = Look::take(session, &state).await?;
+    let (mut rounds, mut wait) = (0, Wait::ForMost);
+    while rounds < MOST_ROUNDS {
+        session.admit(if wait == Wait::ForAll { wait } else { Wait::ForNobody }).await?;
+        let look = Look::take(session, &state, wait).await?;
         let plan = look.plan(&state, choices, &session.desired)?;
+        if plan.is_empty() && (look.hurried || session.expects()) {
+            let doing = "the others are done, waiting for those who take longer".to_owned();
+            session.sink.emit(Event::Phase { doing });
+            wait = Wait::ForAll;
+            continue;
+        }
         if plan.is_empty() {
+            let session = &*session;
             let kubeconfig = state.keep_kubeconfig(&session.desired.url_for_people())?;
             let changed = last.is_some();
             let (checks, facts) = verify(session, &state, look, &mut converge, changed).await?;
             for warning in &plan.warnings {
                 session.sink.emit(Event::Warning { text: warning.clone() });
             }
-            converge.tell_times(begun);
+            converge.tell_times(session, begun);
             return Ok(Summary { changed, facts, checks, kubeconfig });
         }
         if last.as_ref().is_some_and(|l| l.steps == plan.steps) {
@@ -88,8 +98,9 @@ pub async fn up(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Resu
         locked.allows(&plan)?;
         session.sink.emit(Event::Planned { plan: Box::new(plan.clone()) });
         ask.consent(&plan, choices)?;
-        converge.run(look, &plan).await?;
+        converge.run(session, look, &plan).await?;
         last = Some(plan);
+        (rounds, wait) = (rounds + 1, Wait::ForMost);
     }
     Err(Refusal::NoProgress { steps: MOST_ROUNDS, first: "the same kind of work, round after round".to_owned() }.into())
 }
@@ -103,10 +114,10 @@ async fn verify(
     changed: bool,
 ) -> Result<(Vec<Check>, Facts), Failure> {
     let begun = Instant::now();
-    let (host, target) = (converge.probed_host(&look), Arc::clone(&look.target));
+    let (host, target) = (Converge::probed_host(session, &look), Arc::clone(&look.target));
     let probe = async {
         match host.filter(|_| changed) {
-            Some(host) => converge.probe(&host, &target).await,
+            Some(host) => converge.probe(session, &host, &target).await,
             None => Ok(Vec::new()),
         }
     };
@@ -152,6 +163,6 @@ async fn pass(session: &Session, state: &State, mut look: Look, changed: bool) -
             said = doing;
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
-        look = Look::take(session, state).await?;
+        look = Look::take(session, state, Wait::ForAll).await?;
     }
 }

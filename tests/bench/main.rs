@@ -1,6 +1,7 @@
 //! `make bench`: hactl beside kubeadm on fresh hosts of this machine, from the same binaries and images, in one run.
 //!
-//! `cargo test --test bench -- [PAIRS]`. Prints the table that README shows. Ratios count; seconds are this machine's.
+//! `cargo test --test bench -- [PAIRS]`, `-- scale` for the hundred hosts alone. Prints the tables that README shows. Ratios count;
+//! seconds are this machine's. Ends badly when a goal that the hundred hosts have is missed.
 
 #![allow(
     clippy::print_stdout,
@@ -12,6 +13,8 @@
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "shared with the lab tests")]
 mod support;
+
+mod scale;
 
 use hactl::lab::{Scoped, Silent, Spec};
 use std::path::{Path, PathBuf};
@@ -141,8 +144,21 @@ fn kubeadm_run(number: usize, last: bool, dist: &Path, table: &mut [String]) -> 
     took
 }
 
-fn main() {
-    let pairs: usize = std::env::args().filter_map(|a| a.parse().ok()).next().unwrap_or(3);
+fn main() -> std::process::ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["carry", inventory, blob] => {
+            scale::carry::main(inventory, blob);
+            return std::process::ExitCode::SUCCESS;
+        }
+        ["scale"] => {}
+        _ => pairs(arguments.iter().find_map(|a| a.parse().ok()).unwrap_or(3)),
+    }
+    if scale::main() { std::process::ExitCode::SUCCESS } else { std::process::ExitCode::FAILURE }
+}
+
+/// hactl and kubeadm in turns, so many times.
+fn pairs(pairs: usize) {
     let dist = hactl::component::default_store().with_file_name("dist");
     let dist = std::env::var_os("DIST").map_or(dist, PathBuf::from);
     let mut table = Vec::new();

@@ -21,7 +21,7 @@ pub(super) use root::Passwords;
 pub use root::usable as usable_password;
 
 use super::access::Access;
-use super::counters::{Counted, Counters};
+use super::counters::{Counted, Counters, Paced};
 use super::error::{Barrier, HostError};
 use super::wire::{Exit, LastWords, Wire, intake};
 use crate::model::desired::SshTarget;
@@ -97,7 +97,7 @@ impl Session {
         let address = target.address();
         let stream = dial::dial(target, by.as_deref(), patience).await.map_err(Attempt::Failed)?;
         counters.connection();
-        let stream = Counted { stream, counters: counters.clone() };
+        let stream = Counted::new(stream, counters.clone());
         let verdict = Arc::new(Mutex::new(None));
         let (going, gone) = watch::channel(None);
         let doorman = Doorman {
@@ -188,7 +188,7 @@ impl Session {
             }
         };
         self.counters.exec();
-        let writer = Box::new(hangup.writer().make_writer());
+        let writer = Box::new(Paced::new(hangup.writer().make_writer(), self.counters.clone()));
         let (to, intake) = intake();
         let last_words = LastWords::default();
         tokio::spawn(pump(reader, hangup, to, last_words.clone()));
