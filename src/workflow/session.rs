@@ -160,7 +160,9 @@ impl Session {
             }
         }
         failed.sort_by(|a, b| a.0.cmp(&b.0));
-        failed.into_iter().for_each(|(host, what, error)| self.fell_silent(host, what, error));
+        for (host, what, error) in failed {
+            self.fell_silent(host, what, error);
+        }
         for host in self.joining.under_way() {
             let why = "it takes longer to get into than all others; it is taken in when it answers".to_owned();
             self.silent.insert(host.clone(), Silence { why, hint: None });
