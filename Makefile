@@ -61,6 +61,7 @@ registry: $(REGISTRY) ## build the registry that downloads are tested with
 check: packages $(DENY) ## formatting, lints, shell scripts, licences
 	cargo fmt --check
 	cargo clippy --release --all-targets --locked -- -D warnings
+	cargo clippy --release --locked --test lab --test bench --test publishers -- -D warnings
 	shellcheck components/*.sh components/*/*.sh templates/*.sh templates/*/*.sh tests/*.sh tests/*/*.sh .ci/run
 	$(DENY) check bans licenses sources
 

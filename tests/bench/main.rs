@@ -58,7 +58,7 @@ fn notice(api: &Api, act: impl FnOnce()) -> Noticed {
     let knocks = knocking.end();
     let bad: Vec<&Knock> = knocks.iter().filter(|k| k.2.is_some() || k.1 > LATE).collect();
     let outage = match (bad.first(), bad.last()) {
-        (Some(first), Some(last)) => last.0 + EVERY - first.0,
+        (Some(first), Some(last)) => (last.0 + EVERY).saturating_sub(first.0),
         _ => Duration::ZERO,
     };
     let failed = bad.iter().filter(|k| k.2.is_some()).count();

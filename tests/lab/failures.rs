@@ -126,7 +126,7 @@ fn leader_dies(w: &World) {
     let knocking = w.api().knock(Duration::from_millis(20));
     std::thread::sleep(Duration::from_secs(1));
     kill_process(w, leader, "etcd");
-    wait_for("another member leads", Duration::from_secs(20), || HOSTS.into_iter().any(|h| leads(h)));
+    wait_for("another member leads", Duration::from_secs(20), || HOSTS.into_iter().any(&leads));
     std::thread::sleep(Duration::from_secs(4));
     let knocks = knocking.end();
     let failed: Vec<_> = knocks.iter().filter(|k| k.2.is_some()).collect();

@@ -66,8 +66,8 @@ fn killed_thrice(w: &World) {
 
 fn killed_ten_times(w: &World) {
     // Moments drawn from the clock: a failure prints them, and `killed_after` repeats any of them.
-    let mut seed =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_nanos() as u64;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+    let mut seed = u64::from(now.subsec_nanos());
     for number in 0..10 {
         bare_again(w);
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -3,6 +3,13 @@
 //! Scenarios run in order on labs they share, each on a cluster that the one before left healthy. Ends with
 //! `lab: N passed, N failed`.
 
+#![allow(
+    clippy::print_stdout,
+    clippy::type_complexity,
+    clippy::format_collect,
+    reason = "a suite without a harness tells what it ran"
+)]
+
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -1,6 +1,12 @@
 //! Downloads of the real components: the binaries and images that `make bundle` built, laid out as their publishers do, on
 //! a web server and a real registry of this machine. `cargo test --test publishers`; needs root for a disk that is full.
 
+#![allow(
+    clippy::print_stdout,
+    clippy::type_complexity,
+    clippy::format_collect,
+    reason = "a suite without a harness tells what it ran"
+)]
 #![allow(clippy::unwrap_used)]
 
 mod lay;
