@@ -61,7 +61,8 @@ fn every_command_shows_examples_that_begin_with_itself() {
 
 #[test]
 fn every_command_has_a_page_in_the_manual_and_is_completed_by_the_shell() {
-    let (_, manual) = hactl(&["man"]);
+    // In its source a dash that is to stay one is written so.
+    let manual = hactl(&["man"]).1.replace("\\-", "-");
     let (_, completion) = hactl(&["completions", "bash"]);
     let verbs: BTreeSet<String> = commands().into_iter().filter(|p| p.len() == 1).flatten().collect();
     for verb in verbs {

@@ -156,8 +156,8 @@ fn replace(form: &Regex, text: &mut Cow<'_, str>, count: &mut u32, stays: usize)
     let mut found = 0;
     let replaced = form.replace_all(text, |all: &regex::Captures<'_>| {
         let kept = all.get(stays).map_or("", |m| m.as_str());
-        // What was struck out before stays as it is, also where its name tells of it.
-        if all[0][kept.len()..].trim_matches(QUOTES) == STRUCK {
+        // What was struck out before stays as it is, also where its name tells of it; and so does nothing at all.
+        if [STRUCK, "null", "true", "false", "None", "nil"].contains(&all[0][kept.len()..].trim_matches(QUOTES)) {
             return all[0].to_owned();
         }
         found += 1;
@@ -216,6 +216,7 @@ mod tests {
             "secret: {secretName: canary, optional: true}",
             "volumes:\n- secret:\n    secretName: x",
             "secrets \"app\" not found",
+            "{\"token\": null, \"secret\": true}",
             "the password was wrong",
             "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
             "etcd.service: active since 10:00:00, http://10.0.0.1:2379/health",

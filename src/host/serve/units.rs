@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How long systemd may take for an answer.
-const ANSWER: Duration = Duration::from_secs(20);
+/// How long systemd may take for an answer; on a host whose disk and processors are taken it takes many seconds.
+const ANSWER: Duration = Duration::from_secs(60);
 /// How long a unit may take to become active, or to stop.
 const PATIENCE: Duration = Duration::from_secs(110);
 const POLL: Duration = Duration::from_millis(50);
