@@ -83,13 +83,25 @@ pub enum KubeError {
     },
 }
 
+/// What the API server passes on from etcd while a member is changed for another or an election goes on: see etcd's
+/// api/v3rpc/rpctypes/error.go.
+const ETCD_SOON: [&str; 5] = [
+    "rpc error: code = Unavailable",
+    "etcdserver: leader changed",
+    "etcdserver: request timed out",
+    "etcdserver: no leader",
+    "etcdserver: too many requests",
+];
+
 impl KubeError {
     /// Whether asking again may help: the server is starting, busy, or the connection broke.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
             Self::Refused { status: 429 | 503 | 504, .. } => true,
-            Self::Refused { status: 500, reason, .. } => reason == "ServerTimeout",
+            Self::Refused { status: 500, reason, message, .. } => {
+                reason == "ServerTimeout" || ETCD_SOON.iter().any(|soon| message.contains(soon))
+            }
             _ => false,
         }
     }
@@ -100,5 +112,24 @@ impl KubeError {
     /// Whether somebody else was faster.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Refused { status: 409, .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_etcd_will_do_in_a_moment_is_asked_again_and_a_full_disk_is_not() {
+        let refused = |message: &str| KubeError::Refused {
+            what: "apply".to_owned(),
+            status: 500,
+            reason: String::new(),
+            message: message.to_owned(),
+        };
+        assert!(refused("rpc error: code = Unavailable desc = error reading from server: EOF").is_transient());
+        assert!(refused("etcdserver: leader changed").is_transient());
+        assert!(!refused("etcdserver: mvcc: database space exceeded").is_transient());
+        assert!(!refused("Internal error occurred: failed calling webhook").is_transient());
     }
 }
