@@ -22,7 +22,12 @@ pub mod support;
 pub mod vault;
 pub mod workflow;
 
-/// Damaged inputs, for the tests of what reads them.
+/// The dice of the simulated world, and damaged inputs, for the tests of what reads them.
+#[cfg(test)]
+#[path = "../tests/sim/dice.rs"]
+mod dice;
 #[cfg(test)]
 #[path = "../tests/fuzz/mutate.rs"]
 mod mutate;
+#[cfg(test)]
+use dice::Dice;

@@ -12,8 +12,9 @@ mod sim;
 use hactl::model::check::Outcome;
 use hactl::model::facts::{Facts, HostFacts};
 use hactl::report::{self, FailureKind, Style, Verdict};
-use mutate::{Dice, damaged};
+use mutate::damaged;
 use serde_json::Value;
+use sim::Dice;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,7 +30,7 @@ fn fuzz(name: &str, cases: u64, mut case: impl FnMut(&mut Dice) -> (Vec<u8>, Box
     let begun = Instant::now();
     let mut number = 0;
     while seconds.map_or(number < cases, |limit| begun.elapsed() < limit) {
-        let (input, run) = case(&mut Dice(number));
+        let (input, run) = case(&mut Dice::new(number));
         let one = Instant::now();
         let outcome = catch_unwind(AssertUnwindSafe(run));
         let took = one.elapsed();

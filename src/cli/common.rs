@@ -90,9 +90,27 @@ impl Limit {
     }
 }
 
+/// Takes events and shows none: standard output belongs to somebody else, or to one object.
+pub struct Quiet;
+
+impl Sink for Quiet {
+    fn emit(&self, _: Event) {}
+}
+
+/// The time as names of files have it: they sort by it.
+pub fn stamp() -> String {
+    let format = time::macros::format_description!("[year][month][day]T[hour][minute][second]Z");
+    time::OffsetDateTime::now_utc().format(format).unwrap_or_default()
+}
+
+/// The digits that a text begins with, and what follows them.
+pub fn number_and_unit(text: &str) -> (&str, &str) {
+    text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
+}
+
 /// A number with s, m or h, or seconds; up to an hour.
 fn duration(text: &str) -> Result<Duration, String> {
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let (number, unit) = number_and_unit(text);
     let unit = match unit {
         "" | "s" => 1,
         "m" => 60,

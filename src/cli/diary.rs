@@ -3,11 +3,12 @@
 //! In: events. Out: `runs/` below the state folder, 0600. Opened at the first plan, so that looking leaves no trace; a log that
 //! cannot be written never stops a run, and is told of once.
 
+use super::common::stamp;
 use crate::model::event::{Event, Sink};
 use crate::report::RunLog;
+use crate::vault::RUNS;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use time::OffsetDateTime;
 
 /// Passes events on and keeps them.
 pub struct Diary {
@@ -23,10 +24,8 @@ impl Diary {
     }
 
     fn open(&self) -> Option<RunLog> {
-        let now = OffsetDateTime::now_utc();
-        let stamp = now.format(time::macros::format_description!("[year][month][day]T[hour][minute][second]Z"));
-        let name = format!("{}-{}.jsonl", stamp.unwrap_or_default(), std::process::id());
-        match RunLog::open(&self.state.join("runs").join(name)) {
+        let name = format!("{}-{}.jsonl", stamp(), std::process::id());
+        match RunLog::open(&self.state.join(RUNS).join(name)) {
             Ok(log) => Some(log),
             Err(error) => {
                 self.shown.emit(Event::Warning { text: format!("this run keeps no log: {error}") });

@@ -1,6 +1,6 @@
 //! `hactl support-bundle`.
 
-use super::common::{Common, Needs, Output};
+use super::common::{Common, Needs, Output, Quiet, number_and_unit, stamp};
 use crate::model::event::{Event, Sink};
 use crate::report::{Reader, Verdict};
 use crate::workflow::{self, Supported, Wanted};
@@ -9,7 +9,6 @@ use serde_json::json;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
-use time::OffsetDateTime;
 
 #[derive(Debug, Args)]
 pub struct SupportArgs {
@@ -23,7 +22,7 @@ pub struct SupportArgs {
 
 /// A number with h or d, up to a year.
 fn hours(text: &str) -> Result<u32, String> {
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let (number, unit) = number_and_unit(text);
     let each = match unit {
         "h" => 1,
         "d" => 24,
@@ -35,19 +34,11 @@ fn hours(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Takes events and shows none: one object is all that a program wants to read.
-struct Quiet;
-
-impl Sink for Quiet {
-    fn emit(&self, _: Event) {}
-}
-
 pub fn run(common: &Common, args: &SupportArgs) -> u8 {
     let reader = common.reader();
     let json = common.output == Output::Json;
     let sink: Arc<dyn Sink> = if json { Arc::new(Quiet) } else { Arc::clone(&reader) as Arc<dyn Sink> };
-    let stamp = time::macros::format_description!("[year][month][day]T[hour][minute][second]Z");
-    let stamp = OffsetDateTime::now_utc().format(stamp).unwrap_or_default();
+    let stamp = stamp();
     let result = common.run(sink, Needs::Hosts, async |session| {
         let folder = format!("hactl-support-{}-{stamp}", session.desired.cluster);
         let to = args.to.clone().unwrap_or_else(|| PathBuf::from(format!("{folder}.tar.zst")));

@@ -1,8 +1,8 @@
 //! The verbs that work on a cluster.
 
-use super::common::{Common, Limit, Needs, Output};
+use super::common::{Common, Limit, Needs, Output, Quiet};
 use crate::model::check::Outcome;
-use crate::model::event::{Event, Sink};
+use crate::model::event::Sink;
 use crate::model::names::{ClusterName, HostName};
 use crate::model::refusal::Refusal;
 use crate::report::{self, Reader, Style, Verdict};
@@ -188,13 +188,6 @@ pub fn kubeconfig(common: &Common, args: &KubeconfigArgs) -> u8 {
         0
     });
     result.unwrap_or_else(|verdict| common.end(&verdict))
-}
-
-/// Takes events and shows none: standard output belongs to somebody else.
-struct Quiet;
-
-impl Sink for Quiet {
-    fn emit(&self, _: Event) {}
 }
 
 pub fn kubectl(common: &Common, args: &KubectlArgs) -> u8 {

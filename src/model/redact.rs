@@ -131,38 +131,36 @@ impl Redactor {
         let mut text = Cow::Borrowed(text);
         if let Some(known) = &self.known {
             let mut struck = String::with_capacity(text.len());
-            let before = count;
             known.replace_all_with(&text, &mut struck, |_, _, out| {
                 count += 1;
                 out.push_str(STRUCK);
                 true
             });
-            if count > before {
+            if count > 0 {
                 text = Cow::Owned(struck);
             }
         }
-        for form in [&*KEY_BLOCK, &*KEY_END].into_iter().chain(FORMS.iter()) {
-            replace(form, &mut text, &mut count, 1);
+        for form in [&*KEY_BLOCK, &*KEY_END].into_iter().chain(FORMS.iter()).chain([&*NAMED]) {
+            replace(form, &mut text, &mut count);
         }
-        replace(&NAMED, &mut text, &mut count, 1);
         (text.into_owned(), count)
     }
 }
 
 const QUOTES: [char; 3] = ['"', '\'', '\\'];
 
-/// Replaces every match, but for the group that stays.
-fn replace(form: &Regex, text: &mut Cow<'_, str>, count: &mut u32, stays: usize) {
+/// Replaces every match, but for its first group if there is one.
+fn replace(form: &Regex, text: &mut Cow<'_, str>, count: &mut u32) {
     let mut found = 0;
     let replaced = form.replace_all(text, |all: &regex::Captures<'_>| {
-        let kept = all.get(stays).map_or("", |m| m.as_str());
+        let kept = all.get(1).map_or("", |m| m.as_str());
+        let value = &all[0][kept.len()..];
         // What was struck out before stays as it is, also where its name tells of it; and so does nothing at all.
-        if [STRUCK, "null", "true", "false", "None", "nil"].contains(&all[0][kept.len()..].trim_matches(QUOTES)) {
+        if [STRUCK, "null", "true", "false", "None", "nil"].contains(&value.trim_matches(QUOTES)) {
             return all[0].to_owned();
         }
         found += 1;
         // Quotes stay, so that JSON stays JSON.
-        let value = &all[0][kept.len()..];
         let inner = value.trim_start_matches(QUOTES);
         let (open, close) = (&value[..value.len() - inner.len()], &inner[inner.trim_end_matches(QUOTES).len()..]);
         let close = if close.is_empty() && value.ends_with('@') { "@" } else { close };

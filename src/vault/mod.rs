@@ -11,6 +11,7 @@ mod journal;
 mod lock;
 
 pub use contents::{Authority, BadAuthority, Contents, KeyPairPem, Material, PublicAuthority, Publics};
+pub use files::{JOURNAL, RUNS};
 pub use journal::{Entry, Line};
 pub use lock::VaultLock;
 

@@ -14,6 +14,7 @@ use crate::model::plan::Plan;
 use crate::model::refusal::Refusal;
 use crate::observe::{Pace, Wait, decides};
 use crate::pki;
+use crate::report::words::count;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -95,8 +96,7 @@ impl Session {
         sink: Arc<dyn Sink>,
         stop: CancellationToken,
     ) -> Result<Self, Failure> {
-        let count = desired.hosts.len();
-        sink.emit(Event::Phase { doing: format!("connecting to {count} host{}", if count == 1 { "" } else { "s" }) });
+        sink.emit(Event::Phase { doing: format!("connecting to {}", count(desired.hosts.len(), "host")) });
         let mut joining = Joining::new(access.at_once, stop.clone());
         // Who is waited for in any case must not wait for a turn.
         let (first, then): (Vec<_>, Vec<_>) = desired.hosts.iter().partition(|h| decides(h));

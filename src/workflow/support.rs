@@ -15,6 +15,7 @@ use crate::model::support::{GatherAsk, Page, is_place};
 use crate::observe::Wait;
 use crate::report::{self, Style};
 use crate::support::{Archive, Written};
+use crate::vault::{JOURNAL, RUNS};
 use base64::Engine as _;
 use futures::StreamExt as _;
 use serde_json::Value;
@@ -30,7 +31,7 @@ const GATHERING: Duration = Duration::from_secs(180);
 /// How long the API may take to list objects of one kind.
 const LISTING: Duration = Duration::from_secs(10);
 /// Logs of the newest runs.
-const RUNS: usize = 10;
+const NEWEST_RUNS: usize = 10;
 /// Pages that one host may send.
 const PAGES: usize = 2000;
 /// Hosts that gather at once: each sends some megabytes.
@@ -82,8 +83,7 @@ pub async fn support(session: &Session, wanted: &Wanted) -> Result<Supported, Fa
     let known = known(session, state.as_ref().ok());
     let mut archive = Archive::create(&wanted.to, &wanted.folder, &known, OffsetDateTime::now_utc())?;
     let phase = |doing: String| session.sink.emit(Event::Phase { doing });
-    let count = session.machines.len();
-    phase(format!("gathering journals and logs of {count} host{}", if count == 1 { "" } else { "s" }));
+    phase(format!("gathering journals and logs of {}", report::words::count(session.machines.len(), "host")));
     let (hosts, cluster) = tokio::join!(hosts(session, wanted.hours, &mut archive), cluster(session, &state));
     let Gathered { mut missing, given } = hosts?;
     missing.extend(session.silent.iter().map(|(host, silence)| (host.clone(), silence.why.clone())));
@@ -238,14 +238,14 @@ async fn api(session: &Session, state: &State) -> Pages {
 fn own(session: &Session) -> Pages {
     let dir = &session.places.state;
     let mut pages = vec![page("administrator/inventory.yaml", session.inventory.clone())];
-    pages.push(page("administrator/journal.jsonl", text(&dir.join("journal.jsonl"))));
-    let mut runs: Vec<PathBuf> = std::fs::read_dir(dir.join("runs"))
+    pages.push(page(&format!("administrator/{JOURNAL}"), text(&dir.join(JOURNAL))));
+    let mut runs: Vec<PathBuf> = std::fs::read_dir(dir.join(RUNS))
         .map(|list| list.filter_map(Result::ok).map(|entry| entry.path()).collect())
         .unwrap_or_default();
     // Their names begin with the time.
     runs.sort();
-    for run in runs.iter().rev().take(RUNS) {
-        let name = format!("administrator/runs/{}", run.file_name().unwrap_or_default().to_string_lossy());
+    for run in runs.iter().rev().take(NEWEST_RUNS) {
+        let name = format!("administrator/{RUNS}/{}", run.file_name().unwrap_or_default().to_string_lossy());
         if is_place(&name) {
             pages.push(page(&name, text(run)));
         }

@@ -1,33 +1,15 @@
 //! Inputs that nobody wrote: good ones, damaged the way files and streams are damaged, and the way an attacker would.
 //!
-//! In: dice, good inputs, words that mean something to the reader. Out: bytes; the same dice give the same bytes. It knows nothing of
+//! In: dice (those of whoever includes this), good inputs, words that mean something to the reader. Out: bytes; the same dice give the same bytes. It knows nothing of
 //! coverage: the words and the good inputs bring it past the first check.
 
-/// Dice that fall the same way every time (SplitMix64, Steele et al. 2014).
-#[derive(Debug, Clone)]
-pub struct Dice(pub u64);
+use super::Dice;
 
-impl Dice {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    /// A number below `n`; 0 for 0.
-    pub fn below(&mut self, n: usize) -> usize {
-        usize::try_from(self.next() % (n.max(1) as u64)).unwrap_or(0)
-    }
-    pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.below(of.len())]
-    }
-    /// A range inside something of this length, short more often than long.
-    fn range(&mut self, length: usize) -> std::ops::Range<usize> {
-        let from = self.below(length + 1);
-        let longest = if self.below(4) == 0 { length } else { 12 };
-        from..length.min(from + self.below(longest + 1))
-    }
+/// A range inside something of this length, short more often than long.
+fn range(dice: &mut Dice, length: usize) -> std::ops::Range<usize> {
+    let from = dice.below(length + 1);
+    let longest = if dice.below(4) == 0 { length } else { 12 };
+    from..length.min(from + dice.below(longest + 1))
 }
 
 /// Where numbers go wrong, what ends strings early, what terminals obey, what is not UTF-8.
@@ -65,24 +47,24 @@ pub fn damaged(dice: &mut Dice, good: &[Vec<u8>], words: &[&str]) -> Vec<u8> {
         match dice.below(12) {
             0 if length > 0 => text[at.min(length - 1)] ^= 1 << dice.below(8),
             1 => text.truncate(at),
-            2 => drop(text.drain(dice.range(length))),
+            2 => drop(text.drain(range(dice, length))),
             3 => insert(&mut text, at, dice.pick::<&[u8]>(&ODD)),
             4 => insert(&mut text, at, dice.pick(words).as_bytes()),
             5 => {
-                let range = dice.range(length);
+                let range = range(dice, length);
                 let piece = text[range].to_vec();
                 insert(&mut text, at, &piece.repeat(1 + dice.below(3)));
             }
             6 => {
                 let other = dice.pick(good).clone();
-                insert(&mut text, at, &other[dice.range(other.len())]);
+                insert(&mut text, at, &other[range(dice, other.len())]);
             }
             7 => {
-                let range = dice.range(length);
+                let range = range(dice, length);
                 text.splice(range, dice.pick::<&[u8]>(&ODD).iter().copied());
             }
             8 => {
-                let range = dice.range(length);
+                let range = range(dice, length);
                 text.splice(range, dice.pick(words).bytes());
             }
             9 => lines(dice, &mut text),

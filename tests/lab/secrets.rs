@@ -1,6 +1,5 @@
 //! What strangers get, and where secrets stand: nothing, and nowhere but where they are used.
 
-use super::support::wait_for;
 use super::{Scenario, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -254,5 +253,5 @@ fn bundle(w: &World) {
     let object: serde_json::Value = serde_json::from_str(&json.out).expect("one object");
     assert!(object["redacted"].as_u64().is_some_and(|n| n > 6) && object["missing"]["cp3"].is_string(), "{object}");
     w.lab.start("cp3", Duration::from_secs(60)).expect("the host boots");
-    wait_for("all is well again", Duration::from_secs(120), || w.hactl.run(&["status"]).code == 0);
+    w.healthy(Duration::from_secs(120));
 }

@@ -5,6 +5,7 @@
 
 #![allow(dead_code, unused_imports, reason = "each test binary that includes this world uses its own part of it")]
 
+pub mod dice;
 pub mod effect;
 pub mod holds;
 pub mod law;
@@ -14,6 +15,7 @@ pub mod observe;
 pub mod run;
 pub mod world;
 
+pub use dice::Dice;
 pub use law::Broken;
 pub use make::Release;
 pub use run::{Chaos, Ended, Script};

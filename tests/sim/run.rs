@@ -1,6 +1,7 @@
 //! Runs plans in the simulated world: any order that the graph allows, a crash after any effect, and power, cables and
 //! disks that fail meanwhile. Every effect is judged.
 
+use super::dice::Dice;
 use super::effect::{effects, happen};
 use super::law::{self, Broken};
 use super::make;
@@ -49,26 +50,6 @@ pub enum Ended {
     Crashed,
     /// Steps failed; those that depend on them were not started.
     Failed(Vec<String>),
-}
-
-/// A small deterministic generator: the order of steps must not depend on anything else.
-pub struct Dice(u64);
-
-impl Dice {
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    pub fn below(&mut self, n: usize) -> usize {
-        let n = u64::try_from(n.max(1)).unwrap_or(1);
-        usize::try_from(self.next() % n).unwrap_or(0)
-    }
 }
 
 impl World {

@@ -40,7 +40,7 @@ async fn whatever_a_host_says_a_call_ends_and_the_line_is_used_again_only_after_
 }
 
 async fn one(case: u64, good: &[Vec<u8>], words: &[&str]) {
-    let mut dice = mutate::Dice(case);
+    let mut dice = crate::Dice::new(case);
     let said = mutate::damaged(&mut dice, good, words);
     let stays = dice.below(8) == 0;
     let (near, mut far) = duplex(64 << 10);

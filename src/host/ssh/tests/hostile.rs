@@ -25,7 +25,7 @@ fn no_file_of_host_keys_makes_the_reader_panic_or_a_key_known_that_does_not_stan
     let file = dir.path().join("known_hosts");
     let shown = PublicKey::from_openssh(ED).unwrap();
     for case in 0..2500 {
-        let mut dice = mutate::Dice(case);
+        let mut dice = crate::Dice::new(case);
         let text = mutate::damaged(&mut dice, &good, &words);
         std::fs::write(&file, &text).unwrap();
         let records = Records::of(&SshTarget::new("cp1", "root"), std::slice::from_ref(&file)).unwrap();
