@@ -5,6 +5,7 @@ use crate::model::check::{Check, Outcome};
 use crate::model::desired::{Cni, Desired, Role};
 use crate::model::facts::{ApiFact, DnsFact, Etcd, Facts};
 use crate::model::names::HostName;
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// A leader that has not renewed for this many lease durations is no leader.
@@ -174,7 +175,7 @@ fn cluster(desired: &Desired, api: &ApiFact, facts: &Facts, list: &mut Vec<Check
         list.push(check(check_name, None, outcome, detail, None));
     }
     nodes(desired, api, list);
-    pods(desired, api, list);
+    pods(desired, facts, api, list);
     dns(desired, facts, list);
     let secret =
         facts.hosts.values().filter_map(|f| f.as_ref().ok()?.etcd.as_ref()?.secret_is_ciphertext).reduce(|a, b| a && b);
@@ -224,12 +225,32 @@ fn nodes(desired: &Desired, api: &ApiFact, list: &mut Vec<Check>) {
     }
 }
 
-fn pods(desired: &Desired, api: &ApiFact, list: &mut Vec<Check>) {
+/// Objects whose pods are being replaced: all of the old ones may be Ready, and none is soon after.
+fn rolling(facts: &Facts) -> Vec<String> {
+    let Some(api) = super::drift::api(&facts.hosts) else { return Vec::new() };
+    let one = |object: &Value| {
+        // A server says how it goes; what has no status was never on one.
+        object.get("status")?;
+        let number = |at: &str| object.pointer(at).and_then(Value::as_i64).unwrap_or_default();
+        let (now, wanted) = match object["kind"].as_str()? {
+            "DaemonSet" => (number("/status/updatedNumberScheduled"), number("/status/desiredNumberScheduled")),
+            "Deployment" => (number("/status/updatedReplicas"), number("/spec/replicas")),
+            _ => return None,
+        };
+        let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        let unseen = number("/status/observedGeneration") < number("/metadata/generation");
+        (unseen || now < wanted).then(|| format!("{name}: {now} of {wanted} are of the new version"))
+    };
+    api.objects.values().filter_map(one).collect()
+}
+
+fn pods(desired: &Desired, facts: &Facts, api: &ApiFact, list: &mut Vec<Check>) {
     let system = || api.pods.iter().filter(|p| p.overdue_s == 0);
     let unready: Vec<String> = system()
         .filter(|p| !p.ready)
         .map(|p| format!("{} ({})", p.name, if p.reason.is_empty() { &p.phase } else { &p.reason }))
         .collect();
+    let unready: Vec<String> = unready.into_iter().chain(rolling(facts)).collect();
     let total = system().count();
     let outcome = match (desired.network.is_whole(), unready.as_slice()) {
         (_, []) if total > 0 => Outcome::Pass,
@@ -271,5 +292,34 @@ fn dns(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
     if fine {
         let outcome = if asked > 0 { Outcome::Pass } else { Outcome::Fail };
         list.push(check(name, None, outcome, format!("asked from pods on {asked} hosts"), None));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::facts::HostFacts;
+    use serde_json::json;
+    use std::collections::BTreeMap;
+
+    fn says(object: Value) -> Vec<String> {
+        let api = ApiFact { objects: BTreeMap::from([("one".to_owned(), object)]), ..ApiFact::default() };
+        let host = HostFacts { api: Some(api), ..HostFacts::default() };
+        let hosts = BTreeMap::from([("cp1".parse().unwrap(), Ok(host))]);
+        rolling(&Facts { hosts, etcd: Etcd::NeverBorn, drift: BTreeMap::new(), stale: BTreeMap::new() })
+    }
+
+    #[test]
+    fn a_daemon_set_is_rolling_until_every_node_has_the_new_version_and_its_controller_has_seen_it() {
+        let set = |generation: i64, seen: i64, now: i64| {
+            json!({"kind": "DaemonSet", "metadata": {"name": "flannel", "generation": generation},
+                "status": {"observedGeneration": seen, "updatedNumberScheduled": now, "desiredNumberScheduled": 4}})
+        };
+        assert_eq!(says(set(2, 2, 4)), Vec::<String>::new());
+        assert_eq!(says(set(2, 2, 3)), ["flannel: 3 of 4 are of the new version"]);
+        assert_eq!(says(set(3, 2, 4)).len(), 1, "nobody has looked at the newest version yet");
+        assert_eq!(says(json!({"kind": "Deployment", "spec": {"replicas": 2}})), Vec::<String>::new());
+        let replicas = json!({"kind": "Deployment", "metadata": {"name": "coredns"}, "spec": {"replicas": 2}, "status": {"updatedReplicas": 1}});
+        assert_eq!(says(replicas), ["coredns: 1 of 2 are of the new version"]);
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 type Hosts = BTreeMap<HostName, Result<HostFacts, Silence>>;
 
 /// What the API server says that could tell most.
-fn api(hosts: &Hosts) -> Option<&ApiFact> {
+pub(super) fn api(hosts: &Hosts) -> Option<&ApiFact> {
     let apis = hosts.values().filter_map(|f| f.as_ref().ok()).filter_map(|f| f.api.as_ref());
     apis.filter(|a| a.own_trouble.is_none()).max_by_key(|a| a.objects.len())
 }
