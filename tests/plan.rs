@@ -5,7 +5,9 @@ mod cases;
 mod laws;
 mod sim;
 
-use hactl::model::desired::Role;
+use hactl::model::desired::{Host, Role};
+use hactl::model::facts::{Etcd, Facts};
+use hactl::model::plan::Mark;
 use hactl::model::refusal::Refusal;
 use proptest::collection::vec;
 use proptest::option;
@@ -216,6 +218,59 @@ fn a_run_killed_after_any_effect_of_a_founding_is_finished_by_the_next_one() {
             }
         }
     }
+}
+
+/// What is seen of a member in the moment between its start and its first word: a process, data, and no answer.
+fn as_starting(facts: &Facts, host: &Host) -> Facts {
+    let mut facts = facts.clone();
+    if let Some(Ok(found)) = facts.hosts.get_mut(&host.name) {
+        if let Some(unit) = found.units.get_mut(&sim::make::unit("etcd.service")) {
+            "activating".clone_into(&mut unit.active);
+        }
+        if let Some(etcd) = &mut found.etcd {
+            etcd.view = None;
+        }
+    }
+    if let Etcd::Speaks(members) = &mut facts.etcd
+        && let Some(member) = members.0.get_mut(&host.peer_url())
+    {
+        member.healthy = false;
+    }
+    facts
+}
+
+#[test]
+fn a_member_that_is_starting_while_the_next_run_looks_blocks_nothing_of_it() {
+    let (mut seen, mut unsealed) = (0, 0);
+    for crash in 0.. {
+        let mut world = World::bare(3, 0);
+        let script = Script { order: 5, crash_after: Some(crash), meanwhile: vec![] };
+        let end = world.round(&script).expect("no law is broken");
+        let facts = world.observe();
+        let plan = |facts: &Facts| hactl::plan::up(&world.desired, &world.target, facts, &world.intent);
+        let runs = |host: &&Host| world.host(&host.name).runs("etcd.service");
+        for host in world.desired.with(Role::Etcd).filter(|_| matches!(facts.etcd, Etcd::Speaks(_))).filter(runs) {
+            let asked = match plan(&as_starting(&facts, host)) {
+                // A founder without data cannot be taken out while another one is not counted on yet.
+                Err(Refusal::WouldLoseQuorum { .. })
+                    if world.with(Role::Etcd).iter().any(|h| world.host(h).disk.is_none()) =>
+                {
+                    continue;
+                }
+                asked => asked.expect("a plan"),
+            };
+            assert_eq!(asked.blocked, Vec::<String>::new(), "crash after {crash}, {} is starting", host.name);
+            let sealed = world.host(&host.name).born.is_some();
+            let waits = asked.steps.iter().any(|s| s.gives == Mark::Started(host.name.clone()));
+            assert_eq!(waits, !sealed, "crash after {crash}: it is waited for where a step needs it, and only there");
+            seen += 1;
+            unsealed += usize::from(!sealed);
+        }
+        if end != Ended::Crashed {
+            break;
+        }
+    }
+    assert!(seen > 50 && unsealed > 5, "{seen} moments, {unsealed} of them before the seal");
 }
 
 #[test]

@@ -8,6 +8,7 @@ pub mod desired;
 pub mod event;
 pub mod facts;
 pub mod leaf;
+pub mod mark;
 pub mod names;
 pub mod pattern;
 pub mod plan;

@@ -4,61 +4,13 @@
 //! closure; two plans can be compared.
 
 use super::facts::{Member, Members};
+pub use super::mark::Mark;
 use super::names::{Digest, HostName, PeerUrl, UnitName};
 use super::target::{FileSet, LeafId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
-
-/// One predicate about the world: what a step gives, what others need, and why a re-run may drop it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub enum Mark {
-    /// The host carries the stamp of this cluster.
-    Stamped(HostName),
-    /// Users, directories, kernel modules and settings are as they should be.
-    Prepared(HostName),
-    /// The programs of the host's own packages are there.
-    Packaged(HostName),
-    /// A part lies verified on the host.
-    Delivered(HostName, Digest),
-    /// An image is in containerd's store.
-    Imported(HostName, Digest),
-    /// A file set is as it should be.
-    Configured(HostName, FileSet),
-    /// All leaf certificates of the host are valid and its own.
-    Certified(HostName),
-    /// The unit runs by the files that are there now.
-    Running(HostName, UnitName),
-    /// The member on the host has been started.
-    Started(HostName),
-    /// No member runs by a stale data directory on the host.
-    Cleared(HostName),
-    /// Nobody in the member list has this peer URL.
-    Gone(PeerUrl),
-    /// The member list has this peer URL.
-    Listed(PeerUrl),
-    /// This member votes.
-    Voter(PeerUrl),
-    /// A quorum answers a linearizable read.
-    Quorum,
-    /// The host knows that its cluster was born: no start of it can found another.
-    Sealed(HostName),
-    /// The API server of the host says ready by its own address.
-    Serving(HostName),
-    /// Some API server says ready by its own address.
-    Api,
-    /// The endpoint says ready.
-    Endpoint,
-    /// The objects of an add-on are as they should be.
-    Applied(String),
-    /// Nothing is left of an add-on that nobody asks for.
-    Pruned(String),
-    /// The Node exists and is Ready.
-    NodeReady(HostName),
-    /// The host runs nothing of the cluster any more.
-    Wiped(HostName),
-}
 
 /// How a member is started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -298,10 +250,12 @@ pub struct Plan {
     pub horizon: Option<String>,
     /// What a person should know although nothing is done about it.
     pub warnings: Vec<String>,
+    /// Why steps that have work to do are left out, a sentence for each that needs what neither holds nor is given.
+    pub blocked: Vec<String>,
 }
 
 impl Plan {
-    /// Whether there is nothing to do.
+    /// Whether nothing can be done now. There may be work that cannot begin: see [`Plan::blocked`].
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }

@@ -67,6 +67,14 @@ pub enum Refusal {
         /// The first of them.
         first: String,
     },
+    /// Work is left that cannot begin, because what it needs does not come to hold by itself.
+    #[error("work is left that cannot begin ({steps} in all): {first}")]
+    Blocked {
+        /// How many lack something.
+        steps: usize,
+        /// What the first of them lacks.
+        first: String,
+    },
     /// Another run holds the lock.
     #[error("another run holds the lock on {host}: {holder}, since {since}")]
     Locked {

@@ -170,8 +170,8 @@ impl<'a> Draft<'a> {
         needs.extend(self.turn.clone());
     }
 
-    /// Joins needs to gives. A need that neither holds nor is given is a mistake of the planner, reported as a warning
-    /// and kept out of the plan together with everything that waits for it.
+    /// Joins needs to gives. A step whose need neither holds nor is given is kept out of the plan, together with everything
+    /// that waits for it: the need may come to hold by itself, as a process that is starting comes up.
     pub fn finish(self) -> Plan {
         let look = self.look();
         let mut giver: BTreeMap<&Mark, usize> = BTreeMap::new();
@@ -208,17 +208,21 @@ impl<'a> Draft<'a> {
             }
         }
         let mut warnings = self.warnings;
-        for (index, need) in &unmet {
+        let why = |(index, need): &(usize, Mark)| {
             let step = &self.steps[*index];
-            let place = step.action.host().map(|h| format!(" on {h}")).unwrap_or_default();
-            warnings.push(format!("cannot {}{place} yet: {need:?} does not hold", step.action));
-        }
+            match step.action.host() {
+                Some(host) => format!("a step on {host} has to wait ({}): it needs {need}", step.action),
+                None => format!("a step has to wait ({}): it needs {need}", step.action),
+            }
+        };
+        let blocked_why: Vec<String> = unmet.iter().map(why).collect();
+        warnings.extend(blocked_why.iter().cloned());
         let order = order(&after, &blocked);
         let stuck = blocked.iter().filter(|b| !**b).count() - order.len();
         if stuck > 0 {
             warnings.push(format!("{stuck} steps wait for one another and are left out; this is a mistake of hactl"));
         }
-        let mut plan = Plan { horizon: self.horizon, warnings, ..Plan::default() };
+        let mut plan = Plan { horizon: self.horizon, warnings, blocked: blocked_why, ..Plan::default() };
         let mut index_of = vec![usize::MAX; self.steps.len()];
         let mut steps: Vec<Option<Step>> = self.steps.into_iter().map(Some).collect();
         for index in order {

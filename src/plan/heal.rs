@@ -81,8 +81,10 @@ pub(super) fn heal(d: &mut Draft, hosts: &[Host], members: &Members) -> Result<(
         }
     }
     for (host, stand) in &stands {
-        if matches!(stand, Stand::Runs | Stand::Still) && d.may_change(&host.name) {
-            seal(d, &host.name, vec![Mark::Started(host.name.clone())]);
+        let sealed = d.holds(&Mark::Sealed(host.name.clone()));
+        if !sealed && matches!(stand, Stand::Runs | Stand::Still) && d.may_change(&host.name) {
+            let started = awake(d, host);
+            seal(d, &host.name, vec![started]);
         }
     }
     restarts(d, &chain, &stands);
@@ -181,6 +183,18 @@ fn start_again(d: &mut Draft, chain: &mut Chain, host: &Host) {
     d.must(action, "it is a member and does not run", needs, started, Guard::None);
 }
 
+/// The mark that a member with data has been started. One that systemd is starting still, as right after an interrupted
+/// run, is waited for by starting it: what follows would otherwise have to wait for the next run.
+fn awake(d: &mut Draft, host: &Host) -> Mark {
+    let started = Mark::Started(host.name.clone());
+    if !d.plans(&started) {
+        let needs = ready_to_start(d, &host.name);
+        let action = Action::StartMember { host: host.name.clone(), birth: Birth::Again };
+        d.ensure(action, "it is starting still", needs, started.clone());
+    }
+    started
+}
+
 /// Brings the learner in flight to its vote. Says whether another may follow: one that cannot finish stands in the way,
 /// and is taken out when somebody waits behind it, because it has no vote to lose.
 fn finish_learners(
@@ -204,7 +218,8 @@ fn finish_learners(
             Some((host, Stand::Expected)) => start_learner(d, chain, host)?,
             Some((host, Stand::Runs | Stand::Still)) => {
                 let why = "it is a learner still".to_owned();
-                change(d, chain, &peer, Change::Promote, why, vec![Mark::Started(host.name.clone())])?;
+                let started = awake(d, host);
+                change(d, chain, &peer, Change::Promote, why, vec![started])?;
             }
             Some((_, Stand::Dead)) => {}
             Some((_, Stand::Unknown | Stand::Absent)) | None => {

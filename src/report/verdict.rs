@@ -406,6 +406,14 @@ impl From<&Refusal> for Verdict {
                     "something else may undo the change: configuration management, or a second hactl with another inventory".to_owned(),
                 ],
             ),
+            Refusal::Blocked { .. } => (
+                "blocked",
+                vec!["All else is done, and what the cluster serves passed its checks.".to_owned()],
+                vec![
+                    "run the same command again: what was missing may have come up since".to_owned(),
+                    "if it says the same again, `hactl status` shows the host that keeps it waiting, and that host's journal why".to_owned(),
+                ],
+            ),
             Refusal::Locked { .. } => (
                 "locked",
                 vec!["Two runs at once could take each other's members out.".to_owned(), untouched.to_owned()],

@@ -21,9 +21,13 @@ const VERIFY_WITHIN: Duration = Duration::from_secs(180);
 const UNCHANGED_WITHIN: Duration = Duration::from_secs(10);
 /// The same when all that fails is that some hosts are silent: the others may still need a moment.
 const SETTLE_WITHIN: Duration = Duration::from_secs(30);
+/// How long nothing but steps that cannot begin may be left until they are given up: a process that starts comes up by then.
+const BLOCKED_WITHIN: Duration = Duration::from_secs(30);
 /// What a silent host alone makes fail, besides the checks of the host itself.
 const SUMMARIES: [&str; 6] =
     ["hosts answer", "etcd members healthy", "API servers ready", "endpoint ready", "nodes Ready", "system pods Ready"];
+/// The pause between two looks at what changes by itself.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Plans that follow one another before the run gives up; a healthy run needs two, a woken one three.
 const MOST_ROUNDS: usize = 8;
 
@@ -69,6 +73,7 @@ pub async fn up(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Resu
     let mut converge = Converge::new(&state);
     let mut last: Option<Plan> = None;
     let (mut rounds, mut wait) = (0, Wait::ForMost);
+    let mut blocked: Option<Instant> = None;
     while rounds < MOST_ROUNDS {
         session.admit(if wait == Wait::ForAll { wait } else { Wait::ForNobody }).await?;
         let look = Look::take(session, &state, wait).await?;
@@ -79,13 +84,27 @@ pub async fn up(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Resu
             wait = Wait::ForAll;
             continue;
         }
+        if let Some(why) = plan.blocked.first().filter(|_| plan.is_empty()) {
+            let since = *blocked.get_or_insert_with(|| {
+                session.sink.emit(Event::Phase { doing: format!("looking again: {why}") });
+                Instant::now()
+            });
+            if since.elapsed() < BLOCKED_WITHIN && !session.stop.is_cancelled() {
+                tokio::time::sleep(LOOK_EVERY).await;
+                continue;
+            }
+        }
         if plan.is_empty() {
             let session = &*session;
             let kubeconfig = state.keep_kubeconfig(&session.desired.url_for_people())?;
             let changed = last.is_some();
-            let (checks, facts) = verify(session, &state, look, &mut converge, changed).await?;
+            let verified = verify(session, &state, look, &mut converge, changed).await;
             for warning in &plan.warnings {
                 session.sink.emit(Event::Warning { text: warning.clone() });
+            }
+            let (checks, facts) = verified?;
+            if let Some(first) = plan.blocked.first().filter(|_| choices.limit.is_none()) {
+                return Err(Refusal::Blocked { steps: plan.blocked.len(), first: first.clone() }.into());
             }
             converge.tell_times(session, begun);
             return Ok(Summary { changed, facts, checks, kubeconfig });
@@ -100,7 +119,7 @@ pub async fn up(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Resu
         ask.consent(&plan, choices)?;
         converge.run(session, look, &plan).await?;
         last = Some(plan);
-        (rounds, wait) = (rounds + 1, Wait::ForMost);
+        (rounds, wait, blocked) = (rounds + 1, Wait::ForMost, None);
     }
     Err(Refusal::NoProgress { steps: MOST_ROUNDS, first: "the same kind of work, round after round".to_owned() }.into())
 }
@@ -162,7 +181,7 @@ async fn pass(session: &Session, state: &State, mut look: Look, changed: bool) -
             session.sink.emit(Event::Phase { doing: doing.clone() });
             said = doing;
         }
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        tokio::time::sleep(LOOK_EVERY).await;
         look = Look::take(session, state, Wait::ForAll).await?;
     }
 }

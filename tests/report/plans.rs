@@ -114,6 +114,7 @@ fn a_plan_made_by_hand_shows_what_it_takes_away_and_where_it_ends() {
         forecast: vec![None, None],
         horizon: Some("what else is to do shows once a quorum answers".into()),
         warnings: vec!["cp3 did not answer (no route to host): nothing is planned for it".into()],
+        blocked: Vec::new(),
     };
     assert_data_eq!(plan_text(&plan, &NARROW), file!["by-hand.txt"]);
     assert_data_eq!(format!("{:#}\n", plan_json(&plan)), file!["by-hand.json"]);

@@ -35,6 +35,10 @@ fn refusals() -> Vec<Refusal> {
         Refusal::OtherCluster { host: name("cp1"), theirs: lab(), ours: lab(), same_name: true },
         Refusal::StateLost { host: name("cp1"), cluster: lab(), state: "./.hactl/lab".into() },
         Refusal::NoProgress { steps: 4, first: "start containerd.service on cp2".into() },
+        Refusal::Blocked {
+            steps: 1,
+            first: "a step on cp2 has to wait (wait for the endpoint): it needs etcd started on cp2".into(),
+        },
         Refusal::Locked {
             host: name("cp1"),
             holder: "anna@laptop, pid 4711".into(),

@@ -246,9 +246,16 @@ impl World {
         for round in 0..rounds {
             let script = Script { order: order.wrapping_add(u64::try_from(round).unwrap_or(0)), ..Script::default() };
             match self.round(&script)? {
+                Ended::Converged => {
+                    let blocked = self.plan()?.0.map(|plan| plan.blocked).unwrap_or_default();
+                    if !blocked.is_empty() {
+                        return Err(Broken::Endless(format!("work is left that cannot begin: {}", blocked.join("; "))));
+                    }
+                    return Ok(Ended::Converged);
+                }
                 Ended::Done(plan) => story.push(format!("{} steps", plan.steps.len())),
                 Ended::Failed(why) => story.push(format!("failed: {}", why.join("; "))),
-                end @ (Ended::Converged | Ended::Refused(_) | Ended::Crashed) => return Ok(end),
+                end @ (Ended::Refused(_) | Ended::Crashed) => return Ok(end),
             }
         }
         Err(Broken::Endless(format!("after {rounds} rounds: {}", story.join(" | "))))
