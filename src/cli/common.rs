@@ -32,6 +32,8 @@ pub enum Output {
 /// What a verb cannot do without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
+    /// Nothing: not even a host that answers.
+    Nothing,
     /// The hosts.
     Hosts,
     /// The bundle of the wanted version, too.
@@ -189,7 +191,7 @@ impl Common {
         let loaded = self.load(&*sink)?;
         known(limit, &loaded.desired)?;
         let places = self.places(&loaded);
-        if needs != Needs::Hosts {
+        if matches!(needs, Needs::Bundle | Needs::Most) {
             // Before any host is touched.
             let opened = crate::component::Bundle::open(&places.bundles, &loaded.desired.versions.kubernetes);
             opened.map_err(|error| failure_verdict(&Failure::Bundle(error)))?;
@@ -213,6 +215,9 @@ impl Common {
                         .await?;
                 if needs != Needs::Most {
                     session.admit(Wait::ForAll).await?;
+                }
+                if needs != Needs::Nothing {
+                    session.anybody().await?;
                 }
                 let result = work(&mut session).await;
                 session.close().await;

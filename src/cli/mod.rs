@@ -75,7 +75,7 @@ enum Verb {
     Down(verbs::DownArgs),
     /// Gather journals, logs and states of all hosts in one archive, without secrets
     #[command(
-        after_help = "Examples:\n  hactl support-bundle\n  hactl support-bundle --since 3d --to /tmp/lab.tar.zst\n  tar --zstd -xf FILE && cat hactl-support-*/README.txt\n\nIt needs one host that answers, and neither quorum nor the API. What cannot be had is a page that says why."
+        after_help = "Examples:\n  hactl support-bundle\n  hactl support-bundle --since 3d --to /tmp/lab.tar.zst\n  tar --zstd -xf FILE && cat hactl-support-*/README.txt\n\nIt needs neither quorum nor the API, and not even a host that answers. What cannot be had is a page that says why."
     )]
     SupportBundle(support::SupportArgs),
     /// Write and check inventories

@@ -39,7 +39,7 @@ pub fn run(common: &Common, args: &SupportArgs) -> u8 {
     let json = common.output == Output::Json;
     let sink: Arc<dyn Sink> = if json { Arc::new(Quiet) } else { Arc::clone(&reader) as Arc<dyn Sink> };
     let stamp = stamp();
-    let result = common.run(sink, Needs::Hosts, async |session| {
+    let result = common.run(sink, Needs::Nothing, async |session| {
         let folder = format!("hactl-support-{}-{stamp}", session.desired.cluster);
         let to = args.to.clone().unwrap_or_else(|| PathBuf::from(format!("{folder}.tar.zst")));
         workflow::support(session, &Wanted { to, folder, hours: args.since }).await

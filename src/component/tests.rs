@@ -110,6 +110,7 @@ fn desired(hosts: &[(&str, &[Role])]) -> Desired {
         mirrors: BTreeMap::new(),
         named: crate::model::desired::Named::default(),
         proxy: Proxy::default(),
+        firewall: crate::model::firewall::Firewall::Report,
         manifests: vec![],
         extra: Extra::default(),
         ignored_checks: std::collections::BTreeSet::default(),

@@ -5,13 +5,14 @@
 //! Replies are bounded to [`LARGEST_FRAME`]; anything else on the channel is an error naming the host.
 
 use crate::model::facts::{HostFacts, Stamp};
+use crate::model::firewall::Opening;
 use crate::model::names::{PeerUrl, UnitName};
 use crate::model::plan::HowToRun;
 use crate::model::support::{GatherAsk, Page};
 use crate::model::survey::{Survey, Way};
 use crate::model::target::{Leaf, LeafId, Part};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// Largest frame either side accepts, bytes. A full observation of a cluster of 100 nodes is below 4 MiB.
@@ -343,6 +344,8 @@ pub struct ObserveAsk {
     pub sysctls: Vec<String>,
     /// Ports whose listeners are wanted.
     pub ports: Vec<u16>,
+    /// Whether the firewall's openings are wanted.
+    pub firewall: bool,
     /// etcd, on etcd hosts.
     pub etcd: Option<EtcdAsk>,
     /// The API, on control-plane hosts.
@@ -399,6 +402,8 @@ pub struct Preparation {
     pub sysctls: BTreeMap<String, String>,
     /// Whether to turn swap off now and in fstab.
     pub swap_off: bool,
+    /// What an active firewall has to let in for the cluster, now and after the next boot; `None`: it is left alone.
+    pub openings: Option<BTreeSet<Opening>>,
 }
 
 /// A file to write.

@@ -67,6 +67,9 @@ pub struct Inventory {
     /// Proxy for what the hosts fetch themselves. The hosts, the virtual address, the pod and service ranges and .svc are always exempt.
     #[schemars(with = "Proxy")]
     pub proxy: Option<At<Proxy>>,
+    /// Who changes the hosts' firewalls. report: you; what lacks is told with the rule. manage: hactl, where ufw or firewalld is active.
+    #[schemars(with = "FirewallName", extend("default" = "report"))]
+    pub firewall: Option<Text>,
     /// How haproxy and keepalived are installed.
     #[schemars(with = "LoadBalancer")]
     pub load_balancer: Option<At<LoadBalancer>>,
@@ -500,6 +503,7 @@ words! {
     KubeProxyName: "nftables", "none";
     SecurityName: "baseline", "cis";
     PackagesName: "host", "bundle";
+    FirewallName: "report", "manage";
 }
 
 /// `auto` or a number.

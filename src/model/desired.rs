@@ -2,6 +2,7 @@
 //!
 //! In: built by `inventory/`. Out: read by `render/`, `pki/`, `plan/` and the workflows. Holds no secret.
 
+use super::firewall::Firewall;
 use super::names::{ClusterName, HostName, PeerUrl};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +37,8 @@ pub struct Desired {
     pub named: Named,
     /// Proxy for what the hosts fetch themselves.
     pub proxy: Proxy,
+    /// Who changes the hosts' firewalls.
+    pub firewall: Firewall,
     /// User manifests, files or folders, applied last. Absolute.
     pub manifests: Vec<PathBuf>,
     /// Settings handed to components as they are.
@@ -493,6 +496,7 @@ pub fn sample(n: u8) -> Desired {
         mirrors: BTreeMap::new(),
         named: Named::default(),
         proxy: Proxy::default(),
+        firewall: Firewall::Report,
         manifests: vec![],
         extra: Extra::default(),
         ignored_checks: BTreeSet::new(),

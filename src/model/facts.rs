@@ -3,6 +3,7 @@
 //! In: decoded from `hactl host` by `host/`, put together by `observe/`. Out: read by `plan/` and `report/`.
 //! Missing facts stay visible: a host that did not answer is a [`Silence`], never an empty answer.
 
+use super::firewall::FirewallFact;
 use super::names::{ClusterName, Digest, HostName, PeerUrl, UnitName};
 use super::target::LeafId;
 use serde::{Deserialize, Serialize};
@@ -171,6 +172,8 @@ pub struct HostFacts {
     pub sysctls: BTreeMap<String, String>,
     /// Ports that were asked for and are taken.
     pub ports: Vec<PortFact>,
+    /// The firewall that is active on this host, when asked for.
+    pub firewall: Option<FirewallFact>,
     /// etcd on this host, when asked for.
     pub etcd: Option<EtcdFact>,
     /// The API server on this host, when asked for.

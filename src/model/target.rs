@@ -2,9 +2,10 @@
 //!
 //! In: made by `render/`, `pki/` and `component/` from the desired state. Out: compared with facts by `plan/`.
 
+use super::firewall::Opening;
 use super::names::{Digest, HostName, UnitName};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// What all hosts should hold.
@@ -31,6 +32,8 @@ pub struct HostTarget {
     pub paths: Vec<String>,
     /// Programs that come from the host's own packages: path to package name.
     pub packages: BTreeMap<String, String>,
+    /// What its firewall has to let in, where hactl is to see to that.
+    pub openings: Option<BTreeSet<Opening>>,
 }
 
 /// A program or an image of a bundle, as delivered to a host.

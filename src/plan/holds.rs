@@ -2,6 +2,7 @@
 
 use super::Intent;
 use crate::model::facts::{Etcd, Facts, HostFacts, Members};
+use crate::model::firewall::Opening;
 use crate::model::leaf::needs_renewal;
 use crate::model::names::{HostName, PeerUrl, UnitName};
 use crate::model::plan::Mark;
@@ -71,6 +72,17 @@ impl<'a> Look<'a> {
         }
         if facts.swap && target.parts.iter().any(|p| p.name == "kubelet") {
             gaps.push("turn swap off".to_owned());
+        }
+        if let (Some(wanted), Some(found)) = (&target.openings, &facts.firewall) {
+            let words = |list: Vec<&Opening>| list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let (lacks, more): (Vec<_>, Vec<_>) =
+                (wanted.difference(&found.open).collect(), found.open.difference(wanted).collect());
+            if !lacks.is_empty() {
+                gaps.push(format!("open in {}: {}", found.manager, words(lacks)));
+            }
+            if !more.is_empty() {
+                gaps.push(format!("close in {}: {}", found.manager, words(more)));
+            }
         }
         for (name, value) in &target.sysctls {
             if facts.sysctls.get(name).is_some_and(|now| now != value) {

@@ -8,8 +8,10 @@ use super::views::Setting;
 use super::{Input, addons};
 use crate::host::op::{ApiAsk, EtcdAsk, Preparation, WipeAsk};
 use crate::model::desired::{Desired, EndpointKind, Host, Role};
+use crate::model::firewall::Firewall;
 use crate::model::names::UnitName;
 use crate::model::target::{Addon, object_key};
+use crate::model::ways;
 
 /// Whether haproxy for the endpoint runs here.
 pub(super) fn balances(desired: &Desired, host: &Host) -> bool {
@@ -85,7 +87,8 @@ pub fn preparation(desired: &Desired, host: &Host) -> Preparation {
         directories.push(root("/etc/kubernetes/config", 0o700));
         directories.push(root("/var/log/kubernetes/audit", 0o700));
     }
-    Preparation { users, directories, modules, sysctls: sysctls(desired, host), swap_off: host.is_node() }
+    let openings = (desired.firewall == Firewall::Manage).then(|| ways::openings(desired, host));
+    Preparation { users, directories, modules, sysctls: sysctls(desired, host), swap_off: host.is_node(), openings }
 }
 
 /// Files and folders of the host that its static pods are to read besides hactl's own.

@@ -59,6 +59,7 @@ pub(super) fn desired() -> Desired {
         mirrors: BTreeMap::new(),
         named: crate::model::desired::Named::default(),
         proxy: Proxy::default(),
+        firewall: crate::model::firewall::Firewall::Report,
         manifests: Vec::new(),
         extra: Extra::default(),
         ignored_checks: std::collections::BTreeSet::default(),

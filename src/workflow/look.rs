@@ -164,6 +164,7 @@ fn question(
         programs: crate::render::packages(desired, host).into_keys().chain(directories).chain(mounts).collect(),
         sysctls: preparation.sysctls.keys().cloned().collect(),
         ports: crate::render::ports(desired, host),
+        firewall: preparation.openings.is_some(),
         etcd: crate::render::etcd_ask(desired, host),
         api: crate::render::api_ask(desired, host, addons),
     })
@@ -183,6 +184,7 @@ fn split(
         leaves: crate::pki::leaves(desired, host, &state.publics()),
         sysctls: preparation.sysctls,
         packages: crate::render::packages(desired, host),
+        openings: preparation.openings,
         paths: preparation.directories.into_iter().map(|(path, _, _)| path).collect(),
         ..HostTarget::default()
     };

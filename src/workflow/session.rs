@@ -84,11 +84,11 @@ impl Locked {
 
 impl Session {
     /// Connects to every host, so many at once, and waits for all but stragglers: see [`Session::admit`]. Hosts that cannot be
-    /// reached are kept as silent; that none can is a failure, and so is a host key that is not the one on record or was
-    /// revoked, for that may be somebody else's machine.
+    /// reached are kept as silent; a host key that is not the one on record or was revoked is a failure, for that may be
+    /// somebody else's machine.
     ///
     /// # Errors
-    /// No host at all, or a changed host key.
+    /// A changed host key.
     pub async fn open(
         (desired, attached, inventory): (Arc<Desired>, Arc<Attached>, String),
         places: Places,
@@ -116,7 +116,6 @@ impl Session {
             failed: Vec::new(),
         };
         session.admit(Wait::ForMost).await?;
-        session.anybody().await?;
         Ok(session)
     }
 
@@ -191,7 +190,10 @@ impl Session {
     }
 
     /// At least one host must be there.
-    async fn anybody(&mut self) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// [`Failure::NoHost`], with what became of each.
+    pub async fn anybody(&mut self) -> Result<(), Failure> {
         if self.machines.is_empty() {
             self.admit(Wait::ForAll).await?;
         }

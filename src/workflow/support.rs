@@ -1,7 +1,7 @@
 //! `hactl support-bundle`: everything that explains what goes on, in one archive, for somebody who cannot look himself.
 //!
 //! In: a session with whatever hosts answer. Out: pages of every host, of the cluster and of this side, in an archive. Nothing
-//! is needed but one host that answers: what cannot be had becomes a page that says why.
+//! is needed, not even a host that answers: what cannot be had becomes a page that says why.
 
 use super::look::Look;
 use super::{Choices, Failure, Session, State, kubeconfig};
@@ -83,7 +83,10 @@ pub async fn support(session: &Session, wanted: &Wanted) -> Result<Supported, Fa
     let known = known(session, state.as_ref().ok());
     let mut archive = Archive::create(&wanted.to, &wanted.folder, &known, OffsetDateTime::now_utc())?;
     let phase = |doing: String| session.sink.emit(Event::Phase { doing });
-    phase(format!("gathering journals and logs of {}", report::words::count(session.machines.len(), "host")));
+    phase(match session.machines.len() {
+        0 => "no host answers: gathering what is known here".to_owned(),
+        hosts => format!("gathering journals and logs of {}", report::words::count(hosts, "host")),
+    });
     let (hosts, cluster) = tokio::join!(hosts(session, wanted.hours, &mut archive), cluster(session, &state));
     let Gathered { mut missing, given } = hosts?;
     missing.extend(session.silent.iter().map(|(host, silence)| (host.clone(), silence.why.clone())));

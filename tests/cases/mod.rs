@@ -3,9 +3,12 @@
 use crate::sim::{Ended, Script, World, make};
 use crate::{Shape, converged, whole};
 use hactl::model::facts::{Etcd, Facts};
+use hactl::model::firewall::{FirewallFact, Manager, Opening};
 use hactl::model::names::HostName;
-use hactl::model::plan::{Action, Birth, Mark, Plan};
+use hactl::model::plan::{Action, Birth, Impact, Mark, Plan};
 use hactl::model::refusal::Refusal;
+use hactl::model::survey::Way;
+use std::collections::BTreeSet;
 
 fn cp(n: u8) -> HostName {
     make::host_name(&format!("cp{n}"))
@@ -241,6 +244,28 @@ fn a_new_data_directory_moves_one_member_after_the_other() {
     let healthy: Vec<usize> = plan.forecast.iter().flatten().map(|m| m.voters() - m.healthy()).collect();
     assert!(healthy.iter().all(|missing| *missing == 0));
     assert!(plan.forecast.iter().flatten().all(|m| m.voters() >= 2), "never more than one member is out");
+}
+
+#[test]
+fn a_firewall_that_lets_in_too_little_or_too_much_is_mended_on_its_host_and_disturbs_nothing() {
+    let mut world = converged(Shape::Stacked(3));
+    let opening = |last: u8| Opening::from_address([10, 88, 0, last].into(), Way::Tcp(2380));
+    let target = world.target.hosts.get_mut(&cp(1)).expect("a host");
+    target.openings = Some(BTreeSet::from([opening(12), opening(13)]));
+    let mut facts = world.observe();
+    let mut planned = |open: &[u8]| {
+        let open = open.iter().map(|last| opening(*last)).collect();
+        let Some(Ok(host)) = facts.hosts.get_mut(&cp(1)) else { panic!("cp1 answers") };
+        host.firewall = Some(FirewallFact { manager: Manager::Ufw, open });
+        up(&world, &facts).expect("a plan").steps
+    };
+    assert_eq!(planned(&[12, 13]), []);
+    let steps = planned(&[13, 14]);
+    let [step] = steps.as_slice() else { panic!("one step: {steps:?}") };
+    let told = step.action.to_string();
+    assert!(told.contains("open in ufw: 2380/tcp from 10.88.0.12"), "{told}");
+    assert!(told.contains("close in ufw: 2380/tcp from 10.88.0.14"), "{told}");
+    assert_eq!(step.impact(), Impact::None);
 }
 
 #[test]

@@ -24,6 +24,11 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario { name: "a new etcd leader leaves every client an API server", cut: true, run: leader_dies },
     Scenario { name: "the endpoint follows when its holder loses power", cut: true, run: holder },
+    Scenario {
+        name: "an address that a reload of the network dropped is back at once",
+        cut: true,
+        run: address_dropped,
+    },
     Scenario { name: "a host cut off does not stop up from saying so", cut: true, run: cut_off },
     Scenario { name: "all hosts start cold at once", cut: true, run: cold_start },
     Scenario { name: "all hosts but one start cold, whichever it is", cut: false, run: cold_start_without_one },
@@ -159,6 +164,26 @@ fn holder(w: &World) {
     assert_ne!(holder_of(w), holder);
     w.lab.start(holder, BOOT).expect("the host boots");
     w.healthy(HEAL);
+}
+
+/// What systemd-networkd and NetworkManager do when they reload: every address that is not of their configuration is taken off the
+/// interface. (networkd itself does nothing in a container that has no udev.)
+fn address_dropped(w: &World) {
+    let holder = holder_of(w);
+    let knocking = w.api().knock(Duration::from_millis(20));
+    std::thread::sleep(Duration::from_secs(1));
+    let gone = knocking.elapsed();
+    let found = format!("ip -o -4 address show to {} | awk '{{print $4, \"dev\", $2}}'", w.lab.vip());
+    let dropped = w.on(holder, &format!("sudo ip address del $({found}) && echo dropped"));
+    assert_eq!(dropped.trim(), "dropped");
+    std::thread::sleep(Duration::from_secs(5));
+    let knocks = knocking.end();
+    let failed = knocks.iter().filter(|k| k.2.is_some()).map(|k| k.0.saturating_sub(gone));
+    let last = failed.max().unwrap_or_default();
+    println!("        {holder} dropped the endpoint's address: it failed for {last:.1?}");
+    assert!(last < Duration::from_secs(3), "the endpoint failed for {last:?} after {holder} dropped its address");
+    holder_of(w);
+    w.hactl.up().ok().says("nothing to do");
 }
 
 fn cut_off(w: &World) {

@@ -17,6 +17,7 @@ mod bad_input;
 mod bare_hosts;
 mod cluster;
 mod failures;
+mod firewalls;
 mod founding;
 mod secrets;
 mod settings;
@@ -129,6 +130,7 @@ fn main() {
     tally.suite("t-found", (3, 0), &[bare_hosts::SCENARIOS, founding::SCENARIOS].concat());
     tally.suite("t-worker", (1, 1), worker::SCENARIOS);
     tally.suite("t-set", (3, 1), settings::SCENARIOS);
+    tally.suite("t-fire", (3, 1), firewalls::SCENARIOS);
     tally.suite("t-grown", (3, 0), shapes::GROWN);
     tally.suite("t-local", (3, 1), shapes::LOCAL);
     tally.suite("t-external", (4, 0), shapes::EXTERNAL);

@@ -1,5 +1,6 @@
 //! What strangers get, and where secrets stand: nothing, and nowhere but where they are used.
 
+use super::bare_hosts::variant;
 use super::{Scenario, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -254,4 +255,15 @@ fn bundle(w: &World) {
     assert!(object["redacted"].as_u64().is_some_and(|n| n > 6) && object["missing"]["cp3"].is_string(), "{object}");
     w.lab.start("cp3", Duration::from_secs(60)).expect("the host boots");
     w.healthy(Duration::from_secs(120));
+
+    // Nobody listens there: what this side knows is worth an archive, too.
+    let nobody = variant(w, "nobody.yaml", |text| text.replace("user: ops,", "user: ops, port: 9,"));
+    let to = dir.join("nobody.tar.zst");
+    let ran = nobody.run(&["support-bundle", "--to", &to.display().to_string()]).ok();
+    ran.says("nothing of cp1").says("nothing of cp3").says("no host answers");
+    let folder = dir.join("nobody");
+    unpacked(&to, &folder);
+    let root = fs::read_dir(&folder).expect("readable").flatten().next().expect("one folder").path();
+    assert!(fs::read_dir(root.join("administrator/runs")).expect("logs of runs").count() > 0);
+    assert!(root.join("cluster/status.txt").exists() && root.join("hosts/cp2/nothing.txt").exists());
 }

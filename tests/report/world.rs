@@ -2,6 +2,7 @@
 
 use hactl::model::desired::*;
 use hactl::model::facts::*;
+use hactl::model::firewall::Firewall;
 use hactl::model::names::{Digest, HostName, PeerUrl};
 use hactl::model::target::*;
 use hactl::plan::Intent;
@@ -54,6 +55,7 @@ pub fn desired(hosts: u8) -> Desired {
         mirrors: BTreeMap::new(),
         named: hactl::model::desired::Named::default(),
         proxy: Proxy::default(),
+        firewall: Firewall::Report,
         manifests: vec![],
         extra: Extra::default(),
         ignored_checks: std::collections::BTreeSet::default(),
@@ -132,6 +134,7 @@ pub fn target(desired: &Desired) -> Target {
         leaves: vec![],
         sysctls: BTreeMap::from([("net.ipv4.ip_forward".to_owned(), "1".to_owned())]),
         paths: vec!["/var/lib/etcd".into(), "/var/lib/hactl".into()],
+        openings: None,
         packages: BTreeMap::from([
             ("/usr/sbin/haproxy".to_owned(), "haproxy".to_owned()),
             ("/usr/sbin/keepalived".to_owned(), "keepalived".to_owned()),

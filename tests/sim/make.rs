@@ -98,6 +98,7 @@ pub fn desired(control: u8, workers: u8) -> Desired {
         mirrors: BTreeMap::new(),
         named: hactl::model::desired::Named::default(),
         proxy: Proxy::default(),
+        firewall: hactl::model::firewall::Firewall::Report,
         manifests: vec![],
         extra: Extra::default(),
         ignored_checks: std::collections::BTreeSet::default(),

@@ -11,6 +11,7 @@
 mod dns;
 mod fault;
 mod files;
+mod firewall;
 mod gather;
 mod images;
 mod lock;

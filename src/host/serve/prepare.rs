@@ -1,4 +1,4 @@
-//! Users, directories, kernel modules, kernel settings and swap.
+//! Users, directories, kernel modules, kernel settings, swap, and the firewall where that is hactl's to see to.
 //!
 //! In: a [`Preparation`]. Out: all of it so, each part done again without harm.
 
@@ -18,7 +18,7 @@ const SHORT: Duration = Duration::from_secs(20);
 
 /// Makes the host ready for the files and units to come.
 pub(super) async fn prepare(host: &Host, preparation: Preparation) -> Outcome<()> {
-    let Preparation { users, directories, modules, sysctls, swap_off } = preparation;
+    let Preparation { users, directories, modules, sysctls, swap_off, openings } = preparation;
     for user in &users {
         add_user(&host.root, user).await?;
     }
@@ -39,7 +39,10 @@ pub(super) async fn prepare(host: &Host, preparation: Preparation) -> Outcome<()
     if swap_off {
         turn_swap_off(&host.root).await?;
     }
-    Ok(())
+    match openings {
+        Some(openings) => super::firewall::open(host, &openings).await,
+        None => Ok(()),
+    }
 }
 
 async fn add_user(root: &Root, user: &str) -> Outcome<()> {

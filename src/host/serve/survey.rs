@@ -36,8 +36,6 @@ const OTHERS: [(&str, &str); 9] = [
     ("kubespray", "/etc/kubernetes/kubeadm-config.yaml"),
     ("Talos", "/system/state/config.yaml"),
 ];
-/// Services that decide what gets through.
-const FIREWALLS: [&str; 2] = ["firewalld.service", "ufw.service"];
 
 /// Looks at the host.
 pub(super) async fn survey(host: &Host, etcd_dir: Option<String>, address: IpAddr) -> Outcome<Survey> {
@@ -52,12 +50,13 @@ pub(super) async fn survey(host: &Host, etcd_dir: Option<String>, address: IpAdd
             None => Ok(None),
         }
     };
-    let (clock_synchronised, firewalls, mtu, fsync_us) = tokio::join!(clock(), firewalls(), mtu(address), disk);
+    let (clock_synchronised, manager, mtu, fsync_us) =
+        tokio::join!(clock(), super::firewall::manager(), mtu(address), disk);
     let read = |path: &'static str| fs::read_to_string(root.own(path)).unwrap_or_default();
     Ok(Survey {
         clock_synchronised,
         selinux: selinux(root),
-        firewalls,
+        firewalls: manager.iter().map(ToString::to_string).collect(),
         others: OTHERS
             .iter()
             .filter(|(_, path)| root.own(path).exists())
@@ -80,25 +79,6 @@ async fn clock() -> Option<bool> {
         "no" => Some(false),
         _ => None,
     }
-}
-
-async fn firewalls() -> Vec<String> {
-    let mut active = Vec::new();
-    for unit in FIREWALLS {
-        let ran = run(&["systemctl", "is-active", "--quiet", unit], SHORT).await;
-        // ufw.service is active also where ufw is not: its own word counts.
-        let works = match (unit, ran) {
-            (_, Err(_)) => false,
-            ("ufw.service", Ok(ran)) => {
-                ran.ok() && run(&["ufw", "status"], SHORT).await.is_ok_and(|r| r.out.contains("Status: active"))
-            }
-            (_, Ok(ran)) => ran.ok(),
-        };
-        if works {
-            active.push(unit.trim_end_matches(".service").to_owned());
-        }
-    }
-    active
 }
 
 #[derive(Deserialize)]

@@ -6,9 +6,10 @@
 use super::fault::{Explain, Outcome, bad, failed};
 use super::files::absent;
 use super::run::{blocking, must, run};
-use super::{Host, files, lock, observe, units, when};
+use super::{Host, files, firewall, lock, observe, units, when};
 use crate::host::op::{Leftovers, WipeAsk};
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -41,6 +42,8 @@ pub(super) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
         host.waits("mounts and interfaces of pods to be gone");
         unmount().await?;
         network(ask.vip).await?;
+        host.waits("the firewall to be closed again");
+        firewall::open(host, &BTreeSet::new()).await?;
     }
     host.waits("files to be removed");
     let keep = [host.root.own(lock::LOCK), host.root.own(lock::BUSY)];

@@ -205,6 +205,7 @@ pub fn desired(judge: &mut Judge<'_>, raw: &At<Inventory>) -> Desired {
             pki: pki::brought(judge, raw.pki.as_ref()),
         },
         proxy: settings::proxy(judge, raw.proxy.as_ref()),
+        firewall: settings::firewall(judge, raw.firewall.as_ref()),
         manifests,
         extra: extra::extra(judge, raw.extra.as_ref()),
         ignored_checks: settings::ignored_checks(judge, raw.preflight.as_ref()),

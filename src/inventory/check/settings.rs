@@ -6,6 +6,7 @@ use crate::inventory::DEFAULT_KUBERNETES;
 use crate::inventory::at::At;
 use crate::inventory::schema::{self, Inventory, Texts};
 use crate::model::desired::{ControlPlane, EtcdSettings, Proxy, Security, Versions};
+use crate::model::firewall::Firewall;
 use crate::model::survey::CHECKS;
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -94,6 +95,12 @@ pub fn proxy(judge: &mut Judge<'_>, raw: Option<&At<schema::Proxy>>) -> Proxy {
         }
     }
     Proxy { http, https, no_proxy }
+}
+
+/// Who changes the hosts' firewalls.
+pub fn firewall(judge: &mut Judge<'_>, raw: Option<&schema::Text>) -> Firewall {
+    let known = [("report", Firewall::Report), ("manage", Firewall::Manage)];
+    raw.and_then(|text| choice(judge, "firewall", text, &known)).unwrap_or(Firewall::Report)
 }
 
 /// Checks before the start that only warn, each by a name that there is.

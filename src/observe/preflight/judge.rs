@@ -1,11 +1,12 @@
 //! The verdicts. Pure: what was seen in, findings out.
 
-use super::ways::purpose;
 use crate::model::desired::{Desired, EndpointKind, Host, KubeProxy, Role};
 use crate::model::facts::{Facts, HostFacts};
+use crate::model::firewall::Firewall;
 use crate::model::names::HostName;
 use crate::model::survey::{Finding, Survey, Tried, Way};
 use crate::model::target::Target;
+use crate::model::ways::purpose;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -303,6 +304,9 @@ fn ways(seen: &Seen<'_>, list: &mut Vec<Finding>) {
                 "the network between them swallows packets of the interface's MTU: make the MTUs equal, or lower them"
                     .to_owned(),
             )
+        } else if seen.desired.firewall == Firewall::Manage && !firewalls.is_empty() {
+            // A step of the plan opens it.
+            continue;
         } else {
             ("paths", rule(way, &addresses, firewalls))
         };
@@ -328,9 +332,7 @@ fn rule(way: Way, from: &[String], firewalls: &[String]) -> String {
         Way::Udp(port) if has("ufw") => {
             format!("on it: `ufw allow proto udp from {first} to any port {port}`{more}")
         }
-        Way::Vrrp if has("ufw") => format!(
-            "on it: `-A ufw-before-input -p 112 -s {first} -j ACCEPT`{more} in /etc/ufw/before.rules, then `ufw reload`"
-        ),
+        Way::Vrrp if has("ufw") => format!("on it: `ufw allow proto vrrp from {first}`{more}"),
         Way::Tcp(port) => format!(
             "let it through, on the host and between them: `iptables -I INPUT -p tcp -s {first} --dport {port} -j ACCEPT`{more}"
         ),

@@ -4,7 +4,6 @@
 //! surveyed again; a new host is, and hosts knock at one another on the ways that components will use.
 
 mod judge;
-mod ways;
 
 pub use judge::{Seen, judge};
 
@@ -14,6 +13,7 @@ use crate::model::desired::{Desired, Role};
 use crate::model::facts::Facts;
 use crate::model::names::HostName;
 use crate::model::survey::{Survey, Tried, Way};
+use crate::model::ways;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;

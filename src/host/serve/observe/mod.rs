@@ -13,7 +13,7 @@ pub(super) mod system;
 use super::fault::Outcome;
 use super::root::Root;
 use super::run::blocking;
-use super::{Host, files, images, parts, pki, prepare, units};
+use super::{Host, files, firewall, images, parts, pki, prepare, units};
 use crate::host::op::ObserveAsk;
 use crate::model::facts::{FileFact, HostFacts};
 use crate::model::names::Digest;
@@ -25,10 +25,23 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 /// Everything asked for, gathered concurrently.
 pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> {
-    let ObserveAsk { files: paths, folders, parts, units, leaves, images, programs, sysctls, ports, etcd, api } = ask;
+    let ObserveAsk {
+        files: paths,
+        folders,
+        parts,
+        units,
+        leaves,
+        images,
+        programs,
+        sysctls,
+        ports,
+        firewall,
+        etcd,
+        api,
+    } = ask;
     host.waits("everything asked for to be looked at");
     let root = &host.root;
-    let (system, addresses, files, blobs, shown, leaves, listed, (programs, sysctls), taken, etcd, api) = tokio::try_join!(
+    let (system, addresses, files, blobs, shown, leaves, listed, (programs, sysctls), taken, opened, etcd, api) = tokio::try_join!(
         with(root, (), |root, ()| system::facts(root)),
         system::addresses(),
         with(root, (paths, folders), |root, (mut paths, folders)| {
@@ -46,6 +59,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
             Ok((runnable(root, programs)?, values))
         }),
         with(root, ports, |root, ports| Ok(ports::taken(root, &ports))),
+        async { if firewall { firewall::look().await } else { Ok(None) } },
         async {
             match &etcd {
                 Some(ask) => etcd::look(root, ask).await.map(Some),
@@ -70,6 +84,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         programs,
         sysctls,
         ports: taken,
+        firewall: opened,
         etcd,
         api,
         ..system

@@ -123,7 +123,14 @@ async fn paths_that_climb_and_users_that_are_not_there_are_refused() {
 }
 
 fn preparation() -> Preparation {
-    Preparation { users: vec![], directories: vec![], modules: vec![], sysctls: BTreeMap::new(), swap_off: false }
+    Preparation {
+        users: vec![],
+        directories: vec![],
+        modules: vec![],
+        sysctls: BTreeMap::new(),
+        swap_off: false,
+        openings: None,
+    }
 }
 
 #[tokio::test]

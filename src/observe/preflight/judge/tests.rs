@@ -3,6 +3,7 @@
 use super::*;
 use crate::model::desired::sample;
 use crate::model::facts::{Etcd, InterfaceAddress, PortFact};
+use crate::model::firewall::Firewall;
 use crate::model::survey::CHECKS;
 
 fn named(host: &str) -> HostName {
@@ -161,6 +162,16 @@ fn a_closed_port_is_one_finding_with_the_rule_of_the_firewall_that_is_there() {
     says(&case.only(), "paths", true, "firewall-cmd --permanent --add-port=2380/tcp");
     case.tried = vec![closed("cp1", Way::Vrrp, "sent, and not heard")];
     says(&case.only(), "paths", true, "--add-protocol=vrrp");
+}
+
+#[test]
+fn a_closed_port_stops_nothing_where_hactl_is_to_open_it() {
+    let mut case = case();
+    case.tried = vec![closed("cp1", Way::Tcp(2380), "timed out")];
+    case.desired.firewall = Firewall::Manage;
+    says(&case.only(), "paths", true, "iptables -I INPUT");
+    case.survey("cp2").firewalls = vec!["ufw".to_owned()];
+    assert_eq!(case.judge(), [], "a step of the plan opens it");
 }
 
 #[test]

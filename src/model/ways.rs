@@ -1,13 +1,17 @@
 //! Which hosts must reach which, on which ways. Pure.
 //!
-//! In: the desired state, who is there, who is new. Out: the ways that a new host takes part in.
+//! In: the desired state, who is there, who is new. Out: the ways that a new host takes part in, and what a host has to let in.
 
-use crate::model::desired::{Cni, Desired, EndpointKind, Host, Role};
-use crate::model::names::HostName;
-use crate::model::survey::Way;
+use super::desired::{Cni, Desired, EndpointKind, Host, Role};
+use super::firewall::Opening;
+use super::names::HostName;
+use super::survey::Way;
+use std::collections::BTreeSet;
 
 /// Linux' own port for VXLAN, which flannel uses.
 pub const VXLAN: u16 = 8472;
+/// The kubelet's own port.
+const KUBELET: u16 = 10250;
 
 /// A way to be tried.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,11 +54,12 @@ fn between(desired: &Desired, from: &Host, to: &Host) -> Vec<Way> {
             ways.push(Way::Tcp(2380));
         }
     }
-    if to.is(Role::ControlPlane) && (desired.balances(from) || from.is(Role::ControlPlane)) {
+    // Pods reach the API servers by their own addresses, and those of another host come with its address.
+    if to.is(Role::ControlPlane) && (desired.balances(from) || from.is_node()) {
         ways.push(Way::Tcp(desired.api_port));
     }
     if to.is_node() && from.is(Role::ControlPlane) {
-        ways.push(Way::Tcp(10250));
+        ways.push(Way::Tcp(KUBELET));
     }
     if to.is_node() && from.is_node() && desired.network.cni == Cni::Flannel {
         ways.push(Way::Udp(VXLAN));
@@ -68,12 +73,44 @@ fn between(desired: &Desired, from: &Host, to: &Host) -> Vec<Way> {
     ways
 }
 
+/// All that a host has to let in: what the others ask of it, what its own pods ask of its API server, and what people ask of a
+/// balancer.
+pub fn openings(desired: &Desired, host: &Host) -> BTreeSet<Opening> {
+    let others = desired.hosts.iter().filter(|other| other.name != host.name);
+    let mut open: BTreeSet<Opening> = others
+        .flat_map(|other| {
+            between(desired, other, host).into_iter().map(|way| Opening::from_address(other.address, way))
+        })
+        .collect();
+    if host.is_node() {
+        // Kubelets are asked by what people install to measure their Nodes, too: by pods here, and by those of other Nodes.
+        let nodes = desired.hosts.iter().filter(|other| other.name != host.name && other.is_node());
+        open.extend(nodes.map(|other| Opening::from_address(other.address, Way::Tcp(KUBELET))));
+        open.insert(Opening::from_range(desired.network.pods, Way::Tcp(KUBELET)));
+        open.insert(Opening::through(desired.network.pods));
+        if host.is(Role::ControlPlane) {
+            open.insert(Opening::from_range(desired.network.pods, Way::Tcp(desired.api_port)));
+        }
+    }
+    match &desired.endpoint.kind {
+        EndpointKind::Vip { .. } if host.is(Role::LoadBalancer) => {
+            open.insert(Opening::from_anywhere(Way::Tcp(desired.endpoint.port)));
+        }
+        // Somebody else's balancer, or people themselves, come from addresses that nobody told us.
+        EndpointKind::External(_) | EndpointKind::Local { .. } if host.is(Role::ControlPlane) => {
+            open.insert(Opening::from_anywhere(Way::Tcp(desired.api_port)));
+        }
+        EndpointKind::Vip { .. } | EndpointKind::External(_) | EndpointKind::Local { .. } => {}
+    }
+    open
+}
+
 /// What a way is for, for people.
 pub fn purpose(desired: &Desired, way: Way) -> &'static str {
     match way {
         Way::Tcp(2379) => "etcd's clients",
         Way::Tcp(2380) => "etcd's peers",
-        Way::Tcp(10250) => "the kubelet",
+        Way::Tcp(KUBELET) => "the kubelet",
         Way::Tcp(port) if port == desired.api_port => "the API server",
         Way::Tcp(_) => "a component",
         Way::Udp(_) => "pods on different nodes (VXLAN)",
@@ -83,8 +120,8 @@ pub fn purpose(desired: &Desired, way: Way) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use super::super::desired::sample;
     use super::*;
-    use crate::model::desired::sample;
 
     fn lines(wanted: &[Wanted]) -> Vec<String> {
         wanted.iter().map(|w| format!("{}>{} {} {}", w.from, w.to, w.way, w.echo)).collect()
@@ -114,5 +151,19 @@ mod tests {
     fn a_host_that_is_not_there_takes_no_part() {
         let ways = lines(&wanted(&sample(3), &|h| h.as_str() != "cp2", &|_| true));
         assert!(!ways.is_empty() && ways.iter().all(|w| !w.contains("cp2")));
+    }
+
+    #[test]
+    fn a_host_lets_in_what_the_others_ask_of_it_and_nothing_else() {
+        let desired = sample(3);
+        let open: Vec<String> = openings(&desired, &desired.hosts[0]).iter().map(ToString::to_string).collect();
+        let from = |host: &str| open.iter().filter(|o| o.ends_with(&format!("from {host}"))).count();
+        assert_eq!(from("10.88.0.12"), 6, "{open:?}");
+        assert_eq!(from("10.88.0.13"), 6);
+        assert_eq!(from("10.88.0.11"), 0, "nobody needs a rule for itself");
+        assert!(open.contains(&"6443/tcp from 10.244.0.0/16".to_owned()), "its own pods: {open:?}");
+        assert!(open.contains(&"6443/tcp from anywhere".to_owned()), "people: {open:?}");
+        assert!(open.contains(&"forwarding from 10.244.0.0/16".to_owned()), "{open:?}");
+        assert_eq!(open.len(), 16);
     }
 }
