@@ -1,10 +1,11 @@
-//! Operations on one etcd member: what it says of itself, and changes of the member list through it.
+//! Operations on one etcd member: what it says of itself, what its files say without it, and changes of the member list through it.
 //!
 //! In: how to reach the member ([`Access`]) and how long to try. Out: an [`EtcdView`], a hash, a change done, or an
 //! [`EtcdError`]. Every call has a deadline: a member without quorum accepts connections and never answers. Members are
 //! named by peer URL; ids are looked up just before they are used and never kept.
 
 mod change;
+pub mod disk;
 mod view;
 
 pub use change::change;

@@ -278,8 +278,43 @@ pub struct EtcdFact {
     pub view: Option<EtcdView>,
     /// Why there is no view, or no linearizable one.
     pub trouble: Option<String>,
+    /// How far the data goes by its files, looked at where no quorum stands behind the member.
+    pub disk: Option<DiskFact>,
     /// Whether the canary Secret is ciphertext here; `None`: it does not exist or could not be read.
     pub secret_is_ciphertext: Option<bool>,
+}
+
+/// How far a member's data goes, by its files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiskFact {
+    /// Cluster id, hexadecimal.
+    pub cluster: String,
+    /// Member id.
+    pub member: u64,
+    /// Term of the last entry of the raft log. Of several members the one with the greatest (term, index) is the newest.
+    pub term: u64,
+    /// Index of the last entry of the raft log.
+    pub index: u64,
+    /// Up to which entry the log itself knows of a majority; more may have one.
+    pub commit: u64,
+    /// The store's revision; it may lag behind the log. `None`: it cannot be read.
+    pub revision: Option<i64>,
+    /// Up to which entry the store goes.
+    pub applied: Option<u64>,
+    /// Size of the store's file, bytes.
+    pub db_bytes: u64,
+    /// When the log was last written to, by the host's clock, milliseconds since 1970.
+    pub written_ms: i64,
+    /// What is not as it should be, in words.
+    pub flaws: Vec<String>,
+}
+
+impl DiskFact {
+    /// What tells which of several is the newest: raft's own rule.
+    pub fn reach(&self) -> (u64, u64) {
+        (self.term, self.index)
+    }
 }
 
 /// What a running member says of itself and of its cluster.

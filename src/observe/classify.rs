@@ -1,7 +1,7 @@
 //! What the hosts say together about etcd. Silence must never read as "no cluster yet".
 
 use crate::model::desired::{Desired, Role};
-use crate::model::facts::{Etcd, EtcdFact, Evidence, HostFacts, Member, Members, Silence};
+use crate::model::facts::{DiskFact, Etcd, EtcdFact, Evidence, HostFacts, Member, Members, Silence};
 use crate::model::names::HostName;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,10 +56,13 @@ fn speaks(desired: &Desired, facts: &BTreeMap<&HostName, &EtcdFact>) -> Option<M
 }
 
 fn evidence(desired: &Desired, hosts: &BTreeMap<HostName, Result<HostFacts, Silence>>) -> Vec<Evidence> {
+    let disks =
+        desired.with(Role::Etcd).filter_map(|h| hosts.get(&h.name)?.as_ref().ok()?.etcd.as_ref()?.disk.as_ref());
+    let newest = disks.map(DiskFact::reach).max();
     let of = |host: &crate::model::desired::Host| {
         let (what, has_data, reachable) = match hosts.get(&host.name) {
             Some(Ok(facts)) => match &facts.etcd {
-                Some(etcd) => (words(etcd), etcd.data, true),
+                Some(etcd) => (words(etcd, facts.now_ms, newest), etcd.data, true),
                 None => ("was not asked about etcd".to_owned(), false, true),
             },
             Some(Err(silence)) => (format!("did not answer: {}", silence.why), false, false),
@@ -70,13 +73,31 @@ fn evidence(desired: &Desired, hosts: &BTreeMap<HostName, Result<HostFacts, Sile
     desired.with(Role::Etcd).map(of).collect()
 }
 
-fn words(etcd: &EtcdFact) -> String {
-    let data = if etcd.data { "holds data" } else { "holds no data" };
+fn words(etcd: &EtcdFact, now_ms: i64, newest: Option<(u64, u64)>) -> String {
+    let data = match (&etcd.disk, etcd.data) {
+        (Some(disk), _) => far(disk, now_ms, newest),
+        (None, true) => "holds data".to_owned(),
+        (None, false) => "holds no data".to_owned(),
+    };
     match (&etcd.view, &etcd.trouble) {
-        (Some(view), _) => format!("{data}; its member runs at revision {}, without a quorum", view.revision),
+        (Some(_), _) => format!("{data}; its member runs, without a quorum"),
         (None, Some(trouble)) => format!("{data}; {trouble}"),
         (None, None) => format!("{data}; no member runs"),
     }
+}
+
+/// How far the data goes, and whether any that answers goes further.
+fn far(disk: &DiskFact, now_ms: i64, newest: Option<(u64, u64)>) -> String {
+    let rank = if newest == Some(disk.reach()) { "no older than any that answers" } else { "OLDER than another" };
+    let revision = disk.revision.map_or_else(|| "its store cannot be read".to_owned(), |r| format!("revision {r}"));
+    let age = u64::try_from(now_ms.saturating_sub(disk.written_ms)).unwrap_or(0) / 1000;
+    let ago = match age {
+        0..120 => format!("{age} s"),
+        120..7200 => format!("{} min", age / 60),
+        _ => format!("{} h", age / 3600),
+    };
+    let how = format!("data up to term {}, entry {} ({revision}), written {ago} ago, {rank}", disk.term, disk.index);
+    std::iter::once(how).chain(disk.flaws.iter().cloned()).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]
@@ -113,5 +134,39 @@ mod tests {
         assert!(matches!(shape(&begun, Some(&other)), Etcd::Silent(_)), "two tokens are two geneses");
         let bare = EtcdFact { data: true, ..EtcdFact::default() };
         assert!(matches!(shape(&begun, Some(&bare)), Etcd::Silent(_)), "data of unknown origin is not ours to join");
+    }
+
+    #[test]
+    fn without_a_quorum_it_is_told_whose_data_goes_furthest_by_the_log_and_not_by_the_store() {
+        let desired = crate::model::desired::sample(3);
+        let disk = |term, index, revision| DiskFact {
+            cluster: "c1".to_owned(),
+            member: 1,
+            term,
+            index,
+            commit: index,
+            revision: Some(revision),
+            applied: Some(index),
+            db_bytes: 20_480,
+            written_ms: 1_000_000,
+            flaws: vec![],
+        };
+        let host = |disk: DiskFact| {
+            let etcd = EtcdFact { data: true, born: Some("c1".to_owned()), disk: Some(disk), ..EtcdFact::default() };
+            Ok(HostFacts { etcd: Some(etcd), now_ms: 1_000_000 + 300_000, ..HostFacts::default() })
+        };
+        let silent = || Err(Silence { why: "no route".to_owned(), hint: None });
+        let names: Vec<HostName> = desired.hosts.iter().map(|h| h.name.clone()).collect();
+        let answers = [
+            (names[0].clone(), host(disk(4, 120, 99))),
+            (names[1].clone(), host(disk(5, 90, 80))),
+            (names[2].clone(), silent()),
+        ];
+        let Etcd::Silent(evidence) = classify(&desired, &answers.into()) else { panic!("nobody has a quorum") };
+        assert_eq!(
+            evidence[0].what,
+            "data up to term 4, entry 120 (revision 99), written 5 min ago, OLDER than another; no member runs"
+        );
+        assert!(evidence[1].what.contains("term 5, entry 90 (revision 80), written 5 min ago, no older than any"));
     }
 }

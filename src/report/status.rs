@@ -9,7 +9,7 @@ use super::style::{Paint, Style};
 use super::words::{bytes, columns, cut, one_line, time};
 use crate::model::check::Check;
 use crate::model::desired::{Desired, Role};
-use crate::model::facts::{ApiFact, Etcd, EtcdView, Facts, Members};
+use crate::model::facts::{ApiFact, DiskFact, Etcd, EtcdView, Evidence, Facts, Members};
 use crate::model::names::{HostName, PeerUrl};
 use std::time::Duration;
 
@@ -133,22 +133,62 @@ fn etcd(desired: &Desired, facts: &Facts, style: &Style) -> String {
                 "\n{}  {title}: nobody can write, and what is read may be old\n",
                 style.paint(Paint::Bold, "ETCD")
             );
-            let rows: Vec<Vec<Cell>> = evidence
-                .iter()
-                .map(|e| {
-                    let answers = if e.reachable { plain("yes") } else { (Paint::Bad, "NO".to_owned()) };
-                    let data = match (e.reachable, e.has_data) {
-                        (false, _) => (Paint::Dim, "unknown".to_owned()),
-                        (true, true) => (Paint::Good, "there".to_owned()),
-                        (true, false) => (Paint::Bad, "none".to_owned()),
-                    };
-                    vec![(Paint::Bold, e.host.to_string()), answers, data, plain(one_line(&e.what))]
-                })
-                .collect();
-            text.push_str(&table(&["HOST", "ANSWERS", "DATA", "WHAT IT SAYS"], &rows, style));
+            text.push_str(&survivors(facts, evidence, style));
             text
         }
     }
+}
+
+/// How far the data on each host goes, what it says besides, and which is the newest.
+fn survivors(facts: &Facts, evidence: &[Evidence], style: &Style) -> String {
+    let disk = |host: &HostName| facts.host(host)?.etcd.as_ref()?.disk.as_ref();
+    let newest = newest(facts);
+    let mut rows = Vec::new();
+    for found in evidence {
+        let answers = if found.reachable { plain("yes") } else { (Paint::Bad, "NO".to_owned()) };
+        let data = match (found.reachable, found.has_data) {
+            (false, _) => (Paint::Dim, "unknown".to_owned()),
+            (true, true) => (Paint::Good, "there".to_owned()),
+            (true, false) => (Paint::Bad, "none".to_owned()),
+        };
+        let mut row = vec![(Paint::Bold, found.host.to_string()), answers, data];
+        if let (Some(disk), Some(host)) = (disk(&found.host), facts.host(&found.host)) {
+            let age = Duration::from_millis(u64::try_from(host.now_ms.saturating_sub(disk.written_ms)).unwrap_or(0));
+            let rank = if newest == Some(disk.reach()) {
+                (Paint::Good, "newest of those that answer".to_owned())
+            } else {
+                (Paint::Warn, "OLDER".to_owned())
+            };
+            let revision = disk.revision.map_or_else(|| "unreadable".to_owned(), |r| r.to_string());
+            let ago = format!("{} ago", time(age));
+            row.extend([
+                plain(disk.term.to_string()),
+                plain(disk.index.to_string()),
+                plain(revision),
+                plain(ago),
+                rank,
+            ]);
+        }
+        rows.push(row);
+    }
+    let mut text = table(&["HOST", "ANSWERS", "DATA", "TERM", "ENTRY", "REVISION", "WRITTEN", ""], &rows, style);
+    for found in evidence.iter().filter(|e| e.reachable) {
+        let etcd = facts.host(&found.host).and_then(|f| f.etcd.as_ref());
+        let flaws = etcd.and_then(|e| e.disk.as_ref()).map(|d| d.flaws.as_slice()).unwrap_or_default();
+        let said = etcd.and_then(|e| e.trouble.as_ref()).into_iter().chain(flaws).map(|text| one_line(text));
+        let said = said.collect::<Vec<_>>().join("; ");
+        if !said.is_empty() {
+            let flow = Flow::of(&format!("{}:", found.host), Paint::Bold).and(&said, Paint::Plain);
+            text.push_str(&flow.lines("  ", 4, style));
+        }
+    }
+    text
+}
+
+/// How far the newest data goes on hosts that answer: raft's own rule, term before entry.
+pub(super) fn newest(facts: &Facts) -> Option<(u64, u64)> {
+    let disks = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.etcd.as_ref()?.disk.as_ref());
+    disks.map(DiskFact::reach).max()
 }
 
 fn members(desired: &Desired, facts: &Facts, list: &Members, style: &Style) -> String {

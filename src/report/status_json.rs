@@ -12,6 +12,7 @@
 //! | `etcd.quorum` | `voters`, `learners`, `healthy`, `quorum`, `tolerates` (null: no quorum); null unless it speaks |
 //! | `etcd.members[]` | `name`, `host` (null: orphan), `peer`, `id`, `learner`, `healthy`, `leader`, and of its own mouth `version`, `dbBytes`, `revision`, `term`, `applied`, `alarms` |
 //! | `etcd.evidence[]` | `host`, `what`, `data`, `answers`: what each host said while no quorum answers |
+//! | `etcd.evidence[].disk` | how far its data goes by its files, or null: `term` and `entry` of the log's end, `committed`, `revision` and `applied` of the store (or null), `dbBytes`, `writtenMs`, `newest` (of the hosts that answer), `flaws[]` |
 //! | `apiServers[]` | `host`, `ready` (null: unknown), `why`, `endpointReady`, `endpointWhy` |
 //! | `leases[]` | `name`, `holder`, `ageMs`, `durationMs` |
 //! | `nodes[]` | `name`, `ready`, `cordoned`, `version`, `message` |
@@ -19,7 +20,7 @@
 
 use super::checks::{Standing, check_json};
 use super::plan_text::quorum_json;
-use super::status::{best, leader, view};
+use super::status::{best, leader, newest, view};
 use crate::model::check::Check;
 use crate::model::desired::{Desired, Role};
 use crate::model::facts::{Etcd, Facts};
@@ -121,6 +122,17 @@ fn etcd(desired: &Desired, facts: &Facts) -> Value {
             "what": e.what,
             "data": e.has_data,
             "answers": e.reachable,
+            "disk": facts.host(&e.host).and_then(|f| f.etcd.as_ref()?.disk.as_ref()).map(|disk| json!({
+                "term": disk.term,
+                "entry": disk.index,
+                "committed": disk.commit,
+                "revision": disk.revision,
+                "applied": disk.applied,
+                "dbBytes": disk.db_bytes,
+                "writtenMs": disk.written_ms,
+                "newest": newest(facts) == Some(disk.reach()),
+                "flaws": disk.flaws,
+            })),
         })).collect::<Vec<_>>(),
     })
 }

@@ -2,6 +2,7 @@
 
 use super::support::{Writer, wait_for};
 use super::{Scenario, World};
+use serde_json::Value;
 use std::time::Duration;
 
 pub const SCENARIOS: &[Scenario] = &[
@@ -223,9 +224,40 @@ fn cold_start_without_one(w: &World) {
     }
 }
 
-fn lost_quorum(w: &World) {
-    w.lab.kill("cp1").expect("the power can be cut");
+/// How far etcdctl says that the log of a member goes that runs: term and index.
+fn log_end(w: &World, host: &str) -> (u64, u64) {
+    let files = "--cacert=/etc/etcd/pki/ca.crt --cert=/etc/etcd/pki/observer.crt --key=/etc/etcd/pki/observer.key";
+    let told = w.on(host, &format!("sudo etcdctl --endpoints=https://127.0.0.1:2379 {files} endpoint status -w json"));
+    let told: Value = serde_json::from_str(&told).unwrap_or_else(|e| panic!("{host}: {e}: {told}"));
+    let number = |name: &str| told[0]["Status"][name].as_u64().unwrap_or_else(|| panic!("{name}: {told}"));
+    (number("raftTerm"), number("raftIndex"))
+}
+
+/// The newest data is told by the files, also where no member runs: cp1's stopped before others wrote on.
+fn newest_data(w: &World) {
+    w.on("cp1", "sudo systemctl stop etcd");
+    let writer = Writer::start(&w.api(), "w-newest");
+    std::thread::sleep(Duration::from_secs(3));
+    writer.end();
     w.lab.kill("cp2").expect("the power can be cut");
+    let status = w.hactl.run(&["status"]).exits(7).says("no quorum").says("newest of those that answer").says("OLDER");
+    println!("{}", status.out.lines().skip_while(|l| !l.starts_with("ETCD")).take(6).collect::<Vec<_>>().join("\n"));
+    let status = w.hactl.run(&["status", "-o", "json"]).exits(7);
+    let status: Value = serde_json::from_str(&status.out).expect("one object");
+    let evidence = status["etcd"]["evidence"].as_array().expect("no quorum answers");
+    let disk = |host: &str| &evidence.iter().find(|e| e["host"] == host).expect("every host of etcd")["disk"];
+    let end = |host: &str| (disk(host)["term"].as_u64(), disk(host)["entry"].as_u64());
+    assert_eq!((&disk("cp1")["newest"], &disk("cp3")["newest"]), (&Value::Bool(false), &Value::Bool(true)), "{status}");
+    assert!(disk("cp2").is_null(), "{status}");
+    assert!(end("cp1") < end("cp3") && disk("cp1")["revision"].as_i64() < disk("cp3")["revision"].as_i64(), "{status}");
+    let (_, index) = log_end(w, "cp3");
+    assert_eq!(end("cp3").1, Some(index), "the file says what the member says: {status}");
+    assert_eq!(disk("cp3")["flaws"], serde_json::json!([]), "{status}");
+}
+
+fn lost_quorum(w: &World) {
+    newest_data(w);
+    w.lab.kill("cp1").expect("the power can be cut");
     w.hactl.up().exits(3).says("no quorum").says("hactl recover").says("cp3");
     w.hactl.run(&["status"]).exits(7).says("no quorum");
     w.lab.start("cp1", BOOT).expect("the host boots");

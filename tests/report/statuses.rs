@@ -2,7 +2,7 @@
 
 use crate::world::*;
 use hactl::model::check::{Check, Outcome};
-use hactl::model::facts::{Etcd, Evidence};
+use hactl::model::facts::{DiskFact, Etcd, EtcdFact, Evidence};
 use hactl::report::checks::Standing;
 use hactl::report::{Style, status_json, status_text};
 use snapbox::{assert_data_eq, file};
@@ -41,19 +41,38 @@ fn without_quorum_the_page_shows_what_each_host_says() {
     one.api.as_mut().unwrap().own_trouble = Some("503: [-]etcd failed: reason withheld".into());
     one.api.as_mut().unwrap().endpoint_trouble = Some("no answer within 2 s".into());
     one.api.as_mut().unwrap().nodes.clear();
+    let disk = |term, index, flaws| DiskFact {
+        cluster: "c1".into(),
+        member: 1,
+        term,
+        index,
+        commit: index,
+        revision: Some(i64::try_from(index).unwrap() - 50),
+        applied: Some(index),
+        db_bytes: 20_480,
+        written_ms: 1_000_000,
+        flaws,
+    };
+    one.now_ms = 1_090_000;
+    let etcd = one.etcd.as_mut().unwrap();
+    etcd.trouble = Some("etcd did not answer within 1400 ms when asked to read with quorum".into());
+    etcd.disk = Some(disk(5, 12_345, vec![]));
+    let mut two = one.clone();
+    let cut = "the last record of its log was cut short, as a loss of power does".to_owned();
+    two.etcd = Some(EtcdFact { data: true, disk: Some(disk(5, 12_001, vec![cut])), ..EtcdFact::default() });
     let away = || silent("no answer to SSH within 10 s");
     let evidence = vec![
         Evidence { host: name("cp1"), what: "etcd runs and knows no leader".into(), has_data: true, reachable: true },
-        Evidence { host: name("cp2"), what: "no answer to SSH within 10 s".into(), has_data: false, reachable: false },
+        Evidence { host: name("cp2"), what: "no member runs".into(), has_data: true, reachable: true },
         Evidence { host: name("cp3"), what: "no answer to SSH within 10 s".into(), has_data: false, reachable: false },
     ];
-    let facts = facts(vec![Ok(one), away(), away()], Etcd::Silent(evidence), false);
+    let facts = facts(vec![Ok(one), Ok(two), away()], Etcd::Silent(evidence), false);
     let checks = vec![
         check(
             "etcd quorum",
             None,
             Outcome::Down,
-            "1 of 3 members' hosts answers and it knows no leader: nobody can write to the API",
+            "1 of 3 members runs and it knows no leader: nobody can write to the API",
             Some("`hactl up` if the other hosts can be brought back; else `hactl recover`"),
         ),
         check("clock", Some("cp1"), Outcome::Warn, "0.8 s off", Some("set up time synchronisation on cp1")),
@@ -66,7 +85,10 @@ fn without_quorum_the_page_shows_what_each_host_says() {
     assert_eq!(json["standing"], "down");
     assert_eq!(json["etcd"]["state"], "silent");
     assert_eq!(json["etcd"]["quorum"], serde_json::Value::Null);
-    assert_eq!(json["apiServers"][1]["ready"], serde_json::Value::Null, "unknown is null, never a guess");
+    assert_eq!(json["etcd"]["evidence"][0]["disk"]["newest"], true);
+    assert_eq!(json["etcd"]["evidence"][1]["disk"]["entry"], 12_001);
+    assert_eq!(json["etcd"]["evidence"][2]["disk"], serde_json::Value::Null);
+    assert_eq!(json["apiServers"][2]["ready"], serde_json::Value::Null, "unknown is null, never a guess");
 }
 
 #[test]

@@ -119,6 +119,7 @@ impl World {
             born: host.born.clone(),
             view,
             trouble,
+            disk: None,
             secret_is_ciphertext: None,
         }
     }

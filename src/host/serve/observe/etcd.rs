@@ -5,9 +5,11 @@
 use super::super::fault::Outcome;
 use super::super::member::{BORN, GENESIS, access, read_mark};
 use super::super::root::Root;
-use crate::etcd::{EtcdError, raw, view};
+use super::super::run::blocking;
+use crate::etcd::{EtcdError, disk, raw, view};
 use crate::host::op::EtcdAsk;
 use crate::model::facts::EtcdFact;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How long the member may take; one without quorum takes all of it.
@@ -29,7 +31,10 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk) -> Outcome<EtcdFact> {
     let access = match access(root, ask) {
         Ok(access) => access,
         // Before the first certificate there is nothing to ask with, and nobody who would answer.
-        Err(fault) => return Ok(EtcdFact { trouble: Some(fault.what), ..fact }),
+        Err(fault) => {
+            let fact = EtcdFact { trouble: Some(fault.what), ..fact };
+            return on_disk(data, fact).await;
+        }
     };
     let seen = tokio::time::timeout(WITHIN + Duration::from_millis(300), Box::pin(view(&access, WITHIN)));
     let (seen, canary) = tokio::join!(seen, raw(&access, CANARY, WITHIN));
@@ -41,6 +46,22 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk) -> Outcome<EtcdFact> {
             fact.trouble = quorum.map(|e| e.to_string());
         }
         Err(error) => fact.trouble = Some(error.to_string()),
+    }
+    // What its files say counts only where the member cannot speak for the cluster; reading them takes a moment.
+    if fact.view.as_ref().is_some_and(|view| view.linearizable) { Ok(fact) } else { on_disk(data, fact).await }
+}
+
+/// Adds how far the data goes, where there is any.
+async fn on_disk(data: PathBuf, mut fact: EtcdFact) -> Outcome<EtcdFact> {
+    if !fact.data {
+        return Ok(fact);
+    }
+    match blocking(move || Ok(disk::read(&data))).await? {
+        Ok(found) => fact.disk = Some(found),
+        Err(error) => {
+            let trouble = fact.trouble.take().map_or_else(String::new, |trouble| format!("{trouble}; "));
+            fact.trouble = Some(format!("{trouble}{error}"));
+        }
     }
     Ok(fact)
 }

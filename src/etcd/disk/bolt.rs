@@ -1,0 +1,244 @@
+//! The store's file, far enough to tell its revision: the newest meta page, and the right edge of two buckets.
+//!
+//! Format: bbolt's `internal/common`. Pages begin with id (8 bytes), flags (2), count (2) and overflow (4), all little-endian as every machine
+//! that is supported writes them; pages 0 and 1 are meta pages, of which the one with the higher transaction counts. etcd keeps
+//! the applied raft index in bucket `meta` and every revision as a key of bucket `key`: main revision, `_`, sub revision, big-endian.
+
+use super::{DiskError, io};
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+const MAGIC: u32 = 0xED0C_DAED;
+const VERSION: u32 = 2;
+const PAGE_HEADER: usize = 16;
+const ELEMENT: usize = 16;
+const BRANCH: u16 = 0x01;
+const LEAF: u16 = 0x02;
+/// Deeper than a tree of the largest file would be.
+const DEEPEST: usize = 32;
+/// A page with its overflow holds at least one value; etcd's largest are far below this.
+const LARGEST_PAGE: u64 = 64 << 20;
+/// How often a file that is written to meanwhile is read anew.
+const TRIES: usize = 5;
+
+/// What the store says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Store {
+    pub consistent_index: u64,
+    pub revision: i64,
+}
+
+/// Reads the store. The writer never changes a page that the newest meta page refers to, but may use it again two commits
+/// later: a file that has gone on meanwhile is read once more.
+pub(super) fn read(path: &Path) -> Result<Store, DiskError> {
+    let file = File::open(path).map_err(io(path))?;
+    let mut outcome =
+        Err(DiskError::Damaged { path: path.to_owned(), at: 0, what: "it is changed faster than it can be read" });
+    for _ in 0..TRIES {
+        let bolt = Bolt::open(&file, path)?;
+        outcome = bolt.store();
+        if Bolt::open(&file, path)?.transaction == bolt.transaction {
+            return outcome;
+        }
+    }
+    outcome
+}
+
+struct Bolt<'a> {
+    file: &'a File,
+    path: &'a Path,
+    length: u64,
+    page_size: u64,
+    root: u64,
+    transaction: u64,
+}
+
+/// A page with its overflow.
+struct Page {
+    at: u64,
+    flags: u16,
+    count: usize,
+    bytes: Vec<u8>,
+}
+
+/// A bucket: a tree of pages, or a page inside its parent's value.
+enum Bucket {
+    Tree(u64),
+    Inline(Page),
+}
+
+fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
+}
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    number(bytes, at).map(u16::from_le_bytes)
+}
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    number(bytes, at).map(u32::from_le_bytes)
+}
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    number(bytes, at).map(u64::from_le_bytes)
+}
+
+/// FNV-1a over 64 bits, which bbolt sums its meta pages with.
+pub(super) fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+/// Page size, root page and transaction of a meta page, if it is whole.
+fn meta(bytes: &[u8]) -> Option<(u64, u64, u64)> {
+    let body = bytes.get(PAGE_HEADER..PAGE_HEADER + 64)?;
+    let whole = u32_at(body, 0)? == MAGIC && u32_at(body, 4)? == VERSION && u64_at(body, 56)? == fnv(&body[..56]);
+    let page_size = u64::from(u32_at(body, 8)?);
+    let plausible = (512..=1 << 20).contains(&page_size) && page_size.is_power_of_two();
+    if whole && plausible { Some((page_size, u64_at(body, 16)?, u64_at(body, 48)?)) } else { None }
+}
+
+impl<'a> Bolt<'a> {
+    fn open(file: &'a File, path: &'a Path) -> Result<Self, DiskError> {
+        let length = file.metadata().map_err(io(path))?.len();
+        let read = |at: u64| {
+            let mut bytes = [0; PAGE_HEADER + 64];
+            file.read_exact_at(&mut bytes, at).ok().and_then(|()| meta(&bytes))
+        };
+        // The first page may be the one that was being written; then the second stands where some page size puts it.
+        let first = read(0);
+        let second = match first {
+            Some((page_size, _, _)) => read(page_size),
+            None => {
+                (9..=20).map(|power| 1_u64 << power).find_map(|size| read(size).filter(|(said, _, _)| *said == size))
+            }
+        };
+        let newest = first.into_iter().chain(second).max_by_key(|(_, _, transaction)| *transaction);
+        let (page_size, root, transaction) = newest.ok_or(DiskError::Damaged {
+            path: path.to_owned(),
+            at: 0,
+            what: "neither of its meta pages is whole",
+        })?;
+        Ok(Self { file, path, length, page_size, root, transaction })
+    }
+
+    fn damaged(&self, at: u64, what: &'static str) -> DiskError {
+        DiskError::Damaged { path: self.path.to_owned(), at, what }
+    }
+
+    fn page(&self, id: u64) -> Result<Page, DiskError> {
+        let at = id.checked_mul(self.page_size).ok_or_else(|| self.damaged(0, "a page lies beyond the file"))?;
+        let mut head = [0; PAGE_HEADER];
+        self.file.read_exact_at(&mut head, at).map_err(|_| self.damaged(at, "a page lies beyond the file"))?;
+        let odd = || self.damaged(at, "a page has no header");
+        let size = (u64::from(u32_at(&head, 12).ok_or_else(odd)?) + 1) * self.page_size;
+        if u64_at(&head, 0) != Some(id) || size > LARGEST_PAGE || at.saturating_add(size) > self.length {
+            return Err(self.damaged(at, "a page is not the one that is referred to"));
+        }
+        let mut bytes = vec![0; usize::try_from(size).map_err(|_| odd())?];
+        self.file.read_exact_at(&mut bytes, at).map_err(io(self.path))?;
+        Page::of(at, bytes).ok_or_else(odd)
+    }
+
+    fn store(&self) -> Result<Store, DiskError> {
+        let top = Bucket::Tree(self.root);
+        let meta = self.bucket(&top, b"meta")?;
+        let index = self.get(&meta, b"consistent_index")?;
+        let index = index.and_then(|(value, _)| number(&value, 0)).map(u64::from_be_bytes);
+        let keys = self.bucket(&top, b"key")?;
+        // A store without a key is at revision 1.
+        let revision = match self.last(&keys)? {
+            Some(key) => number(&key, 0).map(i64::from_be_bytes).filter(|_| key.get(8) == Some(&b'_')),
+            None => Some(1),
+        };
+        let odd = || self.damaged(0, "it is not etcd's");
+        Ok(Store { consistent_index: index.ok_or_else(odd)?, revision: revision.ok_or_else(odd)? })
+    }
+
+    /// A bucket inside a bucket.
+    fn bucket(&self, parent: &Bucket, name: &[u8]) -> Result<Bucket, DiskError> {
+        let (value, at) = self.get(parent, name)?.ok_or_else(|| self.damaged(0, "a bucket of etcd's is missing"))?;
+        match u64_at(&value, 0) {
+            Some(0) => {
+                let page = value.get(16..).and_then(|bytes| Page::of(at, bytes.to_vec()));
+                page.map(Bucket::Inline).ok_or_else(|| self.damaged(at, "a bucket is cut short"))
+            }
+            Some(root) => Ok(Bucket::Tree(root)),
+            None => Err(self.damaged(at, "a bucket is cut short")),
+        }
+    }
+
+    /// The value of a key, and about where it lies in the file.
+    fn get(&self, bucket: &Bucket, key: &[u8]) -> Result<Option<(Vec<u8>, u64)>, DiskError> {
+        // In a branch the child before the first one with a greater key; keys are in order.
+        let pick =
+            |page: &Page| (1..page.count).take_while(|i| page.key(*i).is_some_and(|k| k <= key)).last().unwrap_or(0);
+        self.descend(bucket, &pick, &|page| {
+            let index = (0..page.count).find(|i| page.key(*i) == Some(key))?;
+            Some((page.value(index)?.to_vec(), page.at))
+        })
+    }
+
+    /// The last key.
+    fn last(&self, bucket: &Bucket) -> Result<Option<Vec<u8>>, DiskError> {
+        let pick = |page: &Page| page.count.saturating_sub(1);
+        self.descend(bucket, &pick, &|page| page.key(page.count.checked_sub(1)?).map(<[u8]>::to_vec))
+    }
+
+    /// Goes down from branch to branch, and asks the leaf.
+    fn descend<T>(
+        &self,
+        bucket: &Bucket,
+        pick: &dyn Fn(&Page) -> usize,
+        ask: &dyn Fn(&Page) -> Option<T>,
+    ) -> Result<Option<T>, DiskError> {
+        let mut id = match bucket {
+            Bucket::Inline(page) => return Ok(ask(page)),
+            Bucket::Tree(root) => *root,
+        };
+        for _ in 0..DEEPEST {
+            let page = self.page(id)?;
+            match page.flags {
+                LEAF => return Ok(ask(&page)),
+                BRANCH => {
+                    let child = page.child(pick(&page));
+                    id = child.ok_or_else(|| self.damaged(page.at, "a branch leads nowhere"))?;
+                }
+                _ => return Err(self.damaged(page.at, "a page is neither branch nor leaf")),
+            }
+        }
+        Err(self.damaged(0, "its tree has no end"))
+    }
+}
+
+impl Page {
+    fn of(at: u64, bytes: Vec<u8>) -> Option<Self> {
+        let (flags, count) = (u16_at(&bytes, 8)?, usize::from(u16_at(&bytes, 10)?));
+        Some(Self { at, flags, count, bytes })
+    }
+
+    /// The key of an element. In a leaf: flags, position, key size, value size; in a branch: position, key size, page.
+    fn key(&self, index: usize) -> Option<&[u8]> {
+        let at = self.element(index)?;
+        let skip = if self.flags == LEAF { 4 } else { 0 };
+        let (position, size) = (u32_at(&self.bytes, at + skip)?, u32_at(&self.bytes, at + skip + 4)?);
+        self.slice(at, position, size)
+    }
+
+    fn value(&self, index: usize) -> Option<&[u8]> {
+        let at = self.element(index)?;
+        let (position, key) = (u32_at(&self.bytes, at + 4)?, u32_at(&self.bytes, at + 8)?);
+        self.slice(at, position.checked_add(key)?, u32_at(&self.bytes, at + 12)?)
+    }
+
+    fn child(&self, index: usize) -> Option<u64> {
+        let at = self.element(index)?;
+        u64_at(&self.bytes, at + 8)
+    }
+
+    fn element(&self, index: usize) -> Option<usize> {
+        (index < self.count).then_some(PAGE_HEADER + index * ELEMENT)
+    }
+
+    fn slice(&self, at: usize, position: u32, size: u32) -> Option<&[u8]> {
+        let begin = at.checked_add(usize::try_from(position).ok()?)?;
+        self.bytes.get(begin..begin.checked_add(usize::try_from(size).ok()?)?)
+    }
+}

@@ -1,0 +1,315 @@
+//! Logs and stores as etcd writes them, made by hand, and everything that damage can do to them.
+
+use super::bolt::fnv;
+use super::wal::{Entry, HardState, Metadata, Record, Segment, Snapshot, kind, segment};
+use super::*;
+use proptest::prelude::*;
+use prost::Message as _;
+use std::fs;
+
+/// Writes a segment.
+struct Log {
+    bytes: Vec<u8>,
+    crc: u32,
+    /// Where each record ends.
+    ends: Vec<usize>,
+}
+
+impl Log {
+    fn begin(crc: u32) -> Self {
+        let mut log = Self { bytes: Vec::new(), crc, ends: Vec::new() };
+        log.frame(&Record { kind: Some(kind::CRC), crc: Some(crc), data: None });
+        log.record(kind::METADATA, &Metadata { member: Some(0xa1), cluster: Some(0xc1) }.encode_to_vec())
+    }
+    fn frame(&mut self, record: &Record) {
+        let body = record.encode_to_vec();
+        let padding = (8 - body.len() % 8) % 8;
+        let mut head = body.len() as u64;
+        if padding > 0 {
+            head |= (0x80 | padding as u64) << 56;
+        }
+        self.bytes.extend(head.to_le_bytes());
+        self.bytes.extend(body);
+        self.bytes.extend(std::iter::repeat_n(0, padding));
+        self.ends.push(self.bytes.len());
+    }
+    fn record(mut self, kind: i64, data: &[u8]) -> Self {
+        self.crc = crc32c::crc32c_append(self.crc, data);
+        self.frame(&Record { kind: Some(kind), crc: Some(self.crc), data: Some(data.to_vec()) });
+        self
+    }
+    fn entry(self, term: u64, index: u64) -> Self {
+        // What it carries is not looked at.
+        let mut entry = Entry { term: Some(term), index: Some(index) }.encode_to_vec();
+        entry.extend([0x22, 5]);
+        entry.extend(b"hello");
+        self.record(kind::ENTRY, &entry)
+    }
+    fn state(self, commit: u64) -> Self {
+        self.record(kind::STATE, &HardState { term: Some(1), vote: Some(1), commit: Some(commit) }.encode_to_vec())
+    }
+    fn snapshot(self, term: u64, index: u64) -> Self {
+        self.record(kind::SNAPSHOT, &Snapshot { index: Some(index), term: Some(term) }.encode_to_vec())
+    }
+    fn read(&self, is_newest: bool) -> Result<Segment, DiskError> {
+        segment(self.bytes.as_slice(), self.bytes.len() as u64, Path::new("a.wal"), is_newest)
+    }
+}
+
+fn sample() -> Log {
+    Log::begin(0).snapshot(0, 0).entry(1, 1).state(1).entry(1, 2).entry(1, 3).entry(2, 3).state(2)
+}
+
+/// A file of pages, as bbolt writes them.
+struct Pages {
+    bytes: Vec<u8>,
+}
+
+const PAGE: usize = 4096;
+
+impl Pages {
+    fn put(&mut self, id: u64, flags: u16, body: &[u8], count: usize) {
+        let at = usize::try_from(id).unwrap() * PAGE;
+        if self.bytes.len() < at + PAGE {
+            self.bytes.resize(at + PAGE, 0);
+        }
+        self.bytes[at..at + 8].copy_from_slice(&id.to_le_bytes());
+        self.bytes[at + 8..at + 10].copy_from_slice(&flags.to_le_bytes());
+        self.bytes[at + 10..at + 12].copy_from_slice(&u16::try_from(count).unwrap().to_le_bytes());
+        self.bytes[at + 16..at + 16 + body.len()].copy_from_slice(body);
+    }
+    fn meta(&mut self, id: u64, root: u64, transaction: u64) {
+        let mut body = Vec::new();
+        body.extend(0xED0C_DAED_u32.to_le_bytes());
+        body.extend(2_u32.to_le_bytes());
+        body.extend(u32::try_from(PAGE).unwrap().to_le_bytes());
+        body.extend(0_u32.to_le_bytes());
+        for number in [root, 0, 0, 9, transaction] {
+            body.extend(number.to_le_bytes());
+        }
+        body.extend(fnv(&body).to_le_bytes());
+        self.put(id, 4, &body, 0);
+    }
+}
+
+fn leaf(items: &[(&[u8], &[u8])]) -> Vec<u8> {
+    let mut heads = Vec::new();
+    let mut bodies = Vec::new();
+    for (index, (key, value)) in items.iter().enumerate() {
+        let position = (items.len() - index) * 16 + bodies.len();
+        for number in [0, position, key.len(), value.len()] {
+            heads.extend(u32::try_from(number).unwrap().to_le_bytes());
+        }
+        bodies.extend_from_slice(key);
+        bodies.extend_from_slice(value);
+    }
+    heads.extend(bodies);
+    heads
+}
+
+fn branch(items: &[(&[u8], u64)]) -> Vec<u8> {
+    let mut heads = Vec::new();
+    let mut bodies = Vec::new();
+    for (index, (key, page)) in items.iter().enumerate() {
+        let position = (items.len() - index) * 16 + bodies.len();
+        for number in [position, key.len()] {
+            heads.extend(u32::try_from(number).unwrap().to_le_bytes());
+        }
+        heads.extend(page.to_le_bytes());
+        bodies.extend_from_slice(key);
+    }
+    heads.extend(bodies);
+    heads
+}
+
+fn revision(main: i64, sub: i64) -> Vec<u8> {
+    [main.to_be_bytes().as_slice(), b"_", &sub.to_be_bytes()].concat()
+}
+
+/// Revisions 2 to 5 on two leaves below a branch; the applied index in a bucket that lies inside its parent.
+fn store() -> Pages {
+    let mut pages = Pages { bytes: Vec::new() };
+    let tree = |root: u64| [root.to_le_bytes(), 0_u64.to_le_bytes()].concat();
+    let inner = leaf(&[(b"consistent_index", &77_u64.to_be_bytes()), (b"term", &3_u64.to_be_bytes())]);
+    let inline = [
+        [0_u64.to_le_bytes(), 0_u64.to_le_bytes()].concat(),
+        [0_u64.to_le_bytes().as_slice(), &2_u16.to_le_bytes(), &2_u16.to_le_bytes(), &[0; 4]].concat(),
+        inner,
+    ]
+    .concat();
+    pages.meta(0, 3, 8);
+    pages.meta(1, 3, 9);
+    pages.put(3, 2, &leaf(&[(b"alarm", &tree(7)), (b"key", &tree(4)), (b"meta", &inline)]), 3);
+    pages.put(4, 1, &branch(&[(&revision(2, 0), 5), (&revision(4, 0), 6)]), 2);
+    pages.put(5, 2, &leaf(&[(&revision(2, 0), b"a"), (&revision(3, 0), b"b")]), 2);
+    let tombstone = [revision(5, 1).as_slice(), b"t"].concat();
+    pages.put(6, 2, &leaf(&[(&revision(4, 0), b"c"), (&revision(5, 0), b"d"), (&tombstone, b"")]), 3);
+    pages.put(7, 2, &leaf(&[]), 0);
+    pages
+}
+
+/// A member's directory with these segments and this store.
+fn member(segments: &[&Log], store: &Pages) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let (wal, snap) = (dir.path().join("member/wal"), dir.path().join("member/snap"));
+    fs::create_dir_all(&wal).unwrap();
+    fs::create_dir_all(&snap).unwrap();
+    for (number, log) in segments.iter().enumerate() {
+        fs::write(wal.join(format!("{number:016x}-{:016x}.wal", number * 100)), &log.bytes).unwrap();
+    }
+    fs::write(wal.join("0.tmp"), b"room for the next one").unwrap();
+    fs::write(snap.join("db"), &store.bytes).unwrap();
+    dir
+}
+
+#[test]
+fn a_directory_tells_how_far_its_log_and_its_store_go() {
+    let dir = member(&[&sample()], &store());
+    let fact = read(dir.path()).unwrap();
+    assert_eq!((fact.member, fact.cluster.as_str()), (0xa1, "c1"));
+    assert_eq!(
+        (fact.term, fact.index, fact.commit),
+        (2, 3, 2),
+        "an entry that was written again counts as it was written last"
+    );
+    assert_eq!((fact.revision, fact.applied), (Some(5), Some(77)));
+    assert_eq!(fact.flaws, Vec::<String>::new());
+    assert!(fact.written_ms > 1_700_000_000_000);
+}
+
+#[test]
+fn a_segment_that_was_just_begun_leaves_the_last_entry_to_the_one_before() {
+    let first = sample();
+    let second = Log::begin(first.crc).state(3);
+    let fact = read(member(&[&first, &second], &store()).path()).unwrap();
+    assert_eq!((fact.term, fact.index, fact.commit), (2, 3, 3));
+}
+
+#[test]
+fn a_snapshot_that_was_received_is_further_than_the_entries_before_it() {
+    assert_eq!(sample().snapshot(2, 900).read(true).unwrap().last, Some((2, 900)));
+    assert_eq!(sample().snapshot(1, 2).read(true).unwrap().last, Some((2, 3)), "one of its own is not");
+}
+
+#[test]
+fn room_that_was_not_written_to_yet_ends_a_segment() {
+    let mut log = sample();
+    let whole = log.read(true).unwrap();
+    log.bytes.extend([0; 4096]);
+    assert_eq!(log.read(true).unwrap(), whole);
+    assert_eq!(log.read(false).unwrap(), whole);
+}
+
+#[test]
+fn a_store_that_cannot_be_read_is_a_flaw_and_the_log_counts_all_the_same() {
+    let mut broken = store();
+    broken.bytes.truncate(5000);
+    broken.bytes[100] = 1;
+    let fact = read(member(&[&sample()], &broken).path()).unwrap();
+    assert_eq!((fact.term, fact.index, fact.revision), (2, 3, None));
+    assert!(fact.flaws[0].contains("damaged"), "{:?}", fact.flaws);
+}
+
+#[test]
+fn the_meta_page_that_is_whole_and_newest_counts() {
+    let mut pages = store();
+    // The newest names an empty tree; once damaged, the one before it counts again.
+    pages.meta(1, 7, 10);
+    let dir = member(&[&sample()], &pages);
+    assert_eq!(read(dir.path()).unwrap().revision, None);
+    pages.bytes[PAGE + 30] ^= 1;
+    let dir = member(&[&sample()], &pages);
+    assert_eq!(read(dir.path()).unwrap().revision, Some(5));
+    // The first one may be the damaged one as well.
+    let mut pages = store();
+    pages.bytes[30] ^= 1;
+    let dir = member(&[&sample()], &pages);
+    assert_eq!(read(dir.path()).unwrap().revision, Some(5));
+}
+
+#[test]
+fn a_store_without_a_key_is_at_revision_one() {
+    let mut pages = store();
+    pages.put(4, 2, &leaf(&[]), 0);
+    assert_eq!(read(member(&[&sample()], &pages).path()).unwrap().revision, Some(1));
+}
+
+#[test]
+fn a_tree_that_leads_into_itself_has_an_end() {
+    let mut pages = store();
+    pages.put(4, 1, &branch(&[(&revision(2, 0), 4)]), 1);
+    let fact = read(member(&[&sample()], &pages).path()).unwrap();
+    assert!(fact.flaws[0].contains("no end"), "{:?}", fact.flaws);
+}
+
+#[test]
+fn a_folder_without_a_log_and_one_that_is_not_there_are_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(matches!(read(dir.path()), Err(DiskError::Io { .. })));
+    fs::create_dir_all(dir.path().join("member/wal")).unwrap();
+    assert!(matches!(read(dir.path()), Err(DiskError::NoLog { .. })));
+}
+
+/// Ends that a log may truthfully have after its first so many records.
+fn prefixes(log: &Log) -> Vec<Option<(u64, u64)>> {
+    let cut = |end: &usize| segment(&log.bytes[..*end], *end as u64, Path::new("a.wal"), false).unwrap().last;
+    std::iter::once(None).chain(log.ends.iter().map(cut)).collect()
+}
+
+proptest! {
+    #[test]
+    fn a_log_that_was_cut_short_anywhere_tells_no_more_and_no_less_than_the_whole_records_before(at in 0..400_usize) {
+        let log = sample();
+        let at = at.min(log.bytes.len());
+        let found = segment(&log.bytes[..at], at as u64, Path::new("a.wal"), true).unwrap();
+        let whole = log.ends.iter().filter(|end| **end <= at).count();
+        prop_assert_eq!(found.last, prefixes(&log)[whole]);
+    }
+
+    #[test]
+    fn a_flipped_bit_in_the_newest_segment_never_makes_entries_up(at in 0..400_usize, bit in 0..8_u8) {
+        let mut log = sample();
+        let truths = prefixes(&log);
+        let at = at % log.bytes.len();
+        log.bytes[at] ^= 1 << bit;
+        if let Ok(found) = log.read(true) {
+            prop_assert!(truths.contains(&found.last), "{:?}", found);
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_in_what_a_record_of_an_older_segment_says_is_damage(which in 0..7_usize, byte: usize, bit in 0..8_u8) {
+        let mut log = sample();
+        let (begin, end) = (log.ends[which] + 8, log.ends[which + 1]);
+        let head = u64::from_le_bytes(log.bytes[begin - 8..begin].try_into().unwrap());
+        let size = usize::try_from(head & 0xffff).unwrap();
+        prop_assert!(begin + size <= end);
+        log.bytes[begin + byte % size] ^= 1 << bit;
+        let damaged = matches!(log.read(false), Err(DiskError::Damaged { .. }));
+        prop_assert!(damaged, "record {}", which + 1);
+    }
+
+    #[test]
+    fn a_damaged_store_is_read_or_refused_and_nothing_else(
+        damage in proptest::collection::vec((0..8 * PAGE, any::<u8>()), 1..40),
+        cut in proptest::option::of(0..8 * PAGE),
+    ) {
+        let mut pages = store();
+        for (at, byte) in damage {
+            pages.bytes[at] = byte;
+        }
+        if let Some(cut) = cut {
+            pages.bytes.truncate(cut);
+        }
+        let fact = read(member(&[&sample()], &pages).path()).unwrap();
+        prop_assert_eq!(fact.revision.is_none(), !fact.flaws.is_empty());
+    }
+
+    #[test]
+    fn any_bytes_at_all_are_no_log(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
+        let found = segment(bytes.as_slice(), bytes.len() as u64, Path::new("a.wal"), true);
+        if let Ok(found) = found {
+            prop_assert_eq!(found.last, None);
+        }
+    }
+}

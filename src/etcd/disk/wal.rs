@@ -1,0 +1,224 @@
+//! The end of a write-ahead log: the last entry's term and index, and what was known to be committed.
+//!
+//! Format: etcd's `server/storage/wal`. Segments are named SEQUENCE-INDEX.wal. A record is a length of eight bytes, little-endian, whose
+//! top byte says how much padding follows (0x80 | padding), then a `walpb.Record`. Its checksum, CRC-32C, runs over the data of all
+//! records before it in the segment, beginning with what the segment's first record says. A length of zero is room not written to yet.
+
+use super::{DiskError, io};
+use prost::Message;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+/// A record of more than this is none: etcd refuses requests of far less.
+const LARGEST: u64 = 256 << 20;
+
+/// `walpb.Record`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Record {
+    #[prost(int64, optional, tag = "1")]
+    pub kind: Option<i64>,
+    #[prost(uint32, optional, tag = "2")]
+    pub crc: Option<u32>,
+    #[prost(bytes = "vec", optional, tag = "3")]
+    pub data: Option<Vec<u8>>,
+}
+
+/// Kinds of records.
+pub(super) mod kind {
+    pub const METADATA: i64 = 1;
+    pub const ENTRY: i64 = 2;
+    pub const STATE: i64 = 3;
+    pub const CRC: i64 = 4;
+    pub const SNAPSHOT: i64 = 5;
+}
+
+/// `etcdserverpb.Metadata`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Metadata {
+    #[prost(uint64, optional, tag = "1")]
+    pub member: Option<u64>,
+    #[prost(uint64, optional, tag = "2")]
+    pub cluster: Option<u64>,
+}
+
+/// `raftpb.Entry` without what it carries, and `walpb.Snapshot` without its configuration, in their own field numbers.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Entry {
+    #[prost(uint64, optional, tag = "2")]
+    pub term: Option<u64>,
+    #[prost(uint64, optional, tag = "3")]
+    pub index: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Snapshot {
+    #[prost(uint64, optional, tag = "1")]
+    pub index: Option<u64>,
+    #[prost(uint64, optional, tag = "2")]
+    pub term: Option<u64>,
+}
+
+/// `raftpb.HardState`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct HardState {
+    #[prost(uint64, optional, tag = "1")]
+    pub term: Option<u64>,
+    #[prost(uint64, optional, tag = "2")]
+    pub vote: Option<u64>,
+    #[prost(uint64, optional, tag = "3")]
+    pub commit: Option<u64>,
+}
+
+/// How far a log goes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct End {
+    pub member: u64,
+    pub cluster: u64,
+    /// Of the last entry, or of the snapshot that came after it.
+    pub term: u64,
+    pub index: u64,
+    /// The last that was noted as committed; entries beyond it may be, too.
+    pub commit: u64,
+    /// Whether the last record is not whole.
+    pub cut_short: bool,
+    /// The newest segment.
+    pub newest: PathBuf,
+}
+
+/// What one segment says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Segment {
+    pub identity: Option<(u64, u64)>,
+    pub last: Option<(u64, u64)>,
+    pub commit: Option<u64>,
+    pub cut_short: bool,
+}
+
+/// Reads the log in this folder from its end, no further back than to its last entry.
+pub(super) fn read(folder: &Path) -> Result<End, DiskError> {
+    let mut segments: Vec<(u64, PathBuf)> = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(io(folder))? {
+        let path = entry.map_err(io(folder))?.path();
+        if let Some(sequence) = sequence(&path) {
+            segments.push((sequence, path));
+        }
+    }
+    segments.sort();
+    let newest =
+        segments.last().map(|(_, path)| path.clone()).ok_or_else(|| DiskError::NoLog { path: folder.to_owned() })?;
+    let mut all = Segment::default();
+    for (_, path) in segments.iter().rev() {
+        let file = File::open(path).map_err(io(path))?;
+        let length = file.metadata().map_err(io(path))?.len();
+        let is_newest = path == &newest;
+        let found = segment(BufReader::with_capacity(1 << 20, file), length, path, is_newest)?;
+        all.identity = all.identity.or(found.identity);
+        all.commit = all.commit.or(found.commit);
+        all.cut_short |= found.cut_short;
+        all.last = found.last;
+        if all.last.is_some() && all.identity.is_some() {
+            break;
+        }
+    }
+    let (member, cluster) = all.identity.ok_or(DiskError::Damaged {
+        path: newest.clone(),
+        at: 0,
+        what: "it does not say whose log it is",
+    })?;
+    let (term, index) = all.last.unwrap_or_default();
+    Ok(End { member, cluster, term, index, commit: all.commit.unwrap_or_default(), cut_short: all.cut_short, newest })
+}
+
+/// The sequence number in a segment's name.
+fn sequence(path: &Path) -> Option<u64> {
+    let name = path.file_name()?.to_str()?.strip_suffix(".wal")?;
+    let (sequence, index) = name.split_once('-')?;
+    let number = |text: &str| u64::from_str_radix(text, 16).ok().filter(|_| text.len() == 16);
+    number(index)?;
+    number(sequence)
+}
+
+/// Reads one segment of this length. Where the newest one ends in something that is no record, it was cut short there.
+pub(super) fn segment(mut from: impl Read, length: u64, path: &Path, is_newest: bool) -> Result<Segment, DiskError> {
+    let damaged = |at: u64, what: &'static str| DiskError::Damaged { path: path.to_owned(), at, what };
+    let mut found = Segment::default();
+    let (mut at, mut crc, mut begun) = (0_u64, 0_u32, false);
+    let mut buffer = Vec::new();
+    loop {
+        let mut head = [0_u8; 8];
+        if length - at < 8 {
+            break;
+        }
+        from.read_exact(&mut head).map_err(io(path))?;
+        let head = u64::from_le_bytes(head);
+        if head == 0 {
+            break;
+        }
+        let size = head & 0x00ff_ffff_ffff_ffff;
+        let padding = if head >> 63 == 1 { (head >> 56) & 7 } else { 0 };
+        let whole = size.saturating_add(padding);
+        let end_of_this = (at + 8).saturating_add(whole);
+        if size > LARGEST || end_of_this > length {
+            if is_newest {
+                found.cut_short = true;
+                break;
+            }
+            return Err(damaged(at, "a record is longer than the file"));
+        }
+        buffer.clear();
+        let wanted = usize::try_from(whole).map_err(|_| damaged(at, "a record is longer than memory"))?;
+        buffer.resize(wanted, 0);
+        from.read_exact(&mut buffer).map_err(io(path))?;
+        let record = usize::try_from(size).ok().and_then(|size| Record::decode(buffer.get(..size)?).ok());
+        let checked = record.and_then(|record| {
+            let data = record.data.clone().unwrap_or_default();
+            let said = record.crc.unwrap_or_default();
+            if record.kind == Some(kind::CRC) {
+                // The first record of a segment carries the sum of those before it.
+                return (!begun || said == crc).then_some((record, data, said));
+            }
+            let next = crc32c::crc32c_append(crc, &data);
+            (next == said).then_some((record, data, next))
+        });
+        let Some((record, data, next)) = checked else {
+            // What was being written when the power went is zeroes or half a record, and it is the last.
+            if is_newest {
+                found.cut_short = true;
+                break;
+            }
+            return Err(damaged(at, "a record does not have the checksum it should have"));
+        };
+        (crc, begun) = (next, true);
+        note(&mut found, &record, &data).ok_or_else(|| damaged(at, "a record is not what its kind says"))?;
+        at = end_of_this;
+    }
+    Ok(found)
+}
+
+/// Takes what a record says; `None` when it cannot be read.
+fn note(found: &mut Segment, record: &Record, data: &[u8]) -> Option<()> {
+    match record.kind {
+        Some(kind::METADATA) => {
+            let said = Metadata::decode(data).ok()?;
+            found.identity = Some((said.member.unwrap_or_default(), said.cluster.unwrap_or_default()));
+        }
+        Some(kind::ENTRY) => {
+            // Entries behind one that is written again are no longer part of the log: the last written is the last.
+            let entry = Entry::decode(data).ok()?;
+            found.last = Some((entry.term.unwrap_or_default(), entry.index.unwrap_or_default()));
+        }
+        Some(kind::SNAPSHOT) => {
+            let said = Snapshot::decode(data).ok()?;
+            let (term, index) = (said.term.unwrap_or_default(), said.index.unwrap_or_default());
+            // One that was received replaces a log that had fallen behind it.
+            if index > 0 && found.last.is_none_or(|(_, last)| index > last) {
+                found.last = Some((term, index));
+            }
+        }
+        Some(kind::STATE) => found.commit = HardState::decode(data).ok()?.commit,
+        Some(kind::CRC) => {}
+        _ => return None,
+    }
+    Some(())
+}
