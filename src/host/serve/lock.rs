@@ -34,7 +34,7 @@ struct Holder {
 /// The lock, held while this value lives.
 #[derive(Debug)]
 pub(super) struct Held {
-    _file: File,
+    file: File,
     pub epoch: u64,
 }
 
@@ -88,9 +88,10 @@ pub(super) fn take(root: &Root, holder: &str) -> Outcome<Result<Held, Other>> {
         error => error.explain("lock", &path)?,
     }
     let before = read(&file);
-    let busy = open(root, BUSY)?;
+    // Unlocked when dropped, not merely closed: a child that is being started just now has a copy of every open file for a moment.
+    let busy = Busy(open(root, BUSY)?);
     let until = Instant::now() + SETTLE;
-    while let Err(error) = flock(&busy, FlockOperation::NonBlockingLockExclusive) {
+    while let Err(error) = flock(&busy.0, FlockOperation::NonBlockingLockExclusive) {
         if error != rustix::io::Errno::WOULDBLOCK {
             return Err(error).explain("lock", &root.own(BUSY));
         }
@@ -106,7 +107,7 @@ pub(super) fn take(root: &Root, holder: &str) -> Outcome<Result<Held, Other>> {
     file.write_all_at(&text, 0).explain("write", &path)?;
     file.set_len(text.len() as u64).explain("write", &path)?;
     file.sync_all().explain("write", &path)?;
-    Ok(Ok(Held { _file: file, epoch }))
+    Ok(Ok(Held { file, epoch }))
 }
 
 /// Checks that `epoch` is still the newest, and keeps it so while the answer lives.
@@ -142,6 +143,13 @@ impl Drop for Busy {
     }
 }
 
+impl Drop for Held {
+    fn drop(&mut self) {
+        // As above.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,6 +164,30 @@ mod tests {
         assert!(other.since.ends_with('Z'), "{}", other.since);
         drop(first);
         assert_eq!(take(&root, "b").unwrap().unwrap().epoch, 2);
+    }
+
+    #[test]
+    fn a_lock_that_was_just_taken_lets_its_run_work_whoever_has_a_copy_of_the_open_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        // As a fork does until its exec, many times over while the lock is taken.
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let _ = std::process::Command::new("/bin/true").status();
+                }
+            });
+            let outcomes: Vec<_> = (0..300)
+                .map(|_| {
+                    let held = take(&root, "a").map(|taken| taken.map_err(|other| other.by));
+                    held.unwrap().map(|held| enter(&root, held.epoch).map(drop).map_err(|fault| fault.what))
+                })
+                .collect();
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            let bad = outcomes.iter().find(|o| !matches!(o, Ok(Ok(()))));
+            assert_eq!(bad, None);
+        });
     }
 
     #[test]
