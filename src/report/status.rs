@@ -155,7 +155,7 @@ fn survivors(facts: &Facts, evidence: &[Evidence], style: &Style) -> String {
         if let (Some(disk), Some(host)) = (disk(&found.host), facts.host(&found.host)) {
             let age = Duration::from_millis(u64::try_from(host.now_ms.saturating_sub(disk.written_ms)).unwrap_or(0));
             let rank = if newest == Some(disk.reach()) {
-                (Paint::Good, "newest of those that answer".to_owned())
+                (Paint::Good, "newest".to_owned())
             } else {
                 (Paint::Warn, "OLDER".to_owned())
             };
@@ -172,6 +172,9 @@ fn survivors(facts: &Facts, evidence: &[Evidence], style: &Style) -> String {
         rows.push(row);
     }
     let mut text = table(&["HOST", "ANSWERS", "DATA", "TERM", "ENTRY", "REVISION", "WRITTEN", ""], &rows, style);
+    if newest.is_some() && evidence.iter().any(|e| !e.reachable) {
+        text.push_str("newest: of the hosts that answer; a silent one may hold newer data\n");
+    }
     for found in evidence.iter().filter(|e| e.reachable) {
         let etcd = facts.host(&found.host).and_then(|f| f.etcd.as_ref());
         let flaws = etcd.and_then(|e| e.disk.as_ref()).map(|d| d.flaws.as_slice()).unwrap_or_default();

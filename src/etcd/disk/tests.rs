@@ -278,15 +278,19 @@ proptest! {
     }
 
     #[test]
-    fn a_flipped_bit_in_what_a_record_of_an_older_segment_says_is_damage(which in 0..7_usize, byte: usize, bit in 0..8_u8) {
+    fn a_flipped_bit_in_a_record_of_an_older_segment_is_damage_unless_it_says_the_same(which in 0..7_usize, byte: usize, bit in 0..8_u8) {
         let mut log = sample();
+        let whole = log.read(false).unwrap();
         let (begin, end) = (log.ends[which] + 8, log.ends[which + 1]);
         let head = u64::from_le_bytes(log.bytes[begin - 8..begin].try_into().unwrap());
         let size = usize::try_from(head & 0xffff).unwrap();
         prop_assert!(begin + size <= end);
         log.bytes[begin + byte % size] ^= 1 << bit;
-        let damaged = matches!(log.read(false), Err(DiskError::Damaged { .. }));
-        prop_assert!(damaged, "record {}", which + 1);
+        match log.read(false) {
+            Err(error) => prop_assert!(matches!(error, DiskError::Damaged { .. }), "{}", error),
+            // Bits of a number that is longer than it need be say nothing.
+            Ok(found) => prop_assert_eq!(found, whole),
+        }
     }
 
     #[test]
