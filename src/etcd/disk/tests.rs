@@ -192,6 +192,12 @@ fn a_snapshot_that_was_received_is_further_than_the_entries_before_it() {
 }
 
 #[test]
+fn a_log_of_two_members_is_damaged() {
+    let log = sample().record(kind::METADATA, &Metadata { member: Some(0xa2), cluster: Some(0xc1) }.encode_to_vec());
+    assert!(matches!(log.read(true), Err(DiskError::Damaged { .. })));
+}
+
+#[test]
 fn room_that_was_not_written_to_yet_ends_a_segment() {
     let mut log = sample();
     let whole = log.read(true).unwrap();
@@ -271,6 +277,9 @@ proptest! {
         let mut log = sample();
         let truths = prefixes(&log);
         let at = at % log.bytes.len();
+        // The one byte that no checksum covers, neither here nor in etcd: what kind of record it is.
+        let kinds: Vec<usize> = std::iter::once(0).chain(log.ends.iter().copied()).map(|begin| begin + 9).collect();
+        prop_assume!(!kinds.contains(&at));
         log.bytes[at] ^= 1 << bit;
         if let Ok(found) = log.read(true) {
             prop_assert!(truths.contains(&found.last), "{:?}", found);
@@ -278,19 +287,16 @@ proptest! {
     }
 
     #[test]
-    fn a_flipped_bit_in_a_record_of_an_older_segment_is_damage_unless_it_says_the_same(which in 0..7_usize, byte: usize, bit in 0..8_u8) {
+    fn a_flipped_bit_in_the_data_of_an_older_segment_is_damage(which in 0..7_usize, byte: usize, bit in 0..8_u8) {
         let mut log = sample();
-        let whole = log.read(false).unwrap();
-        let (begin, end) = (log.ends[which] + 8, log.ends[which + 1]);
+        let begin = log.ends[which] + 8;
         let head = u64::from_le_bytes(log.bytes[begin - 8..begin].try_into().unwrap());
-        let size = usize::try_from(head & 0xffff).unwrap();
-        prop_assert!(begin + size <= end);
-        log.bytes[begin + byte % size] ^= 1 << bit;
-        match log.read(false) {
-            Err(error) => prop_assert!(matches!(error, DiskError::Damaged { .. }), "{}", error),
-            // Bits of a number that is longer than it need be say nothing.
-            Ok(found) => prop_assert_eq!(found, whole),
-        }
+        let end = begin + usize::try_from(head & 0xffff).unwrap();
+        // The data is the last field of a record.
+        let data = Record::decode(&log.bytes[begin..end]).unwrap().data.unwrap().len();
+        log.bytes[end - data + byte % data] ^= 1 << bit;
+        let damaged = matches!(log.read(false), Err(DiskError::Damaged { .. }));
+        prop_assert!(damaged, "record {}", which + 1);
     }
 
     #[test]

@@ -201,7 +201,11 @@ fn note(found: &mut Segment, record: &Record, data: &[u8]) -> Option<()> {
     match record.kind {
         Some(kind::METADATA) => {
             let said = Metadata::decode(data).ok()?;
-            found.identity = Some((said.member.unwrap_or_default(), said.cluster.unwrap_or_default()));
+            let said = (said.member.unwrap_or_default(), said.cluster.unwrap_or_default());
+            // A log is one member's from its beginning to its end.
+            if *found.identity.get_or_insert(said) != said {
+                return None;
+            }
         }
         Some(kind::ENTRY) => {
             // Entries behind one that is written again are no longer part of the log: the last written is the last.
