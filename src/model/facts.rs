@@ -317,6 +317,11 @@ impl DiskFact {
     }
 }
 
+/// How far the newest data on these hosts goes; `None`: none was looked at.
+pub fn newest<'a>(hosts: impl Iterator<Item = &'a HostFacts>) -> Option<(u64, u64)> {
+    hosts.filter_map(|host| host.etcd.as_ref()?.disk.as_ref()).map(DiskFact::reach).max()
+}
+
 /// What a running member says of itself and of its cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,7 +1,7 @@
 //! What the hosts say together about etcd. Silence must never read as "no cluster yet".
 
 use crate::model::desired::{Desired, Role};
-use crate::model::facts::{DiskFact, Etcd, EtcdFact, Evidence, HostFacts, Member, Members, Silence};
+use crate::model::facts::{DiskFact, Etcd, EtcdFact, Evidence, HostFacts, Member, Members, Silence, newest};
 use crate::model::names::HostName;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,9 +56,7 @@ fn speaks(desired: &Desired, facts: &BTreeMap<&HostName, &EtcdFact>) -> Option<M
 }
 
 fn evidence(desired: &Desired, hosts: &BTreeMap<HostName, Result<HostFacts, Silence>>) -> Vec<Evidence> {
-    let disks =
-        desired.with(Role::Etcd).filter_map(|h| hosts.get(&h.name)?.as_ref().ok()?.etcd.as_ref()?.disk.as_ref());
-    let newest = disks.map(DiskFact::reach).max();
+    let newest = newest(desired.with(Role::Etcd).filter_map(|h| hosts.get(&h.name)?.as_ref().ok()));
     let of = |host: &crate::model::desired::Host| {
         let (what, has_data, reachable) = match hosts.get(&host.name) {
             Some(Ok(facts)) => match &facts.etcd {

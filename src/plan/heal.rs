@@ -172,25 +172,27 @@ fn prune(d: &mut Draft, chain: &mut Chain, members: &Members) -> Result<(), Refu
 }
 
 fn start_again(d: &mut Draft, chain: &mut Chain, host: &Host) {
-    let needs = ready_to_start(d, &host.name);
     let started = Mark::Started(host.name.clone());
     if let Some(member) = chain.list.0.get_mut(&host.peer_url()).filter(|m| !m.learner) {
         member.healthy = true;
-        chain.woken.push(started.clone());
+        chain.woken.push(started);
     }
     d.forecast(chain.list.clone());
+    from_its_data(d, host, "it is a member and does not run");
+}
+
+fn from_its_data(d: &mut Draft, host: &Host, why: &str) {
+    let needs = ready_to_start(d, &host.name);
     let action = Action::StartMember { host: host.name.clone(), birth: Birth::Again };
-    d.must(action, "it is a member and does not run", needs, started, Guard::None);
+    d.must(action, why, needs, Mark::Started(host.name.clone()), Guard::None);
 }
 
 /// The mark that a member with data has been started. One that systemd is starting still, as right after an interrupted
 /// run, is waited for by starting it: what follows would otherwise have to wait for the next run.
 fn awake(d: &mut Draft, host: &Host) -> Mark {
     let started = Mark::Started(host.name.clone());
-    if !d.plans(&started) {
-        let needs = ready_to_start(d, &host.name);
-        let action = Action::StartMember { host: host.name.clone(), birth: Birth::Again };
-        d.ensure(action, "it is starting still", needs, started.clone());
+    if !d.holds(&started) && !d.plans(&started) {
+        from_its_data(d, host, "it is starting still");
     }
     started
 }

@@ -9,7 +9,7 @@ use super::style::{Paint, Style};
 use super::words::{bytes, columns, cut, one_line, time};
 use crate::model::check::Check;
 use crate::model::desired::{Desired, Role};
-use crate::model::facts::{ApiFact, DiskFact, Etcd, EtcdView, Evidence, Facts, Members};
+use crate::model::facts::{ApiFact, Etcd, EtcdView, Evidence, Facts, Members, newest};
 use crate::model::names::{HostName, PeerUrl};
 use std::time::Duration;
 
@@ -142,7 +142,7 @@ fn etcd(desired: &Desired, facts: &Facts, style: &Style) -> String {
 /// How far the data on each host goes, what it says besides, and which is the newest.
 fn survivors(facts: &Facts, evidence: &[Evidence], style: &Style) -> String {
     let disk = |host: &HostName| facts.host(host)?.etcd.as_ref()?.disk.as_ref();
-    let newest = newest(facts);
+    let newest = newest(evidence.iter().filter_map(|e| facts.host(&e.host)));
     let mut rows = Vec::new();
     for found in evidence {
         let answers = if found.reachable { plain("yes") } else { (Paint::Bad, "NO".to_owned()) };
@@ -186,12 +186,6 @@ fn survivors(facts: &Facts, evidence: &[Evidence], style: &Style) -> String {
         }
     }
     text
-}
-
-/// How far the newest data goes on hosts that answer: raft's own rule, term before entry.
-pub(super) fn newest(facts: &Facts) -> Option<(u64, u64)> {
-    let disks = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.etcd.as_ref()?.disk.as_ref());
-    disks.map(DiskFact::reach).max()
 }
 
 fn members(desired: &Desired, facts: &Facts, list: &Members, style: &Style) -> String {

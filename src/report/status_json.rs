@@ -20,10 +20,10 @@
 
 use super::checks::{Standing, check_json};
 use super::plan_text::quorum_json;
-use super::status::{best, leader, newest, view};
+use super::status::{best, leader, view};
 use crate::model::check::Check;
 use crate::model::desired::{Desired, Role};
-use crate::model::facts::{Etcd, Facts};
+use crate::model::facts::{Etcd, Facts, newest};
 use serde_json::{Value, json};
 
 /// The status as JSON.
@@ -93,6 +93,7 @@ fn etcd(desired: &Desired, facts: &Facts) -> Value {
         Etcd::Silent(evidence) => ("silent", None, evidence.as_slice()),
     };
     let leader = leader(facts);
+    let newest = newest(evidence.iter().filter_map(|e| facts.host(&e.host)));
     let list = members.map(|m| m.0.iter().collect::<Vec<_>>()).unwrap_or_default();
     let list = list.into_iter().map(|(peer, member)| {
         let found = view(desired, facts, peer);
@@ -130,7 +131,7 @@ fn etcd(desired: &Desired, facts: &Facts) -> Value {
                 "applied": disk.applied,
                 "dbBytes": disk.db_bytes,
                 "writtenMs": disk.written_ms,
-                "newest": newest(facts) == Some(disk.reach()),
+                "newest": newest == Some(disk.reach()),
                 "flaws": disk.flaws,
             })),
         })).collect::<Vec<_>>(),

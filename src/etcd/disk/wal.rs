@@ -171,17 +171,16 @@ pub(super) fn segment(mut from: impl Read, length: u64, path: &Path, is_newest: 
         buffer.resize(wanted, 0);
         from.read_exact(&mut buffer).map_err(io(path))?;
         let record = usize::try_from(size).ok().and_then(|size| Record::decode(buffer.get(..size)?).ok());
-        let checked = record.and_then(|record| {
-            let data = record.data.clone().unwrap_or_default();
-            let said = record.crc.unwrap_or_default();
+        let checked = record.filter(|record| {
+            let said = record.crc();
+            // The first record of a segment carries the sum of those before it.
             if record.kind == Some(kind::CRC) {
-                // The first record of a segment carries the sum of those before it.
-                return (!begun || said == crc).then_some((record, data, said));
+                !begun || said == crc
+            } else {
+                crc32c::crc32c_append(crc, record.data()) == said
             }
-            let next = crc32c::crc32c_append(crc, &data);
-            (next == said).then_some((record, data, next))
         });
-        let Some((record, data, next)) = checked else {
+        let Some(record) = checked else {
             // What was being written when the power went is zeroes or half a record, and it is the last.
             if is_newest {
                 found.cut_short = true;
@@ -189,15 +188,16 @@ pub(super) fn segment(mut from: impl Read, length: u64, path: &Path, is_newest: 
             }
             return Err(damaged(at, "a record does not have the checksum it should have"));
         };
-        (crc, begun) = (next, true);
-        note(&mut found, &record, &data).ok_or_else(|| damaged(at, "a record is not what its kind says"))?;
+        (crc, begun) = (record.crc(), true);
+        note(&mut found, &record).ok_or_else(|| damaged(at, "a record is not what its kind says"))?;
         at = end_of_this;
     }
     Ok(found)
 }
 
 /// Takes what a record says; `None` when it cannot be read.
-fn note(found: &mut Segment, record: &Record, data: &[u8]) -> Option<()> {
+fn note(found: &mut Segment, record: &Record) -> Option<()> {
+    let data = record.data();
     match record.kind {
         Some(kind::METADATA) => {
             let said = Metadata::decode(data).ok()?;
