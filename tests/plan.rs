@@ -220,6 +220,21 @@ fn a_run_killed_after_any_effect_of_a_founding_is_finished_by_the_next_one() {
     }
 }
 
+#[test]
+fn keepalived_starts_only_once_its_package_is_back() {
+    for order in 0..12 {
+        let mut world = converged(Shape::Stacked(3));
+        let host = world.with(Role::LoadBalancer)[1].clone();
+        let found = world.host_mut(&host);
+        assert!(found.programs.remove("/usr/sbin/keepalived"), "a host with a load balancer has it");
+        let unit = found.units.get_mut(&sim::make::unit("keepalived.service")).expect("and its unit");
+        unit.running = false;
+        let end = world.round(&Script { order, ..Script::default() });
+        assert!(matches!(end, Ok(Ended::Done(_))), "order {order}: {end:?}");
+        assert_eq!(world.converge(order, 4), Ok(Ended::Converged), "order {order}");
+    }
+}
+
 /// What is seen of a member in the moment between its start and its first word: a process, data, and no answer.
 fn as_starting(facts: &Facts, host: &Host) -> Facts {
     let mut facts = facts.clone();

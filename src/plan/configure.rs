@@ -118,11 +118,12 @@ pub(super) fn balancers(d: &mut Draft, host: &Host) {
             needs.push(Mark::Certified(name.clone()));
         }
         write(d, name, set, needs);
-        // The address must not come to a host whose haproxy does not listen yet.
-        let first = match set {
-            FileSet::Keepalived => vec![Mark::Running(name.clone(), unit("haproxy.service"))],
-            _ => vec![],
-        };
+        // Its files may be there although its package is not any more.
+        let mut first = vec![Mark::Packaged(name.clone())];
+        if set == FileSet::Keepalived {
+            // The address must not come to a host whose haproxy does not listen yet.
+            first.push(Mark::Running(name.clone(), unit("haproxy.service")));
+        }
         run(d, name, set, first);
     }
 }

@@ -15,6 +15,11 @@ pub const SCENARIOS: &[Scenario] = &[
         cut: true,
         run: cable_in_mid_run,
     },
+    Scenario {
+        name: "packages that a killed installation left half unpacked are installed to the end",
+        cut: true,
+        run: half_unpacked,
+    },
 ];
 
 pub fn bare_again(w: &World) {
@@ -90,4 +95,18 @@ fn cable_in_mid_run(w: &World) {
     assert!(!output.status.success() && said.contains("cp2"), "{said}");
     w.lab.mend("cp2").expect("the cable can be plugged in");
     up_when_free(w);
+}
+
+/// What dpkg notes while it unpacks, and what is left of it when the power goes then.
+fn half_unpacked(w: &World) {
+    w.on("cp3", "sudo apt-get purge -y -q --allow-change-held-packages keepalived");
+    w.on(
+        "cp3",
+        "sudo sed -i '/^Package: libglib2.0-0$/,/^$/ s/^Status: .*/Status: install reinstreq unpacked/' /var/lib/dpkg/status",
+    );
+    assert!(w.on("cp3", "sudo dpkg --audit").contains("libglib2.0-0"), "the package database is in a mess");
+    w.hactl.up().ok();
+    assert_eq!(w.on("cp3", "sudo dpkg --audit").trim(), "", "and is not any more");
+    assert_eq!(w.on("cp3", "systemctl is-active keepalived").trim(), "active");
+    w.hactl.up().ok().says("nothing to do");
 }

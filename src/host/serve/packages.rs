@@ -116,24 +116,26 @@ async fn installed(manager: Manager, package: &str) -> Outcome<bool> {
     })
 }
 
+/// An installation by apt that asks nothing and waits for whoever else installs.
+const APT_INSTALL: [&str; 13] = [
+    "apt-get",
+    "install",
+    "-y",
+    "-q",
+    "--no-install-recommends",
+    "-o",
+    "DPkg::Lock::Timeout=300",
+    "-o",
+    "Dpkg::Options::=--force-confdef",
+    "-o",
+    "Dpkg::Options::=--force-confold",
+    "-o",
+    "Dpkg::Use-Pty=0",
+];
+
 async fn attempt(manager: Manager, missing: &[&str], env: &[(&str, &str)]) -> Outcome<Ran> {
     let head: &[&str] = match manager {
-        Manager::Apt => &[
-            "apt-get",
-            "install",
-            "-y",
-            "-q",
-            "--no-install-recommends",
-            "-o",
-            "DPkg::Lock::Timeout=300",
-            "-o",
-            "Dpkg::Options::=--force-confdef",
-            "-o",
-            "Dpkg::Options::=--force-confold",
-            "-o",
-            "Dpkg::Use-Pty=0",
-            "--",
-        ],
+        Manager::Apt => &[APT_INSTALL.as_slice(), &["--"]].concat(),
         Manager::Dnf => &["dnf", "install", "-y", "-q", "--setopt=install_weak_deps=False", "--"],
         Manager::Zypper => &["zypper", "--non-interactive", "--quiet", "install", "--no-recommends", "--"],
     };
@@ -156,6 +158,7 @@ async fn fetch(host: &Host, manager: Manager, missing: &[&str], env: &[(&str, &s
         if !ran.ok() {
             return Err(ran.fault("apt-get update"));
         }
+        reinstall(host, env).await?;
         host.waits(format!("the package manager to install {}", missing.join(", ")));
     }
     let second = attempt(manager, missing, env).await?;
@@ -164,6 +167,24 @@ async fn fetch(host: &Host, manager: Manager, missing: &[&str], env: &[(&str, &s
 
 fn interrupted(ran: &Ran) -> bool {
     ran.err.contains("dpkg was interrupted") || ran.out.contains("dpkg was interrupted")
+}
+
+/// Unpacks again what was being unpacked when an installation was killed: dpkg configures neither that package nor any that needs it
+/// until then, and apt does not do it unasked.
+async fn reinstall(host: &Host, env: &[(&str, &str)]) -> Outcome<()> {
+    let listed = must(&["dpkg-query", "-W", "-f", "${db:Status-Eflag} ${binary:Package}\n"], SHORT).await?;
+    let half = half_unpacked(&listed);
+    if half.is_empty() {
+        return Ok(());
+    }
+    host.waits(format!("apt-get to reinstall {}, left half unpacked", half.join(", ")));
+    let ran = run_with(&[APT_INSTALL.as_slice(), &["--reinstall", "--"], &half].concat(), env, LONG).await?;
+    if ran.ok() { Ok(()) } else { Err(ran.fault(&format!("reinstalling {}, left half unpacked,", half.join(", ")))) }
+}
+
+/// The packages whose error flag says that they must be reinstalled; dpkg-query(1) has the flag's words.
+fn half_unpacked(listed: &str) -> Vec<&str> {
+    listed.lines().filter_map(|l| l.strip_prefix("reinstreq ")).map(str::trim).collect()
 }
 
 /// Keeps unattended upgrades from restarting the balancers.
@@ -192,6 +213,13 @@ async fn hold(manager: Manager, packages: &[String]) -> Outcome<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packages_that_a_killed_installation_left_half_unpacked_are_found() {
+        let listed = "ok adduser\nreinstreq libglib2.0-0:amd64\nok keepalived\nreinstreq haproxy\n";
+        assert_eq!(half_unpacked(listed), ["libglib2.0-0:amd64", "haproxy"]);
+        assert!(half_unpacked("ok adduser\n").is_empty());
+    }
 
     #[test]
     fn nothing_but_a_proxy_reaches_the_package_managers_environment() {
