@@ -6,6 +6,7 @@ mod diary;
 mod host;
 pub mod inventory;
 mod lab;
+mod recover;
 mod support;
 mod verbs;
 
@@ -68,6 +69,11 @@ enum Verb {
         after_help = "Examples:\n  hactl kubectl -- get nodes -o wide\n  hactl kubectl -i lab.yaml -- logs -n kube-system -l k8s-app=kube-dns"
     )]
     Kubectl(verbs::KubectlArgs),
+    /// Bring etcd back when its majority is lost: says what is wrong, what it costs, asks, and does it
+    #[command(
+        after_help = "Examples:\n  hactl recover --dry-run     what is wrong, and what would be done\n  hactl recover               asks for the cluster's name first\n  hactl recover --confirm-powered-off cp2 --confirm-powered-off cp3\n                              when the others are gone for good\n  hactl recover --from cp2    take cp2's data, and not the newest\n\nIt needs neither quorum nor the API. Data that is replaced is moved aside, never deleted. Cut off, the same\ncommand goes on with what was agreed to."
+    )]
+    Recover(recover::RecoverArgs),
     /// Stop the cluster on all hosts; asks for its name
     #[command(
         after_help = "Examples:\n  hactl down                  data is moved aside\n  hactl down --wipe           data is deleted"
@@ -127,6 +133,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Status(args) => verbs::status(&common, &args),
         Verb::Kubeconfig(args) => verbs::kubeconfig(&common, &args),
         Verb::Kubectl(args) => verbs::kubectl(&common, &args),
+        Verb::Recover(args) => recover::run(&common, args),
         Verb::Down(args) => verbs::down(&common, &args),
         Verb::SupportBundle(args) => support::run(&common, &args),
         Verb::Inventory(args) => {

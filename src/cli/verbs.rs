@@ -62,7 +62,7 @@ pub struct DownArgs {
 }
 
 /// Asks on the terminal, with what is drawn there taken off first.
-struct Terminal(Arc<dyn Reader>);
+pub(super) struct Terminal(pub(super) Arc<dyn Reader>);
 
 impl Ask for Terminal {
     fn yes(&self, question: &str, what: &str) -> Result<(), Refusal> {
@@ -75,12 +75,12 @@ impl Ask for Terminal {
     }
 }
 
-fn print(text: &str) {
+pub(super) fn print(text: &str) {
     // A reader that went away (a closed pipe) is no failure of ours.
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-fn ended(reader: &Arc<dyn Reader>, result: Result<u8, Verdict>) -> u8 {
+pub(super) fn ended(reader: &Arc<dyn Reader>, result: Result<u8, Verdict>) -> u8 {
     result.unwrap_or_else(|verdict| {
         reader.end(&verdict);
         verdict.exit

@@ -2,7 +2,9 @@
 
 use super::guard;
 use super::walk::{Perform, StepError};
-use crate::host::op::{Condition, FilePut, FirstBoot, Leftovers, MemberChange, MemberStart, ObserveAsk, Op, Reply};
+use crate::host::op::{
+    Condition, FilePut, FirstBoot, Leftovers, MemberChange, MemberStart, ObserveAsk, Op, Reply, SnapshotAsk,
+};
 use crate::host::{Feed, HostError, Machine, Progress};
 use crate::kube;
 use crate::model::desired::{Desired, Role};
@@ -51,6 +53,8 @@ pub struct Hands {
     pub blob: Blobs,
     /// Writes to the journal that etcd was born, with its cluster id.
     pub record_birth: BirthRecord,
+    /// Where the snapshots of recoveries are kept on this side.
+    pub recoveries: PathBuf,
     /// Makes API clients with a short-lived identity.
     pub api: kube::Access,
     /// Where events go.
@@ -73,11 +77,17 @@ impl Hands {
         self.machines.get(host).ok_or_else(|| failed(format!("{host} is not connected")))
     }
 
-    async fn call(&self, index: usize, host: &HostName, op: Op, patience: Duration) -> Result<Reply, StepError> {
+    pub(super) async fn call(
+        &self,
+        index: usize,
+        host: &HostName,
+        op: Op,
+        patience: Duration,
+    ) -> Result<Reply, StepError> {
         self.feed(index, host, op, Feed::None, patience).await
     }
 
-    async fn feed(
+    pub(super) async fn feed(
         &self,
         index: usize,
         host: &HostName,
@@ -305,6 +315,9 @@ impl Hands {
     }
 }
 
+/// The programs of static pods, which read and write etcd.
+const STATIC_PODS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
+
 /// Waits until a kubelet has made its Node.
 async fn registered(client: &kube::Client, node: &serde_json::Value, until: Instant) -> Result<(), StepError> {
     let reference = kube::ObjectRef::of(node).map_err(|e| failed(e.to_string()))?;
@@ -324,7 +337,7 @@ pub(super) fn failed(what: String) -> StepError {
     StepError::Failed { what, tail: Vec::new() }
 }
 
-fn unexpected(reply: &Reply) -> StepError {
+pub(super) fn unexpected(reply: &Reply) -> StepError {
     let text = format!("{reply:?}");
     failed(format!("the host answered something else than was asked: {}", text.chars().take(80).collect::<String>()))
 }
@@ -418,6 +431,16 @@ impl Perform for Hands {
                 self.call(index, host, Op::StopUnits { units: vec![crate::plan::etcd_unit()] }, patience).await?;
                 self.call(index, host, Op::MoveAside { data_dir }, patience).await.map(drop)
             }
+            Action::Halt { host } => {
+                let units = vec![crate::plan::kubelet_unit(), crate::plan::etcd_unit()];
+                let programs = STATIC_PODS.map(ToOwned::to_owned).into();
+                self.call(index, host, Op::Halt { units, programs }, patience).await.map(drop)
+            }
+            Action::TakeSnapshot { host, recovery, reach } => {
+                let ask = SnapshotAsk { data_dir, recovery: recovery.clone(), reach: *reach };
+                self.take_snapshot(index, host, ask, patience).await
+            }
+            Action::Restore { host, recovery } => self.restore(index, host, recovery, data_dir, patience).await,
             Action::ProveQuorum => self.prove_quorum(index, patience, ms).await,
             Action::Seal { host } => {
                 let op = Op::Seal { data_dir, cluster: self.cluster_id(index, host, patience).await? };

@@ -5,7 +5,9 @@
 
 mod act;
 mod guard;
+mod recover;
 pub mod walk;
 
 pub use act::{DELIVERIES_PER_HOST, Hands, IMPORTS_PER_HOST, Signing, member_start};
+pub use recover::taken;
 pub use walk::{Outcome, Perform, StepError, walk};

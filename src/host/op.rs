@@ -173,6 +173,24 @@ pub enum Op {
         /// The data directory.
         data_dir: String,
     },
+    /// Stops units and kills the pods' processes of these programs, so that nobody reads or writes what is about to be replaced.
+    Halt {
+        /// The units.
+        units: Vec<UnitName>,
+        /// The programs, by name.
+        programs: Vec<String>,
+    },
+    /// Takes a snapshot from the files of a member that is stopped. Its data is only read.
+    TakeSnapshot(SnapshotAsk),
+    /// A piece of the snapshot taken for a recovery, in its compressed form.
+    ReadSnapshot {
+        /// Which recovery.
+        recovery: String,
+        /// From which byte.
+        from: u64,
+    },
+    /// Puts a delivered snapshot in the place of the member's data, which is moved aside.
+    Restore(Box<RestoreAsk>),
     /// Marks the member's disk as born.
     Seal {
         /// The data directory.
@@ -253,6 +271,10 @@ pub enum Reply {
     },
     /// The relay is open: bytes follow.
     Connected,
+    /// A snapshot was taken.
+    Taken(SnapshotTaken),
+    /// Bytes of a snapshot, in base64; none at its end.
+    Bytes(String),
     /// Certificate requests in PEM.
     Requests(BTreeMap<LeafId, String>),
     /// The hardware address of whoever has the address asked for; `None`: nobody answered.
@@ -450,6 +472,48 @@ pub struct FirstBoot {
     pub token: Option<String>,
     /// Name and peer URL of every member.
     pub members: Vec<(String, PeerUrl)>,
+}
+
+/// What a snapshot is taken from.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotAsk {
+    /// The data directory.
+    pub data_dir: String,
+    /// The recovery that it is for: names the working directory.
+    pub recovery: String,
+    /// Term and index that its log must reach: what was agreed to.
+    pub reach: (u64, u64),
+}
+
+/// A snapshot as it lies on the host that took it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotTaken {
+    /// The part that it can be delivered as.
+    pub part: Part,
+    /// Term and index of the last entry of the log that it was taken from.
+    pub reach: (u64, u64),
+    /// The store's revision.
+    pub revision: i64,
+}
+
+/// How a snapshot is restored.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RestoreAsk {
+    /// The data directory.
+    pub data_dir: String,
+    /// The snapshot, delivered before.
+    pub part: Part,
+    /// The new cluster's token.
+    pub token: String,
+    /// The member's name.
+    pub name: String,
+    /// Name and peer URL of every member of the new cluster.
+    pub members: Vec<(String, PeerUrl)>,
+    /// The revision that the restored store begins at: above every one that was ever given out.
+    pub base: i64,
 }
 
 /// A change of the member list.

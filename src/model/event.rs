@@ -3,6 +3,7 @@
 use super::check::Check;
 use super::names::HostName;
 use super::plan::{Plan, Stage};
+use super::recovery::Proposal;
 use serde::Serialize;
 
 /// One thing that happened.
@@ -23,6 +24,11 @@ pub enum Event {
     Warning {
         /// The text.
         text: String,
+    },
+    /// A recovery is proposed.
+    Proposed {
+        /// What would be done, and at which price.
+        proposal: Box<Proposal>,
     },
     /// A plan is about to be run (or only shown).
     Planned {

@@ -280,6 +280,8 @@ pub struct EtcdFact {
     pub trouble: Option<String>,
     /// How far the data goes by its files, looked at where no quorum stands behind the member.
     pub disk: Option<DiskFact>,
+    /// The greatest revision that a restored store was ever begun at on this host; `None`: none was.
+    pub high_water: Option<i64>,
     /// Whether the canary Secret is ciphertext here; `None`: it does not exist or could not be read.
     pub secret_is_ciphertext: Option<bool>,
 }
@@ -302,6 +304,8 @@ pub struct DiskFact {
     pub revision: Option<i64>,
     /// Up to which entry the store goes.
     pub applied: Option<u64>,
+    /// The member list as the store has it: id, name, peer URL, learner. `None`: it cannot be read.
+    pub members: Option<Vec<(u64, String, PeerUrl, bool)>>,
     /// Size of the store's file, bytes.
     pub db_bytes: u64,
     /// When the log was last written to, by the host's clock, milliseconds since 1970.

@@ -30,6 +30,12 @@ pub enum Mark {
     Started(HostName),
     /// No member runs by a stale data directory on the host.
     Cleared(HostName),
+    /// Neither kubelet nor etcd nor a static pod runs on the host.
+    Halted(HostName),
+    /// The snapshot of a recovery was taken and fetched.
+    Taken(String),
+    /// The member on the host has the data of the recovery.
+    Restored(HostName),
     /// Nobody in the member list has this peer URL.
     Gone(PeerUrl),
     /// The member list has this peer URL.
@@ -69,6 +75,9 @@ impl fmt::Display for Mark {
             Self::Running(h, unit) => write!(f, "{unit} running on {h}"),
             Self::Started(h) => write!(f, "etcd started on {h}"),
             Self::Cleared(h) => write!(f, "an empty etcd disk on {h}"),
+            Self::Halted(h) => write!(f, "{h} at rest"),
+            Self::Taken(id) => write!(f, "the snapshot of recovery {id}"),
+            Self::Restored(h) => write!(f, "restored etcd data on {h}"),
             Self::Gone(peer) => write!(f, "{peer} gone from the member list"),
             Self::Listed(peer) => write!(f, "{peer} in the member list"),
             Self::Voter(peer) => write!(f, "a vote for {peer}"),

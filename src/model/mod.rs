@@ -13,6 +13,7 @@ pub mod mark;
 pub mod names;
 pub mod pattern;
 pub mod plan;
+pub mod recovery;
 pub mod redact;
 pub mod refusal;
 pub mod secret;

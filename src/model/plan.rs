@@ -6,6 +6,7 @@
 use super::facts::{Member, Members};
 pub use super::mark::Mark;
 use super::names::{Digest, HostName, PeerUrl, UnitName};
+use super::recovery::Recovery;
 use super::target::{FileSet, LeafId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -107,6 +108,27 @@ pub enum Action {
     MoveAside {
         /// Where.
         host: HostName,
+    },
+    /// Stops kubelet, etcd and the static pods, for a recovery.
+    Halt {
+        /// Where.
+        host: HostName,
+    },
+    /// Takes a snapshot from the files of a stopped member, and fetches it.
+    TakeSnapshot {
+        /// Where.
+        host: HostName,
+        /// The recovery it is for.
+        recovery: String,
+        /// Term and index that its log must reach.
+        reach: (u64, u64),
+    },
+    /// Puts the snapshot in the place of the member's data, which is moved aside.
+    Restore {
+        /// Where.
+        host: HostName,
+        /// The recovery it is for.
+        recovery: Recovery,
     },
     /// Waits until a quorum answers.
     ProveQuorum,
@@ -324,6 +346,9 @@ impl Action {
             | Self::RunUnit { host, .. }
             | Self::StartMember { host, .. }
             | Self::MoveAside { host }
+            | Self::Halt { host }
+            | Self::TakeSnapshot { host, .. }
+            | Self::Restore { host, .. }
             | Self::Seal { host }
             | Self::AwaitServing { host, .. }
             | Self::AwaitNode { host }
@@ -353,6 +378,9 @@ impl Action {
             Self::RunUnit { .. } => p(120, Impact::None, Stage::ControlPlane),
             Self::StartMember { .. } => p(120, Impact::None, Stage::Etcd),
             Self::MoveAside { .. } => p(60, Impact::Destructive, Stage::Etcd),
+            Self::Halt { .. } => p(180, Impact::Destructive, Stage::Etcd),
+            Self::TakeSnapshot { .. } => p(1800, Impact::None, Stage::Etcd),
+            Self::Restore { .. } => p(1800, Impact::Destructive, Stage::Etcd),
             Self::ProveQuorum => p(120, Impact::None, Stage::Etcd),
             Self::Seal { .. } => p(30, Impact::None, Stage::Etcd),
             Self::RemoveMember { .. } | Self::AddLearner { .. } => p(60, Impact::Membership, Stage::Etcd),
@@ -397,6 +425,11 @@ impl fmt::Display for Action {
                 Birth::Again => f.write_str("start etcd from its data"),
             },
             Self::MoveAside { .. } => f.write_str("move the stale etcd data aside"),
+            Self::Halt { .. } => f.write_str("stop kubelet, the control plane's pods and etcd"),
+            Self::TakeSnapshot { .. } => f.write_str("take a snapshot of its data, which stays as it is"),
+            Self::Restore { recovery, .. } => {
+                write!(f, "restore the snapshot of {}, as one of {} members", recovery.source, recovery.members.len())
+            }
             Self::ProveQuorum => f.write_str("prove that a quorum answers"),
             Self::Seal { .. } => f.write_str("seal etcd: from now on it can only join"),
             Self::RemoveMember { peer } => write!(f, "remove member {peer}"),

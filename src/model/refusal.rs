@@ -142,6 +142,40 @@ pub enum Refusal {
         /// Founders that may not be changed.
         left: Vec<HostName>,
     },
+    /// A recovery has nothing to begin with.
+    #[error("nothing that can be read holds etcd's data{}", .asked.as_ref().map_or_else(String::new, |host| format!(" on {host}")))]
+    NoSource {
+        /// The host that was asked for.
+        asked: Option<HostName>,
+        /// What each host said.
+        hosts: Vec<Evidence>,
+    },
+    /// Data of more than one cluster was found, and only a person knows which one counts.
+    #[error("{} and {} hold data of two etcd clusters", .hosts.0, .hosts.1)]
+    TwoOrigins {
+        /// One host of each.
+        hosts: (HostName, HostName),
+    },
+    /// Enough members have their data: there is nothing to restore.
+    #[error(
+        "{intact} of {voters} members have their data, which is a majority: they do not reach one another, or do not start"
+    )]
+    NotLost {
+        /// Members whose data can be read.
+        intact: usize,
+        /// Members with a vote.
+        voters: usize,
+    },
+    /// Those who do not answer could go on as the old cluster.
+    #[error("{} may still run: {quorum} of {voters} members are enough to go on as the old cluster", .dark.join(", "))]
+    MayLive {
+        /// Who does not answer.
+        dark: Vec<String>,
+        /// How many make a quorum.
+        quorum: usize,
+        /// Members with a vote.
+        voters: usize,
+    },
     /// A preflight check failed.
     #[error("{}", .problems.join("\n"))]
     Preflight {

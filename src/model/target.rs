@@ -65,6 +65,8 @@ pub enum Place {
         /// Absolute path of the link, such as `/usr/local/bin/kubectl` or `/opt/cni/bin/bridge`.
         link: Option<String>,
     },
+    /// A snapshot of etcd's data, for a recovery: readable by root alone, gone once it is restored.
+    Snapshot,
     /// An OCI archive imported into containerd under this reference, pinned against garbage collection.
     Image {
         /// Full reference with tag.

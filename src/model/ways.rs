@@ -11,7 +11,11 @@ use std::collections::BTreeSet;
 /// Linux' own port for VXLAN, which flannel uses.
 pub const VXLAN: u16 = 8472;
 /// The kubelet's own port.
-const KUBELET: u16 = 10250;
+pub const KUBELET: u16 = 10250;
+/// etcd's port for clients, and the one for peers.
+pub const ETCD_CLIENTS: u16 = 2379;
+/// See [`ETCD_CLIENTS`].
+pub const ETCD_PEERS: u16 = 2380;
 
 /// A way to be tried.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,22 +26,30 @@ pub struct Wanted {
     pub to: HostName,
     /// On which way.
     pub way: Way,
-    /// Whether the other side is new and so listens for it; else its component does.
+    /// Whether hactl listens for it there; else a component does.
     pub echo: bool,
 }
 
-/// The ways between hosts that are there, of which at least one is new.
-pub fn wanted(desired: &Desired, there: &dyn Fn(&HostName) -> bool, new: &dyn Fn(&HostName) -> bool) -> Vec<Wanted> {
+/// The ways between hosts that are there, of which at least one is new. `runs` says whether the component behind a port runs on a host
+/// that is not new.
+pub fn wanted(
+    desired: &Desired,
+    there: &dyn Fn(&HostName) -> bool,
+    new: &dyn Fn(&HostName) -> bool,
+    runs: &dyn Fn(&HostName, u16) -> bool,
+) -> Vec<Wanted> {
     let mut all = Vec::new();
     for to in desired.hosts.iter().filter(|h| there(&h.name)) {
         for from in desired.hosts.iter().filter(|h| there(&h.name) && h.name != to.name) {
             if !new(&to.name) && !new(&from.name) {
                 continue;
             }
-            let echo = new(&to.name);
             // A component of ours answers a connection, but no datagram of a stranger.
-            let ways = between(desired, from, to).into_iter().filter(|way| echo || matches!(way, Way::Tcp(_)));
-            all.extend(ways.map(|way| Wanted { from: from.name.clone(), to: to.name.clone(), way, echo }));
+            let ways = between(desired, from, to).into_iter().filter(|way| new(&to.name) || matches!(way, Way::Tcp(_)));
+            all.extend(ways.map(|way| {
+                let echo = new(&to.name) || matches!(way, Way::Tcp(port) if !runs(&to.name, port));
+                Wanted { from: from.name.clone(), to: to.name.clone(), way, echo }
+            }));
         }
     }
     all
@@ -48,10 +60,10 @@ fn between(desired: &Desired, from: &Host, to: &Host) -> Vec<Way> {
     let mut ways = Vec::new();
     if to.is(Role::Etcd) {
         if from.is(Role::ControlPlane) {
-            ways.push(Way::Tcp(2379));
+            ways.push(Way::Tcp(ETCD_CLIENTS));
         }
         if from.is(Role::Etcd) {
-            ways.push(Way::Tcp(2380));
+            ways.push(Way::Tcp(ETCD_PEERS));
         }
     }
     // Pods reach the API servers by their own addresses, and those of another host come with its address.
@@ -108,8 +120,8 @@ pub fn openings(desired: &Desired, host: &Host) -> BTreeSet<Opening> {
 /// What a way is for, for people.
 pub fn purpose(desired: &Desired, way: Way) -> &'static str {
     match way {
-        Way::Tcp(2379) => "etcd's clients",
-        Way::Tcp(2380) => "etcd's peers",
+        Way::Tcp(ETCD_CLIENTS) => "etcd's clients",
+        Way::Tcp(ETCD_PEERS) => "etcd's peers",
         Way::Tcp(KUBELET) => "the kubelet",
         Way::Tcp(port) if port == desired.api_port => "the API server",
         Way::Tcp(_) => "a component",
@@ -129,7 +141,7 @@ mod tests {
 
     #[test]
     fn three_new_hosts_try_every_way_in_both_directions() {
-        let ways = lines(&wanted(&sample(3), &|_| true, &|_| true));
+        let ways = lines(&wanted(&sample(3), &|_| true, &|_| true, &|_, _| true));
         assert_eq!(ways.len(), 3 * 2 * 6);
         for way in ["2379/tcp", "2380/tcp", "6443/tcp", "10250/tcp", "8472/udp", "IP protocol 112 (VRRP)"] {
             assert!(ways.contains(&format!("cp1>cp3 {way} true")), "{way}");
@@ -139,17 +151,18 @@ mod tests {
     #[test]
     fn among_hosts_of_the_cluster_nothing_is_tried_and_a_new_one_meets_all_of_them() {
         let desired = sample(3);
-        assert_eq!(wanted(&desired, &|_| true, &|_| false), []);
-        let ways = lines(&wanted(&desired, &|_| true, &|h| h.as_str() == "cp3"));
+        assert_eq!(wanted(&desired, &|_| true, &|_| false, &|_, _| true), []);
+        let ways = lines(&wanted(&desired, &|_| true, &|h| h.as_str() == "cp3", &|_, port| port != 6443));
         assert!(ways.contains(&"cp3>cp1 2380/tcp false".to_owned()), "its component listens there: {ways:?}");
-        assert!(!ways.contains(&"cp3>cp1 8472/udp false".to_owned()), "nobody would answer");
+        assert!(ways.contains(&"cp3>cp1 6443/tcp true".to_owned()), "its component does not run: hactl listens");
+        assert!(!ways.iter().any(|w| w.starts_with("cp3>cp1 8472/udp")), "nobody would answer");
         assert!(ways.contains(&"cp1>cp3 8472/udp true".to_owned()));
         assert!(!ways.iter().any(|w| w.starts_with("cp1>cp2")));
     }
 
     #[test]
     fn a_host_that_is_not_there_takes_no_part() {
-        let ways = lines(&wanted(&sample(3), &|h| h.as_str() != "cp2", &|_| true));
+        let ways = lines(&wanted(&sample(3), &|h| h.as_str() != "cp2", &|_| true, &|_, _| true));
         assert!(!ways.is_empty() && ways.iter().all(|w| !w.contains("cp2")));
     }
 

@@ -145,6 +145,7 @@ mod tests {
             commit: index,
             revision: Some(revision),
             applied: Some(index),
+            members: None,
             db_bytes: 20_480,
             written_ms: 1_000_000,
             flaws: vec![],

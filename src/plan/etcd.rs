@@ -161,6 +161,7 @@ fn wake(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<(), Refu
     let mut hopes = Vec::new();
     let mut geneses = BTreeSet::new();
     let mut births = BTreeSet::new();
+    let mut clusters = BTreeSet::new();
     let mut holders = 0;
     // A host that bears no trace of etcd may be new in the inventory: it is not counted as a member that lost its data.
     let bare = |h: &&Host| {
@@ -173,6 +174,7 @@ fn wake(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<(), Refu
         holders += 1;
         geneses.extend(fact.token.as_ref());
         births.extend(fact.born.as_ref());
+        clusters.extend(fact.disk.as_ref().map(|disk| &disk.cluster));
         let certified = Mark::Certified(host.name.clone());
         let unit = d.host_facts(&host.name).and_then(|f| f.units.get(&etcd_unit()));
         if unit.is_none_or(|u| !matches!(u.active.as_str(), "active" | "activating")) {
@@ -184,8 +186,8 @@ fn wake(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<(), Refu
             hopes.push(certified);
         }
     }
-    // Data of two origins must not be brought together by us: one of them may be what a recovery left behind.
-    let one_origin = geneses.len() <= 1 && births.len() <= 1;
+    // Data of two origins must not be brought together by us: one of them may be what a recovery left behind, or is about to replace.
+    let one_origin = geneses.len() <= 1 && births.len() <= 1 && clusters.len() <= 1;
     if (still.is_empty() && hopes.is_empty()) || holders < majority || !one_origin {
         return Err(Refusal::NoQuorum { evidence: evidence.to_vec() });
     }

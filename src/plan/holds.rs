@@ -171,7 +171,7 @@ impl<'a> Look<'a> {
             Mark::Imported(h, digest) => self.pair(h).is_some_and(|(f, t)| {
                 t.parts.iter().filter(|p| &p.digest == digest).all(|p| match &p.place {
                     Place::Image { reference } => f.images.get(reference) == Some(&digest.hex()),
-                    Place::Program { .. } => true,
+                    Place::Program { .. } | Place::Snapshot => true,
                 })
             }),
             Mark::Configured(h, set) => self.facts.host(h).is_some() && self.differing(h, *set).is_empty(),
@@ -184,6 +184,8 @@ impl<'a> Look<'a> {
                 .is_some_and(|set| self.runs(h, set)),
             Mark::Started(h) => self.is_active(h, &etcd_unit()),
             Mark::Cleared(h) => self.facts.host(h).and_then(|f| f.etcd.as_ref()).is_some_and(|e| !e.data),
+            // Only a step of the same plan gives them.
+            Mark::Halted(_) | Mark::Taken(_) | Mark::Restored(_) => false,
             Mark::Gone(peer) => self.members().is_some() && !self.listed(peer),
             Mark::Listed(peer) => self.listed(peer),
             Mark::Voter(peer) => self.members().and_then(|m| m.0.get(peer)).is_some_and(|m| !m.learner),

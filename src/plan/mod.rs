@@ -11,6 +11,7 @@ mod etcd;
 mod heal;
 mod holds;
 mod prepare;
+mod recover;
 
 use crate::model::desired::Desired;
 use crate::model::facts::Facts;
@@ -23,6 +24,7 @@ use std::collections::BTreeSet;
 
 pub use down::down;
 pub use holds::{etcd_unit, kubelet_unit};
+pub use recover::{Wish, diagnose, recover};
 
 /// What cannot be observed: choices and random values made outside.
 #[derive(Debug, Clone)]

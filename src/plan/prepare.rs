@@ -70,6 +70,11 @@ pub(super) fn deliver_rest(d: &mut Draft, host: &Host) {
     deliver(d, host, |part| LAST.contains(&part), endpoint);
 }
 
+/// Some tools at once, for a recovery.
+pub(super) fn deliver_tools(d: &mut Draft, host: &Host, tools: &[&str]) {
+    deliver(d, host, |part| tools.contains(&part), None);
+}
+
 /// Parts by content address, and images into containerd.
 fn deliver(d: &mut Draft, host: &Host, which: impl Fn(&str) -> bool, after: Option<Mark>) {
     let name = &host.name;

@@ -95,7 +95,11 @@ impl Board {
                 slot.took = at.saturating_sub(slot.begun);
                 slot.waiting = None;
             }
-            Event::Note { .. } | Event::Warning { .. } | Event::Checked { .. } | Event::Times { .. } => {}
+            Event::Note { .. }
+            | Event::Warning { .. }
+            | Event::Proposed { .. }
+            | Event::Checked { .. }
+            | Event::Times { .. } => {}
         }
     }
 

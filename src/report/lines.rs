@@ -79,7 +79,11 @@ impl Teller {
         };
         let ends_phase = matches!(
             event,
-            Event::Phase { .. } | Event::Planned { .. } | Event::Started { .. } | Event::Checked { .. }
+            Event::Phase { .. }
+                | Event::Proposed { .. }
+                | Event::Planned { .. }
+                | Event::Started { .. }
+                | Event::Checked { .. }
         );
         if ends_phase {
             text.push_str(&self.finish_phase(at));
@@ -97,6 +101,7 @@ impl Teller {
                 let lead = format!("{} ", self.style.warn());
                 text.push_str(&pictured(&clean(warning), &lead, &self.style));
             }
+            Event::Proposed { proposal } => text.push_str(&super::recovery::proposal_text(proposal, &self.style)),
             Event::Planned { plan } => {
                 text.push_str(&format!("\n{}\n", plan_text(plan, &self.style)));
             }

@@ -20,6 +20,7 @@ mod live;
 pub mod password;
 pub mod plan_text;
 pub mod reader;
+pub mod recovery;
 pub mod runlog;
 pub mod status;
 pub mod status_json;

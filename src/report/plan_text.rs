@@ -64,8 +64,16 @@ pub fn disturbance(plan: &Plan) -> String {
         Action::Prune { delete, .. } => Some(delete.len()).filter(|n| *n > 0),
         _ => None,
     });
-    let aside = of(Impact::Destructive) - wiped - emptied - pruned.clone().count();
+    let halted = plan.steps.iter().filter(|s| matches!(s.action, Action::Halt { .. })).count();
+    let restored = plan.steps.iter().filter(|s| matches!(s.action, Action::Restore { .. })).count();
+    let aside = of(Impact::Destructive) - wiped - emptied - halted - restored - pruned.clone().count();
     let mut parts = Vec::new();
+    if halted > 0 {
+        parts.push(format!("the control plane of {} is stopped", count(halted, "host")));
+    }
+    if restored > 0 {
+        parts.push(format!("the data of {} is restored, what was there is moved aside", count(restored, "member")));
+    }
     match pruned.sum::<usize>() {
         0 => {}
         1 => parts.push("1 object is deleted".to_owned()),

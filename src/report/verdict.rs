@@ -312,7 +312,7 @@ fn hints(kind: &FailureKind) -> Vec<String> {
         FailureKind::Degraded { .. } => &["`hactl plan` shows what `hactl up` would do about it"],
         FailureKind::Down { .. } => &[
             "`hactl up` starts what lies still and never restores; it says so if that is not enough",
-            "lost quorum is for `hactl recover`, which this version does not have yet: docs/troubleshooting.md has the way by hand",
+            "if etcd has lost its majority, `hactl recover --dry-run` says what would bring it back and what that would cost",
         ],
         FailureKind::Pending { .. } => &["`hactl up` runs them"],
         FailureKind::Other => &[],
@@ -347,7 +347,7 @@ impl From<&Refusal> for Verdict {
                     causes,
                     vec![
                         "bring back hosts that are off or cut off, if you can: a majority with its data heals by `hactl up`, without loss".to_owned(),
-                        "else it is a case for `hactl recover`, which this version does not have yet: docs/troubleshooting.md has the way by hand".to_owned(),
+                        "else it is a case for `hactl recover`; with --dry-run it says what it would do and what it would cost. docs/troubleshooting.md has the way by hand".to_owned(),
                     ],
                 )
             }
@@ -364,7 +364,7 @@ impl From<&Refusal> for Verdict {
                 vec![format!("etcd counts over all {voters} voters, healthy or not: {quorum} must answer, or nobody can write.")],
                 vec![
                     "bring a member back first: `hactl status` names the ones that are not healthy".to_owned(),
-                    "if they are gone for good, it is a case for `hactl recover`, which this version does not have yet: docs/troubleshooting.md has the way by hand".to_owned(),
+                    "if they are gone for good and no quorum answers any more, it is a case for `hactl recover`".to_owned(),
                 ],
             ),
             Refusal::MembersChanged { .. } => (
@@ -479,6 +479,48 @@ impl From<&Refusal> for Verdict {
                 vec![format!("name {} with --limit as well, or leave --limit out", all(left))],
             ),
             Refusal::Declined => ("declined", Vec::new(), Vec::new()),
+            Refusal::NoSource { hosts, .. } => {
+                let mut causes = said(hosts);
+                causes.push(untouched.to_owned());
+                (
+                    "no-source",
+                    causes,
+                    vec![
+                        "bring back a host whose disk still holds etcd's data, or mount the volume it lies on, then run the same command again".to_owned(),
+                        "data that was moved aside lies in etcd's data directory as member.moved-TIME: docs/troubleshooting.md has the way by hand".to_owned(),
+                    ],
+                )
+            }
+            Refusal::TwoOrigins { hosts: (one, other) } => (
+                "two-origins",
+                vec![
+                    "How far two clusters got cannot be compared, and one of them may be what an earlier recovery left behind.".to_owned(),
+                    untouched.to_owned(),
+                ],
+                vec![format!("`hactl status` shows what each holds; `hactl recover --from {one}` or `--from {other}` says which one counts")],
+            ),
+            Refusal::NotLost { .. } => (
+                "not-lost",
+                vec!["A restore would lose time and perhaps writes, and would help neither against a cut network nor against a process that does not start.".to_owned(), untouched.to_owned()],
+                vec![
+                    "`hactl status` says for each member whether it runs and why not; look at the network between them, port 2380".to_owned(),
+                    "if you know better, `hactl recover --from HOST` restores all the same".to_owned(),
+                ],
+            ),
+            Refusal::MayLive { dark, .. } => (
+                "may-live",
+                vec![
+                    "Two clusters that both take writes cannot be made one again.".to_owned(),
+                    untouched.to_owned(),
+                ],
+                vec![
+                    format!("if {} can be brought back, do: with a majority of data nothing is lost", dark.join(", ")),
+                    format!(
+                        "else power them off for good, so that they cannot come back by themselves, and run `hactl recover {}`",
+                        dark.iter().map(|host| format!("--confirm-powered-off {host}")).collect::<Vec<_>>().join(" ")
+                    ),
+                ],
+            ),
             Refusal::Preflight { problems } => {
                 verdict.headline = format!("{} before the start", count(problems.len(), "problem"));
                 let mut causes = problems.clone();

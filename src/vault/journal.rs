@@ -5,6 +5,7 @@
 
 use super::{VaultError, files, io_error, random_hex};
 use crate::model::names::{ClusterName, Digest};
+use crate::model::recovery::Recovery;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
@@ -45,6 +46,18 @@ pub enum Entry {
     GenesisSpent {
         /// The token.
         token: String,
+        /// The cluster it made, hexadecimal.
+        cluster_id: String,
+    },
+    /// A recovery was agreed to: it is finished as it was agreed to, whatever is seen later.
+    RecoveryChosen {
+        /// What is done.
+        recovery: Recovery,
+    },
+    /// The recovery made a cluster that answers.
+    RecoveryEnded {
+        /// Which.
+        id: String,
         /// The cluster it made, hexadecimal.
         cluster_id: String,
     },
@@ -126,8 +139,19 @@ pub fn spend_genesis(path: &Path, cluster_id: &str) -> Result<(), VaultError> {
 /// The id of the cluster that was born and not taken down since.
 pub fn born(lines: &[Line]) -> Option<String> {
     lines.iter().rev().find_map(|line| match &line.entry {
-        Entry::GenesisSpent { cluster_id, .. } => Some(Some(cluster_id.clone())),
+        Entry::GenesisSpent { cluster_id, .. } | Entry::RecoveryEnded { cluster_id, .. } => {
+            Some(Some(cluster_id.clone()))
+        }
         Entry::TakenDown { .. } => Some(None),
+        _ => None,
+    })?
+}
+
+/// The recovery that was agreed to and has not ended.
+pub fn open_recovery(lines: &[Line]) -> Option<Recovery> {
+    lines.iter().rev().find_map(|line| match &line.entry {
+        Entry::RecoveryChosen { recovery } => Some(Some(recovery.clone())),
+        Entry::RecoveryEnded { .. } | Entry::TakenDown { .. } => Some(None),
         _ => None,
     })?
 }

@@ -16,6 +16,7 @@ pub use journal::{Entry, Line};
 pub use lock::VaultLock;
 
 use crate::model::names::ClusterName;
+use crate::model::recovery::Recovery;
 use crate::model::secret::Secret;
 use crate::model::target::Leaf;
 use rustix::fs::FlockOperation;
@@ -220,6 +221,11 @@ impl Vault {
     /// The id of the cluster that was born and not taken down since.
     pub fn born(&self) -> Result<Option<String>, VaultError> {
         Ok(journal::born(&self.journal()?))
+    }
+
+    /// The recovery that was agreed to and has not ended.
+    pub fn open_recovery(&self) -> Result<Option<Recovery>, VaultError> {
+        Ok(journal::open_recovery(&self.journal()?))
     }
 
     /// Replaces a file of the vault that is made again when needed, such as the kubeconfig: 0600, all or nothing.

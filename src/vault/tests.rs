@@ -1,6 +1,7 @@
 //! The vault kept, opened, changed and broken on purpose.
 
 use super::*;
+use crate::model::names::PeerUrl;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -211,4 +212,22 @@ fn each_run_gets_a_log_of_its_own() {
     let (one, _) = vault.run_log("up").unwrap();
     assert!(one.starts_with(dir.join("runs")) && one.to_string_lossy().contains("-up-"));
     assert_eq!(std::fs::metadata(&one).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_recovery_that_was_agreed_to_is_open_until_it_made_a_cluster() {
+    let (_root, _dir, vault) = made();
+    assert_eq!(vault.open_recovery().unwrap(), None);
+    let recovery = Recovery {
+        id: "00ff00ff".to_owned(),
+        source: "cp3".parse().unwrap(),
+        reach: (5, 1200),
+        base: 1_000_000_900,
+        members: vec![("cp3".parse().unwrap(), PeerUrl::of("10.0.0.13".parse().unwrap()))],
+    };
+    vault.record(Entry::RecoveryChosen { recovery: recovery.clone() }).unwrap();
+    assert_eq!(vault.open_recovery().unwrap(), Some(recovery));
+    vault.record(Entry::RecoveryEnded { id: "00ff00ff".to_owned(), cluster_id: "c2".to_owned() }).unwrap();
+    assert_eq!(vault.open_recovery().unwrap(), None);
+    assert_eq!(vault.born().unwrap().as_deref(), Some("c2"), "the cluster that it made is the one that lives");
 }

@@ -3,7 +3,9 @@
 
 use super::Failure;
 use crate::kube::Access;
+use crate::model::facts::{Etcd, Facts};
 use crate::model::names::ClusterName;
+use crate::model::recovery::Recovery;
 use crate::model::refusal::Refusal;
 use crate::model::target::Leaf;
 use crate::pki::brought::Brought;
@@ -88,8 +90,30 @@ impl State {
             None => Ok(false),
         }
     }
-    /// Notes that the genesis under way made a cluster.
-    pub fn spend_genesis(&self, cluster_id: &str) -> Result<(), VaultError> {
+    /// The recovery that was agreed to and has not ended.
+    pub fn open_recovery(&self) -> Result<Option<Recovery>, Failure> {
+        match self.vault() {
+            Some(vault) => Ok(vault.open_recovery()?),
+            None => Ok(None),
+        }
+    }
+    /// A quorum that answers ends a recovery that was agreed to, whoever brought it about: finished later, it would undo what was
+    /// written since.
+    pub fn end_recovery(&self, facts: &Facts) -> Result<(), Failure> {
+        let (Some(vault), Etcd::Speaks(_)) = (self.vault(), &facts.etcd) else { return Ok(()) };
+        let Some(recovery) = vault.open_recovery()? else { return Ok(()) };
+        let views = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.etcd.as_ref()?.view.as_ref());
+        let cluster_id = views.filter(|v| v.linearizable).map(|v| v.cluster.clone()).next().unwrap_or_default();
+        Ok(vault.record(Entry::RecoveryEnded { id: recovery.id, cluster_id })?)
+    }
+    /// Notes that a quorum answers: that the genesis under way made a cluster, or that a recovery did.
+    pub fn answers(&self, cluster_id: &str) -> Result<(), VaultError> {
+        if let Some((vault, recovery)) = self.vault().map(|v| Ok((v, v.open_recovery()?))).transpose()?
+            && let Some(recovery) = recovery
+        {
+            let cluster_id = cluster_id.to_owned();
+            return vault.record(Entry::RecoveryEnded { id: recovery.id, cluster_id });
+        }
         match self.vault() {
             // A cluster that was woken was born before: there is nothing to spend.
             Some(vault) if vault.born()?.is_none() => vault.spend_genesis(cluster_id),

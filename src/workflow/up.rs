@@ -77,6 +77,7 @@ pub async fn up(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Resu
     while rounds < MOST_ROUNDS {
         session.admit(if wait == Wait::ForAll { wait } else { Wait::ForNobody }).await?;
         let look = Look::take(session, &state, wait).await?;
+        state.end_recovery(&look.facts)?;
         let plan = look.plan(&state, choices, &session.desired)?;
         if plan.is_empty() && (look.hurried || session.expects()) {
             let doing = "the others are done, waiting for those who take longer".to_owned();

@@ -19,6 +19,7 @@ mod cluster;
 mod failures;
 mod firewalls;
 mod founding;
+mod recover;
 mod secrets;
 mod settings;
 mod shapes;
@@ -128,6 +129,7 @@ fn main() {
         &[cluster::SCENARIOS, secrets::SCENARIOS, failures::SCENARIOS, bad_input::SCENARIOS, cluster::LAST].concat(),
     );
     tally.suite("t-found", (3, 0), &[bare_hosts::SCENARIOS, founding::SCENARIOS].concat());
+    tally.suite("t-rec", (3, 0), recover::SCENARIOS);
     tally.suite("t-worker", (1, 1), worker::SCENARIOS);
     tally.suite("t-set", (3, 1), settings::SCENARIOS);
     tally.suite("t-fire", (3, 1), firewalls::SCENARIOS);

@@ -130,3 +130,47 @@ fn a_refusal_about_silent_hosts_founds_nothing() {
     let text = Verdict::from(&refusal).text(&NARROW);
     assert!(text.contains("cp3") && text.contains("Nothing was changed."), "{text}");
 }
+
+#[test]
+fn a_recovery_says_what_it_takes_what_it_loses_and_who_comes_later_before_anybody_agrees() {
+    use hactl::model::recovery::{Loss, Proposal, Recovery, Source};
+    let source = |host: &str, reach, revision, age_ms| Source {
+        host: name(host),
+        reach,
+        revision,
+        age_ms,
+        db_bytes: 104_857_600,
+        flaws: vec![],
+    };
+    let recovery = Recovery {
+        id: "0123456789abcdef0123456789abcdef".into(),
+        source: name("cp3"),
+        reach: (5, 12_345),
+        base: 1_000_012_000,
+        members: vec![(name("cp3"), peer(3)), (name("cp4"), peer(4))],
+    };
+    let lost = Proposal {
+        recovery,
+        begun: false,
+        sources: vec![
+            source("cp3", (5, 12_345), 12_000, 130_000),
+            Source {
+                flaws: vec!["the last record of its log was cut short, as a loss of power does".into()],
+                ..source("cp4", (4, 12_300), 11_900, 900_000)
+            },
+        ],
+        voters: 5,
+        dark: vec!["cp1".into(), "cp2".into()],
+        loss: Loss::CannotBeKnown,
+        later: vec![name("cp1"), name("cp2"), name("cp5")],
+    };
+    let one = Proposal {
+        recovery: Recovery { members: vec![(name("cp3"), peer(3))], ..lost.recovery.clone() },
+        begun: true,
+        dark: vec!["cp1".into()],
+        loss: Loss::Chosen { entries: 45 },
+        ..lost.clone()
+    };
+    let texts: Vec<String> = [lost, one].iter().map(|p| hactl::report::recovery::proposal_text(p, &NARROW)).collect();
+    assert_data_eq!(texts.join("\n=====\n"), file!["proposal.txt"]);
+}

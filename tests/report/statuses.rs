@@ -49,6 +49,7 @@ fn without_quorum_the_page_shows_what_each_host_says() {
         commit: index,
         revision: Some(i64::try_from(index).unwrap() - 50),
         applied: Some(index),
+        members: None,
         db_bytes: 20_480,
         written_ms: 1_000_000,
         flaws,

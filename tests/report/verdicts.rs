@@ -53,6 +53,18 @@ fn refusals() -> Vec<Refusal> {
         Refusal::NeedsConsent { what: "etcd's members on cp2".into() },
         Refusal::LimitedFounding { left: vec![name("cp2"), name("cp3")] },
         Refusal::Declined,
+        Refusal::NoSource {
+            asked: None,
+            hosts: vec![Evidence {
+                host: name("cp1"),
+                what: "holds no data; no member runs".into(),
+                has_data: false,
+                reachable: true,
+            }],
+        },
+        Refusal::TwoOrigins { hosts: (name("cp1"), name("cp3")) },
+        Refusal::NotLost { intact: 2, voters: 3 },
+        Refusal::MayLive { dark: vec!["cp1".into(), "10.88.0.12".into()], quorum: 2, voters: 3 },
         Refusal::Preflight {
             problems: vec!["cp1: port 2379 is taken by nginx (pid 812)".into(), "cp3: the clock is 4.2 s off".into()],
         },

@@ -186,7 +186,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
         .map(|u| (u, UnitFact { active: "active".into(), enabled: true, started_ms: 2_000, reloaded_ms: 0 }));
     let images = wanted.parts.iter().filter_map(|p| match &p.place {
         Place::Image { reference } => Some((reference.clone(), p.digest.hex())),
-        Place::Program { .. } => None,
+        Place::Program { .. } | Place::Snapshot => None,
     });
     let count = u8::try_from(desired.hosts.len()).unwrap();
     let view = EtcdView {
@@ -221,6 +221,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
             born: Some("cdf818194e3a8c32".into()),
             view: Some(view),
             trouble: None,
+            high_water: None,
             disk: None,
             secret_is_ciphertext: Some(true),
         }),

@@ -7,6 +7,7 @@ use super::world::{FirstBoot, World};
 use hactl::model::facts::{FileFact, LeafFact};
 use hactl::model::names::{Digest, HostName, UnitName};
 use hactl::model::plan::{Action, Birth, HowToRun};
+use hactl::model::recovery::Recovery;
 use hactl::model::target::{FileSet, LeafId, object_key};
 
 /// A single effect: either it has happened or it has not.
@@ -26,6 +27,9 @@ pub enum Effect {
     FirstBoot(HostName, FirstBoot),
     MemberStarts(HostName, bool),
     DataAside(HostName),
+    PodsEnd(HostName),
+    SnapshotTaken(HostName, String),
+    Restored(HostName, Recovery),
     QuorumAnswers,
     /// The journal of the administrator learns that the cluster was born: the record after the effect.
     BirthRecorded,
@@ -86,6 +90,17 @@ pub fn effects(world: &World, action: &Action) -> Vec<Effect> {
         Action::MoveAside { host } => {
             vec![Effect::UnitStops(host.clone(), etcd()), Effect::DataAside(host.clone())]
         }
+        Action::Halt { host } => vec![
+            Effect::UnitStops(host.clone(), make::unit("kubelet.service")),
+            Effect::UnitStops(host.clone(), etcd()),
+            Effect::PodsEnd(host.clone()),
+        ],
+        Action::TakeSnapshot { host, recovery, reach: _ } => {
+            vec![Effect::SnapshotTaken(host.clone(), recovery.clone())]
+        }
+        Action::Restore { host, recovery } => {
+            vec![Effect::DataAside(host.clone()), Effect::Restored(host.clone(), recovery.clone())]
+        }
         Action::ProveQuorum => vec![Effect::QuorumAnswers, Effect::BirthRecorded],
         Action::Seal { host } => vec![Effect::Born(host.clone()), Effect::TokenSpent(host.clone())],
         Action::RemoveMember { peer } => vec![Effect::Members(Change::Remove(peer.clone()))],
@@ -127,6 +142,9 @@ pub fn place(effect: &Effect) -> Option<&HostName> {
         | Effect::FirstBoot(h, _)
         | Effect::MemberStarts(h, _)
         | Effect::DataAside(h)
+        | Effect::PodsEnd(h)
+        | Effect::SnapshotTaken(h, _)
+        | Effect::Restored(h, _)
         | Effect::Born(h)
         | Effect::TokenSpent(h)
         | Effect::ServingSeen(h)
@@ -201,6 +219,13 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
             let disk = host.without_data();
             host.aside.extend(disk);
         }
+        Effect::PodsEnd(h) => world.host_mut(h).processes.clear(),
+        Effect::SnapshotTaken(h, id) => {
+            need(!world.host(h).runs("etcd.service"), || format!("etcd still runs on {h}"))?;
+            let Some(disk) = world.host(h).disk.clone() else { return failed(format!("{h} holds no data")) };
+            world.snapshots.insert(id.clone(), disk);
+        }
+        Effect::Restored(h, recovery) => world.restore(h, recovery)?,
         Effect::QuorumAnswers => need(world.living().is_some(), || "no quorum answers".to_owned())?,
         Effect::BirthRecorded => world.intent.born = true,
         Effect::Born(h) => {

@@ -36,6 +36,13 @@ impl World {
             }
             Mark::Started(h) => at(h).runs("etcd.service"),
             Mark::Cleared(h) => at(h).disk.is_none(),
+            Mark::Halted(h) => {
+                !at(h).runs("etcd.service") && !at(h).runs("kubelet.service") && at(h).processes.is_empty()
+            }
+            Mark::Taken(id) => self.snapshots.contains_key(id),
+            Mark::Restored(h) => {
+                at(h).disk.as_ref().is_some_and(|d| self.clusters[&d.cluster].restored) && at(h).born.is_none()
+            }
             Mark::Gone(peer) => self.list().is_some_and(|c| c.by_peer(peer).is_none()),
             Mark::Listed(peer) => self.list().is_some_and(|c| c.by_peer(peer).is_some()),
             Mark::Voter(peer) => self.list().and_then(|c| c.by_peer(peer)).is_some_and(|(_, m)| !m.learner),

@@ -76,7 +76,12 @@ pub fn judge(before: &Scene, world: &World, effect: &Effect) -> Result<(), Broke
     }
     // A cluster that nobody used and of which no disk is left has never been, as far as anybody can tell.
     let left = |id: &String| world.hosts.values().any(|h| h.disk.as_ref().is_some_and(|d| &d.cluster == id));
-    let formed = world.clusters.iter().filter(|(id, c)| c.acknowledged || (c.formed && left(id)));
+    // One whose place a recovery has taken may lie about, and must not answer again.
+    let counts = |id: &String, c: &super::member::Cluster| match c.superseded {
+        true => world.has_quorum(id),
+        false => c.acknowledged || (c.formed && left(id)),
+    };
+    let formed = world.clusters.iter().filter(|(id, c)| counts(id, c));
     let formed: Vec<String> = formed.map(|(id, _)| id.clone()).collect();
     if formed.len() > 1 {
         return Err(Broken::TwoClusters { clusters: formed });

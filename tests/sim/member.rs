@@ -4,6 +4,7 @@ use super::law::Broken;
 use super::make;
 use super::world::{Disk, FirstBoot, World};
 use hactl::model::names::{HostName, PeerUrl};
+use hactl::model::recovery::Recovery;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A member as the list has it.
@@ -26,6 +27,10 @@ pub struct Cluster {
     pub formed: bool,
     /// Whether it ever acknowledged a write of an API server.
     pub acknowledged: bool,
+    /// Whether it came out of a recovery.
+    pub restored: bool,
+    /// Whether a recovery has taken its place: it must never answer again.
+    pub superseded: bool,
 }
 
 impl Cluster {
@@ -93,7 +98,7 @@ impl World {
             self.hosts.values().filter_map(|h| h.disk.as_ref()).map(|d| (&d.cluster, d.member)).collect();
         let gone = |(id, c): (&String, &Cluster)| {
             let left = c.members.iter().filter(|(m, l)| !l.learner && disks.contains(&(id, **m))).count();
-            c.formed && left < c.quorum()
+            c.formed && !c.superseded && left < c.quorum()
         };
         self.clusters.iter().any(gone)
     }
@@ -101,7 +106,7 @@ impl World {
     /// Members of the living cluster, or of one that was born, that the inventory does not name.
     pub fn orphans(&self) -> Vec<HostName> {
         let wanted: BTreeSet<PeerUrl> = self.desired.hosts.iter().map(hactl::model::desired::Host::peer_url).collect();
-        let born = self.clusters.values().filter(|c| c.formed).flat_map(|c| c.members.values());
+        let born = self.clusters.values().filter(|c| c.formed && !c.superseded).flat_map(|c| c.members.values());
         born.filter(|m| !wanted.contains(&m.peer)).filter_map(|m| m.name.parse().ok()).collect()
     }
 
@@ -217,6 +222,34 @@ impl World {
             return failed(format!("etcd on {name}: the member was removed from its cluster"));
         }
         self.host_mut(name).disk = Some(Disk { cluster: id, member });
+        Ok(())
+    }
+
+    /// A snapshot takes the place of a member's data: a new cluster, whose ids come from its token.
+    pub fn restore(&mut self, name: &HostName, recovery: &Recovery) -> Result<(), Stop> {
+        let Some(from) = self.snapshots.get(&recovery.id).cloned() else {
+            return failed(format!("{name}: the snapshot of recovery {} was never taken", recovery.id));
+        };
+        if self.host(name).disk.is_some() {
+            return failed(format!("{name}: its data is still in its place"));
+        }
+        if !recovery.members.iter().any(|(member, _)| member == name) {
+            return failed(format!("{name} is no member of the new cluster"));
+        }
+        let id = make::digest(&recovery.id).short();
+        let listed = |(name, peer): &(HostName, PeerUrl)| {
+            let listed = Listed { peer: peer.clone(), name: name.to_string(), learner: false, started: true };
+            (genesis_id(peer, &recovery.id), listed)
+        };
+        let acknowledged = self.clusters[&from.cluster].acknowledged;
+        let members = recovery.members.iter().map(listed).collect();
+        let fresh = Cluster { members, acknowledged, restored: true, ..Cluster::default() };
+        self.clusters.entry(id.clone()).or_insert(fresh);
+        self.clusters.get_mut(&from.cluster).expect("a disk's cluster is known").superseded = true;
+        let member = genesis_id(&self.peer(name), &recovery.id);
+        let host = self.host_mut(name);
+        host.token = Some(recovery.id.clone());
+        host.disk = Some(Disk { cluster: id, member });
         Ok(())
     }
 

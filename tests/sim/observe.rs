@@ -4,7 +4,8 @@ use super::make;
 use super::world::{SimHost, World};
 use hactl::model::desired::Role;
 use hactl::model::facts::{
-    ApiFact, Etcd, EtcdFact, EtcdView, Evidence, Facts, HostFacts, Member, Members, NodeFact, Silence, Stale, UnitFact,
+    ApiFact, DiskFact, Etcd, EtcdFact, EtcdView, Evidence, Facts, HostFacts, Member, Members, NodeFact, Silence, Stale,
+    UnitFact,
 };
 use hactl::model::names::HostName;
 use hactl::model::target::object_key;
@@ -111,6 +112,23 @@ impl World {
                 alarms: vec![],
             })
         });
+        let speaks = view.as_ref().is_some_and(|v| v.linearizable);
+        let disk = host.disk.as_ref().filter(|_| !speaks).map(|disk| {
+            let members = self.clusters[&disk.cluster].members.iter();
+            DiskFact {
+                cluster: disk.cluster.clone(),
+                member: disk.member,
+                term: 2,
+                index: 9,
+                commit: 9,
+                revision: Some(5),
+                applied: Some(9),
+                members: Some(members.map(|(id, m)| (*id, m.name.clone(), m.peer.clone(), m.learner)).collect()),
+                db_bytes: 20_480,
+                written_ms: 0,
+                flaws: vec![],
+            }
+        });
         let trouble = view.is_none().then(|| "connection refused".to_owned());
         EtcdFact {
             data: host.disk.is_some(),
@@ -119,7 +137,8 @@ impl World {
             born: host.born.clone(),
             view,
             trouble,
-            disk: None,
+            disk,
+            high_water: None,
             secret_is_ciphertext: None,
         }
     }

@@ -97,6 +97,8 @@ pub struct World {
     pub hosts: BTreeMap<HostName, SimHost>,
     /// Every cluster of which a member ever started, by cluster id.
     pub clusters: BTreeMap<String, Cluster>,
+    /// Snapshots that recoveries took: whose data each is.
+    pub snapshots: BTreeMap<String, Disk>,
     /// Objects applied: the object's key to its content. Kept in the one etcd that is alive.
     pub objects: BTreeMap<String, serde_json::Value>,
     /// hactl's list of what it applied, by add-on.
@@ -139,6 +141,7 @@ impl World {
             intent,
             hosts,
             clusters: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
             objects: BTreeMap::new(),
             recorded: BTreeMap::new(),
             disturbed: BTreeSet::new(),

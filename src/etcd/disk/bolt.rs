@@ -19,6 +19,8 @@ const LEAF: u16 = 0x02;
 const DEEPEST: usize = 32;
 /// A page with its overflow holds at least one value; etcd's largest are far below this.
 const LARGEST_PAGE: u64 = 64 << 20;
+/// A cluster has seven members at most; a list of more than this is none.
+const MOST_MEMBERS: usize = 64;
 /// How often a file that is written to meanwhile is read anew.
 const TRIES: usize = 5;
 
@@ -27,6 +29,8 @@ const TRIES: usize = 5;
 pub(super) struct Store {
     pub consistent_index: u64,
     pub revision: i64,
+    /// The value of each member of the list: JSON.
+    pub members: Vec<Vec<u8>>,
 }
 
 /// Reads the store. The writer never changes a page that the newest meta page refers to, but may use it again two commits
@@ -148,8 +152,32 @@ impl<'a> Bolt<'a> {
             Some(key) => number(&key, 0).map(i64::from_be_bytes).filter(|_| key.get(8) == Some(&b'_')),
             None => Some(1),
         };
+        let members = self.bucket(&top, b"members")?;
+        let members = self.values(&members)?;
         let odd = || self.damaged(0, "it is not etcd's");
-        Ok(Store { consistent_index: index.ok_or_else(odd)?, revision: revision.ok_or_else(odd)? })
+        Ok(Store { consistent_index: index.ok_or_else(odd)?, revision: revision.ok_or_else(odd)?, members })
+    }
+
+    /// All values of a small bucket.
+    fn values(&self, bucket: &Bucket) -> Result<Vec<Vec<u8>>, DiskError> {
+        let root = match bucket {
+            Bucket::Inline(page) => return Ok(page.values().take(MOST_MEMBERS).collect()),
+            Bucket::Tree(root) => *root,
+        };
+        let (mut left, mut found, mut looked) = (vec![root], Vec::new(), 0);
+        while let Some(id) = left.pop() {
+            let page = self.page(id)?;
+            looked += 1;
+            if looked > MOST_MEMBERS || found.len() + page.count > MOST_MEMBERS {
+                return Err(self.damaged(page.at, "its list of members has no end"));
+            }
+            match page.flags {
+                LEAF => found.extend(page.values()),
+                BRANCH => left.extend((0..page.count).rev().filter_map(|index| page.child(index))),
+                _ => return Err(self.damaged(page.at, "a page is neither branch nor leaf")),
+            }
+        }
+        Ok(found)
     }
 
     /// A bucket inside a bucket.
@@ -226,6 +254,10 @@ impl Page {
         let at = self.element(index)?;
         let (position, key) = (u32_at(&self.bytes, at + 4)?, u32_at(&self.bytes, at + 8)?);
         self.slice(at, position.checked_add(key)?, u32_at(&self.bytes, at + 12)?)
+    }
+
+    fn values(&self) -> impl Iterator<Item = Vec<u8>> {
+        (0..self.count).filter_map(|index| self.value(index).map(<[u8]>::to_vec))
     }
 
     fn child(&self, index: usize) -> Option<u64> {

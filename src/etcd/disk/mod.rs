@@ -8,6 +8,7 @@ mod bolt;
 mod wal;
 
 use crate::model::facts::DiskFact;
+use crate::model::names::PeerUrl;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
@@ -72,10 +73,59 @@ pub fn read(data_dir: &Path) -> Result<DiskFact, DiskError> {
         commit: log.commit,
         revision: store.as_ref().map(|s| s.revision),
         applied: store.as_ref().map(|s| s.consistent_index),
+        members: store.as_ref().map(|s| listed(&s.members)).transpose().unwrap_or_else(|what| {
+            flaws.push(what);
+            None
+        }),
         db_bytes: std::fs::metadata(&db).map_or(0, |m| m.len()),
         written_ms,
         flaws,
     })
+}
+
+/// A member as the store has it: `membership.Member` of etcd's server/etcdserver/api/membership.
+#[derive(serde::Deserialize)]
+struct Listed {
+    id: u64,
+    #[serde(rename = "peerURLs")]
+    peers: Vec<PeerUrl>,
+    #[serde(default)]
+    name: String,
+    #[serde(rename = "isLearner", default)]
+    learner: bool,
+}
+
+fn listed(values: &[Vec<u8>]) -> Result<Vec<(u64, String, PeerUrl, bool)>, String> {
+    let member = |value: &Vec<u8>| {
+        let found: Listed = serde_json::from_slice(value).ok()?;
+        Some((found.id, found.name, found.peers.into_iter().next()?, found.learner))
+    };
+    let all: Option<Vec<_>> = values.iter().map(member).collect();
+    all.ok_or_else(|| "its list of members cannot be read".to_owned())
+}
+
+/// Makes a copy of a data directory fit to be started alone without losing an entry: see [`wal::commit_all`].
+///
+/// # Errors
+/// A log that cannot be read or written.
+pub fn commit_all(data_dir: &Path) -> Result<(u64, u64), DiskError> {
+    wal::commit_all(&data_dir.join("member").join("wal")).map(|end| (end.term, end.index))
+}
+
+/// Up to which entry the store in this data directory goes, and its revision.
+///
+/// # Errors
+/// A store that cannot be read.
+pub fn applied(data_dir: &Path) -> Result<(u64, i64), DiskError> {
+    bolt::read(&data_dir.join("member").join("snap").join("db")).map(|s| (s.consistent_index, s.revision))
+}
+
+/// The revision of a store in a file of its own, such as a snapshot.
+///
+/// # Errors
+/// A store that cannot be read.
+pub fn revision(file: &Path) -> Result<i64, DiskError> {
+    bolt::read(file).map(|s| s.revision)
 }
 
 #[cfg(test)]

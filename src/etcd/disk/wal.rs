@@ -8,6 +8,7 @@ use super::{DiskError, io};
 use prost::Message;
 use std::fs::File;
 use std::io::{BufReader, Read};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 /// A record of more than this is none: etcd refuses requests of far less.
@@ -60,7 +61,7 @@ pub(super) struct Snapshot {
 }
 
 /// `raftpb.HardState`.
-#[derive(Clone, PartialEq, Message)]
+#[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct HardState {
     #[prost(uint64, optional, tag = "1")]
     pub term: Option<u64>,
@@ -84,6 +85,12 @@ pub(super) struct End {
     pub cut_short: bool,
     /// The newest segment.
     pub newest: PathBuf,
+    /// Where its last whole record ends.
+    pub at: u64,
+    /// The checksum so far.
+    pub crc: u32,
+    /// For whom the member voted in the last term it knew, and that term.
+    pub vote: (u64, u64),
 }
 
 /// What one segment says.
@@ -91,8 +98,10 @@ pub(super) struct End {
 pub(super) struct Segment {
     pub identity: Option<(u64, u64)>,
     pub last: Option<(u64, u64)>,
-    pub commit: Option<u64>,
+    pub state: Option<HardState>,
     pub cut_short: bool,
+    pub end: u64,
+    pub crc: u32,
 }
 
 /// Reads the log in this folder from its end, no further back than to its last entry.
@@ -113,8 +122,11 @@ pub(super) fn read(folder: &Path) -> Result<End, DiskError> {
         let length = file.metadata().map_err(io(path))?.len();
         let is_newest = path == &newest;
         let found = segment(BufReader::with_capacity(1 << 20, file), length, path, is_newest)?;
+        if is_newest {
+            (all.end, all.crc) = (found.end, found.crc);
+        }
         all.identity = all.identity.or(found.identity);
-        all.commit = all.commit.or(found.commit);
+        all.state = all.state.or(found.state);
         all.cut_short |= found.cut_short;
         all.last = found.last;
         if all.last.is_some() && all.identity.is_some() {
@@ -127,7 +139,19 @@ pub(super) fn read(folder: &Path) -> Result<End, DiskError> {
         what: "it does not say whose log it is",
     })?;
     let (term, index) = all.last.unwrap_or_default();
-    Ok(End { member, cluster, term, index, commit: all.commit.unwrap_or_default(), cut_short: all.cut_short, newest })
+    let state = all.state.unwrap_or_default();
+    Ok(End {
+        member,
+        cluster,
+        term,
+        index,
+        commit: state.commit(),
+        cut_short: all.cut_short,
+        newest,
+        at: all.end,
+        crc: all.crc,
+        vote: (state.term(), state.vote()),
+    })
 }
 
 /// The sequence number in a segment's name.
@@ -191,6 +215,7 @@ pub(super) fn segment(mut from: impl Read, length: u64, path: &Path, is_newest: 
         (crc, begun) = (record.crc(), true);
         note(&mut found, &record).ok_or_else(|| damaged(at, "a record is not what its kind says"))?;
         at = end_of_this;
+        (found.end, found.crc) = (at, crc);
     }
     Ok(found)
 }
@@ -220,9 +245,43 @@ fn note(found: &mut Segment, record: &Record) -> Option<()> {
                 found.last = Some((term, index));
             }
         }
-        Some(kind::STATE) => found.commit = HardState::decode(data).ok()?.commit,
+        Some(kind::STATE) => found.state = Some(HardState::decode(data).ok()?),
         Some(kind::CRC) => {}
         _ => return None,
     }
     Some(())
+}
+
+/// Notes in the log of a COPY that all of its entries are committed: started alone, a member drops those that are not, and an entry
+/// that a majority had may be among them.
+///
+/// # Errors
+/// A log that cannot be read or written.
+pub(super) fn commit_all(folder: &Path) -> Result<End, DiskError> {
+    let end = read(folder)?;
+    let (term, vote) = if end.vote.0 >= end.term { end.vote } else { (end.term, 0) };
+    let state = HardState { term: Some(term), vote: Some(vote), commit: Some(end.index) }.encode_to_vec();
+    let crc = crc32c::crc32c_append(end.crc, &state);
+    let record = Record { kind: Some(kind::STATE), crc: Some(crc), data: Some(state) }.encode_to_vec();
+    let mut bytes = frame(&record);
+    let path = &end.newest;
+    let file = File::options().write(true).open(path).map_err(io(path))?;
+    let length = file.metadata().map_err(io(path))?.len();
+    // Behind the last whole record there may be a part of another; then come zeroes, as etcd itself leaves them.
+    bytes.extend_from_slice(&[0; 8]);
+    file.set_len(end.at).map_err(io(path))?;
+    file.write_all_at(&bytes, end.at).map_err(io(path))?;
+    file.set_len(length.max(end.at + bytes.len() as u64)).map_err(io(path))?;
+    file.sync_all().map_err(io(path))?;
+    Ok(end)
+}
+
+/// A record with its length before it and its padding behind it.
+fn frame(record: &[u8]) -> Vec<u8> {
+    let padding = (8 - record.len() % 8) % 8;
+    let flagged = if padding == 0 { 0 } else { (0x80 | padding as u64) << 56 };
+    let mut bytes = (record.len() as u64 | flagged).to_le_bytes().to_vec();
+    bytes.extend_from_slice(record);
+    bytes.resize(bytes.len() + padding, 0);
+    bytes
 }

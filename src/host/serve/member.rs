@@ -13,7 +13,7 @@ use crate::etcd::{self, Access, EtcdError};
 use crate::host::op::{EtcdAsk, Fault, FaultKind, FirstBoot, MemberChange, MemberStart, Reply};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -160,11 +160,11 @@ fn settings(root: &Root, data_dir: &str, first_boot: &str, first: Option<&FirstB
     Ok(true)
 }
 
-fn me() -> (u32, u32) {
+pub(super) fn me() -> (u32, u32) {
     (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
-fn mark(data: &Path, name: &str, text: &str) -> Outcome<()> {
+pub(super) fn mark(data: &Path, name: &str, text: &str) -> Outcome<()> {
     let path = data.join(name);
     if same(&path, text.as_bytes(), 0o644, me()) { Ok(()) } else { write_one(path, text.as_bytes(), 0o644, me()) }
 }
@@ -247,27 +247,28 @@ fn disarm(file: &Path) -> Outcome<()> {
 /// Moves the member's data and markers aside within the data directory, which may be a mount point.
 pub(super) async fn move_aside(host: &Host, data_dir: String) -> Outcome<()> {
     let root = host.root.clone();
-    blocking(move || {
-        let data = root.path(&data_dir)?;
-        in_use(&data.join("member/snap/db"))?;
-        let stamp = when::stamp(when::now_ms());
-        for name in ["member", BORN, GENESIS, JOIN] {
-            let (from, to) = (data.join(name), data.join(format!("{name}.moved-{stamp}")));
-            if from.symlink_metadata().is_ok() {
-                if to.symlink_metadata().is_ok() {
-                    return Err(failed(format!("{} is there already", to.display())));
-                }
-                fs::rename(&from, &to).explain("move aside", &from)?;
-                sync_parent(&to)?;
+    blocking(move || aside(&root.path(&data_dir)?)).await
+}
+
+/// Moves them within this data directory.
+pub(super) fn aside(data: &Path) -> Outcome<()> {
+    in_use(&data.join("member/snap/db"))?;
+    let stamp = when::stamp(when::now_ms());
+    for name in ["member", BORN, GENESIS, JOIN] {
+        let (from, to) = (data.join(name), data.join(format!("{name}.moved-{stamp}")));
+        if from.symlink_metadata().is_ok() {
+            if to.symlink_metadata().is_ok() {
+                return Err(failed(format!("{} is there already", to.display())));
             }
+            fs::rename(&from, &to).explain("move aside", &from)?;
+            sync_parent(&to)?;
         }
-        Ok(())
-    })
-    .await
+    }
+    Ok(())
 }
 
 /// Refuses while a process has the database open: etcd holds a lock on it.
-fn in_use(database: &PathBuf) -> Outcome<()> {
+pub(super) fn in_use(database: &Path) -> Outcome<()> {
     let Ok(file) = File::options().read(true).write(true).open(database) else { return Ok(()) };
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Err(rustix::io::Errno::WOULDBLOCK) => {

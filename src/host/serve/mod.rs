@@ -22,6 +22,7 @@ mod parts;
 mod pki;
 mod prepare;
 mod reach;
+mod recover;
 mod relay;
 mod root;
 mod run;
@@ -89,6 +90,10 @@ fn changes(op: &Op) -> bool {
         | Op::StopUnits { .. }
         | Op::StartMember(_)
         | Op::MoveAside { .. }
+        | Op::Halt { .. }
+        | Op::TakeSnapshot(_)
+        | Op::ReadSnapshot { .. }
+        | Op::Restore(_)
         | Op::Seal { .. }
         | Op::ChangeMembers { .. }
         | Op::Wipe(_)
@@ -120,6 +125,10 @@ async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
         Op::StopUnits { units } => units::stop(host, &units).await.map(done),
         Op::StartMember(start) => member::start(host, start).await.map(done),
         Op::MoveAside { data_dir } => member::move_aside(host, data_dir).await.map(done),
+        Op::Halt { units, programs } => recover::halt(host, &units, &programs).await.map(done),
+        Op::TakeSnapshot(ask) => recover::take(host, ask).await.map(Reply::Taken),
+        Op::ReadSnapshot { recovery, from } => recover::read(host, recovery, from).await.map(Reply::Bytes),
+        Op::Restore(ask) => recover::restore(host, *ask).await.map(done),
         Op::Seal { data_dir, cluster } => member::seal(host, data_dir, cluster).await.map(done),
         Op::ChangeMembers { etcd, change } => {
             host.waits(match &change {

@@ -113,6 +113,17 @@ async fn end_containers() -> Outcome<()> {
     }
 }
 
+/// The processes of pods that run one of these programs.
+pub(super) fn pods_of(programs: &[String]) -> Vec<Pid> {
+    let runs = |pid: &Pid| {
+        let command = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+        let program = command.split(|b| *b == 0).next().unwrap_or_default();
+        let name = program.rsplit(|b| *b == b'/').next().unwrap_or_default();
+        programs.iter().any(|wanted| wanted.as_bytes() == name)
+    };
+    pod_processes().into_iter().filter(runs).collect()
+}
+
 fn pod_processes() -> Vec<Pid> {
     let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };
     all.flatten()

@@ -11,7 +11,7 @@ use crate::host::op::{Expected, Heard, Knock, Meeting, Op, Reply};
 use crate::host::{Feed, Machine};
 use crate::model::desired::{Desired, Role};
 use crate::model::facts::Facts;
-use crate::model::names::HostName;
+use crate::model::names::{HostName, UnitName};
 use crate::model::survey::{Survey, Tried, Way};
 use crate::model::ways;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +50,18 @@ pub async fn look(
     tokio::join!(surveys, meet(desired, machines, &new, facts))
 }
 
+/// Whether the component that listens on this port runs on a host of the cluster: on one that is being healed it may not.
+fn runs(facts: &Facts, host: &HostName, port: u16) -> bool {
+    let Some(found) = facts.host(host) else { return false };
+    let active =
+        |unit: UnitName| found.units.get(&unit).is_some_and(|u| matches!(u.active.as_str(), "active" | "activating"));
+    match port {
+        ways::ETCD_CLIENTS | ways::ETCD_PEERS => active(crate::plan::etcd_unit()),
+        ways::KUBELET => active(crate::plan::kubelet_unit()),
+        _ => found.api.as_ref().is_some_and(|api| api.own_trouble.is_none()),
+    }
+}
+
 /// Every way is tried at the same time, and both ends are asked what became of it.
 async fn meet(
     desired: &Desired,
@@ -58,7 +70,8 @@ async fn meet(
     facts: &Facts,
 ) -> Vec<Tried> {
     let present = |host: &HostName| facts.host(host).is_some() && machines.contains_key(host);
-    let ways = ways::wanted(desired, &|host| present(host), &|host| new.contains(host));
+    let ways =
+        ways::wanted(desired, &|host| present(host), &|host| new.contains(host), &|host, port| runs(facts, host, port));
     let number = |host: &HostName| {
         let at = desired.hosts.iter().position(|h| &h.name == host).unwrap_or(0);
         u16::try_from(at).unwrap_or(u16::MAX)

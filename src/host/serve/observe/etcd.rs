@@ -4,6 +4,7 @@
 
 use super::super::fault::Outcome;
 use super::super::member::{BORN, GENESIS, access, read_mark};
+use super::super::recover::high_water;
 use super::super::root::Root;
 use super::super::run::blocking;
 use crate::etcd::{EtcdError, disk, raw, view};
@@ -26,6 +27,7 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk) -> Outcome<EtcdFact> {
         elsewhere: elsewhere(root, &ask.data_dir),
         token: read_mark(&data, GENESIS)?,
         born: read_mark(&data, BORN)?,
+        high_water: high_water(root)?,
         ..EtcdFact::default()
     };
     let access = match access(root, ask) {

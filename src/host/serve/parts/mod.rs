@@ -53,6 +53,7 @@ const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
 const MODE_PROGRAM: u32 = 0o755;
 const MODE_IMAGE: u32 = 0o644;
+const MODE_SNAPSHOT: u32 = 0o600;
 
 fn digest_of(sum: Context) -> Digest {
     let mut bytes = [0; 32];
@@ -86,6 +87,23 @@ pub(super) fn unpacked(root: &Root, part: &Part) -> Outcome<impl Read + Send + u
     }
     let file = paths.open().explain("open", &paths.content)?;
     zstd::stream::read::Decoder::new(file).explain("read", &paths.content)
+}
+
+/// Where a delivered snapshot lies, once it is certain that it is intact.
+pub(super) fn snapshot(root: &Root, part: &Part) -> Outcome<std::path::PathBuf> {
+    let paths = Paths::of(root, part)?;
+    if part.place != Place::Snapshot || paths.kept(part)? == Kept::No {
+        return Err(bad("the snapshot has not been delivered to this host"));
+    }
+    Ok(paths.content)
+}
+
+/// Removes a snapshot that is not needed any more, with all that belongs to it.
+pub(super) fn forget(root: &Root, part: &Part) -> Outcome<()> {
+    let paths = Paths::of(root, part)?;
+    let folder = paths.content.parent().filter(|_| part.place == Place::Snapshot);
+    let folder = folder.ok_or_else(|| bad("only a snapshot is forgotten"))?;
+    super::files::absent(fs::remove_dir_all(folder)).explain("remove", folder)
 }
 
 /// Puts a part in its place, asking for its content unless it is there.
@@ -205,6 +223,7 @@ fn take_in(paths: &Paths, part: &Part, partial: &mut File, pieces: &mut mpsc::Re
     }
     let unpacked = intake.finish(part, got)?;
     let (from, file, mode) = match &unpacked {
+        Some(snapshot) if part.place == Place::Snapshot => (&paths.fresh, snapshot, MODE_SNAPSHOT),
         Some(program) => (&paths.fresh, program, MODE_PROGRAM),
         None => (&paths.partial, &*partial, MODE_IMAGE),
     };
@@ -217,7 +236,7 @@ fn take_in(paths: &Paths, part: &Part, partial: &mut File, pieces: &mut mpsc::Re
     paths.note_written(file)
 }
 
-/// What becomes of the compressed pieces while they arrive: a program is unpacked; an image stays as it is, for only
+/// What becomes of the compressed pieces while they arrive: a program is unpacked, and so is a snapshot; an image stays as it is, for only
 /// containerd needs its content, and unpacks it when it takes it.
 enum Intake<'a> {
     Program(Box<Unpack<'a>>),
@@ -227,7 +246,9 @@ enum Intake<'a> {
 impl<'a> Intake<'a> {
     fn new(paths: &'a Paths, part: &'a Part) -> Outcome<Self> {
         Ok(match part.place {
-            Place::Program { .. } => Self::Program(Box::new(Unpack::new(part, &paths.fresh, fresh(paths)?)?)),
+            Place::Program { .. } | Place::Snapshot => {
+                Self::Program(Box::new(Unpack::new(part, &paths.fresh, fresh(paths)?)?))
+            }
             Place::Image { .. } => Self::Image(Context::new(&SHA256)),
         })
     }

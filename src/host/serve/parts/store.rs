@@ -8,7 +8,7 @@
 use super::super::fault::{Explain, Outcome, bad};
 use super::super::files::sync_parent;
 use super::super::root::Root;
-use super::{MODE_IMAGE, MODE_PROGRAM, NOFOLLOW, WINDOW, digest_of};
+use super::{MODE_IMAGE, MODE_PROGRAM, MODE_SNAPSHOT, NOFOLLOW, WINDOW, digest_of};
 use crate::model::target::{Part, Place};
 use aws_lc_rs::digest::{Context, SHA256};
 use std::fs::{self, File, OpenOptions};
@@ -52,7 +52,7 @@ impl Paths {
         let content = root.path(&part.path())?;
         let link = match &part.place {
             Place::Program { link: Some(link) } => Some((root.path(link)?, part.path())),
-            Place::Program { link: None } | Place::Image { .. } => None,
+            Place::Program { link: None } | Place::Image { .. } | Place::Snapshot => None,
         };
         Ok(Self {
             note: content.with_file_name(format!(".{name}.verified")),
@@ -102,6 +102,7 @@ impl Paths {
         let found = file.metadata().explain("look at", &self.content)?;
         let (mode, sized) = match part.place {
             Place::Program { .. } => (MODE_PROGRAM, found.len() == part.size),
+            Place::Snapshot => (MODE_SNAPSHOT, found.len() == part.size),
             Place::Image { .. } => (MODE_IMAGE, found.len() == part.sent_size),
         };
         // Somebody else's file could change after it was verified.
@@ -116,7 +117,7 @@ impl Paths {
             _ => {}
         }
         let whole = match part.place {
-            Place::Program { .. } => sum(&mut file, part.size).map(|found| found == part.digest),
+            Place::Program { .. } | Place::Snapshot => sum(&mut file, part.size).map(|found| found == part.digest),
             Place::Image { .. } => sum(&mut file, part.sent_size).map(|found| found == part.sent_digest),
         };
         // What cannot be read is as good as gone: it is sent again.

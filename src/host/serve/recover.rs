@@ -1,0 +1,396 @@
+//! A member's data brought back: a snapshot taken from the files of one that is stopped, and a snapshot put in the place of
+//! what a member has.
+//!
+//! In: what the plan decided. Out: done, or a fault; the data that was there is only ever read, or moved aside. The snapshot is taken from
+//! a copy, on which etcd runs alone and with sockets that nobody else can open, until everything in its log is in its store. That it
+//! is, is read from the store afterwards and not believed.
+
+use super::fault::{Explain, Outcome, bad, disk_full, failed, free_bytes, tail};
+use super::files::{absent, remove, sync_parent, write_one};
+use super::member::{BORN, GENESIS, aside, in_use, mark, me, read_mark};
+use super::root::Root;
+use super::run::{PATH, blocking, run};
+use super::{Host, parts, prepare, units, wipe};
+use crate::etcd::disk;
+use crate::host::op::{RestoreAsk, SnapshotAsk, SnapshotTaken};
+use crate::model::names::{Digest, UnitName};
+use crate::model::target::{Part, Place};
+use aws_lc_rs::digest::{Context, SHA256};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek as _, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep};
+
+/// Where the snapshots of recoveries lie until they are fetched; root's alone.
+const KEPT: &str = "/var/lib/hactl/recovery";
+/// The greatest revision that a restored store was ever begun at here: no later one may begin below it.
+const HIGH_WATER: &str = "/var/lib/hactl/high-water";
+const ETCD: &str = "/usr/local/bin/etcd";
+const ETCDUTL: &str = "/usr/local/bin/etcdutl";
+const OWNER: &str = "etcd";
+/// How long etcd may take to bring its store up to its log: seconds per GB, and it starts within one.
+const CATCH_UP: Duration = Duration::from_secs(300);
+/// How long it may take to end, and a restore to be written.
+const END: Duration = Duration::from_secs(60);
+const RESTORE: Duration = Duration::from_secs(600);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Bytes of one answer, before base64: far below a frame.
+const PIECE: usize = 6 << 20;
+const WINDOW: usize = 1 << 20;
+/// Room asked for: the copy, the snapshot and its compressed form, and what must be left.
+const TIMES: u64 = 3;
+const RESERVE: u64 = 64 << 20;
+
+/// Stops units, and kills pods' processes of these programs until none is left.
+pub(super) async fn halt(host: &Host, stopped: &[UnitName], programs: &[String]) -> Outcome<()> {
+    host.waits("kubelet and etcd to stop");
+    units::stop(host, stopped).await?;
+    if !host.root.is_host() {
+        return Ok(());
+    }
+    host.waits(format!("{} to end", programs.join(", ")));
+    let until = Instant::now() + END;
+    loop {
+        let programs = programs.to_vec();
+        let left: Vec<Pid> = blocking(move || Ok(wipe::pods_of(&programs))).await?;
+        if left.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > until {
+            return Err(failed(format!("{} processes of the control plane do not end", left.len())));
+        }
+        for pid in left {
+            // One that is gone already is what we want.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        sleep(LOOK_AGAIN).await;
+    }
+}
+
+fn plain(word: &str) -> Outcome<&str> {
+    let good = (8..=64).contains(&word.len()) && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    if good { Ok(word) } else { Err(bad("a recovery's name is 8 to 64 small letters and digits")) }
+}
+
+fn kept(root: &Root, recovery: &str) -> Outcome<PathBuf> {
+    Ok(root.own(KEPT).join(format!("{}.zst", plain(recovery)?)))
+}
+
+/// A folder for root alone.
+fn private(at: &Path) -> Outcome<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(at).explain("create", at)
+}
+
+/// Takes the snapshot. What an earlier attempt left is thrown away: it may be half of one.
+pub(super) async fn take(host: &Host, ask: SnapshotAsk) -> Outcome<SnapshotTaken> {
+    let SnapshotAsk { data_dir, recovery, reach } = ask;
+    let place = kept(&host.root, &recovery)?;
+    let data = host.root.path(&data_dir)?;
+    let work = data.join(format!("hactl-recovery-{recovery}"));
+    host.waits("a copy of etcd's data");
+    {
+        let (data, work) = (data.clone(), work.clone());
+        blocking(move || copy(&data, &work, reach)).await?;
+    }
+    host.waits("etcd to bring the copy up to the end of its log");
+    let outcome = caught_up(&work).await;
+    let taken = match outcome {
+        Err(fault) => Err(fault),
+        Ok((reach, revision)) => {
+            host.waits("the snapshot to be compressed");
+            let (work, place, version) = (work.clone(), place, recovery);
+            blocking(move || pack(&work, &place, version).map(|part| SnapshotTaken { part, reach, revision })).await
+        }
+    };
+    // The copy is of no use any more, whatever came of it.
+    blocking(move || absent(fs::remove_dir_all(&work)).explain("remove", &work)).await?;
+    taken
+}
+
+/// Copies the member's files, once it is certain that nobody writes them and that they go as far as was agreed to.
+fn copy(data: &Path, work: &Path, agreed: (u64, u64)) -> Outcome<()> {
+    let member = data.join("member");
+    in_use(&member.join("snap/db"))?;
+    let found = disk::read(data).map_err(|error| failed(error.to_string()))?;
+    if found.reach() < agreed {
+        return Err(bad(format!(
+            "the data goes up to term {}, entry {}, and what was agreed to went up to term {}, entry {}: look again",
+            found.term, found.index, agreed.0, agreed.1
+        )));
+    }
+    absent(fs::remove_dir_all(work)).explain("remove", work)?;
+    let needed = TIMES * found.db_bytes + RESERVE;
+    if free_bytes(data).is_some_and(|free| free < needed) {
+        return Err(disk_full(data, Some(needed)));
+    }
+    private(work)?;
+    copy_all(&member, &work.join("member"))?;
+    disk::commit_all(work).map(drop).map_err(|error| failed(error.to_string()))
+}
+
+fn copy_all(from: &Path, to: &Path) -> Outcome<()> {
+    private(to)?;
+    for entry in fs::read_dir(from).explain("list", from)? {
+        let entry = entry.explain("list", from)?;
+        let (at, target) = (entry.path(), to.join(entry.file_name()));
+        let kind = entry.file_type().explain("look at", &at)?;
+        if kind.is_dir() {
+            copy_all(&at, &target)?;
+        } else if kind.is_file() && at.extension().is_none_or(|end| end != "tmp") {
+            // What ends in tmp is room that etcd keeps ready, or what it never finished.
+            // Shares the blocks where the file system can.
+            fs::copy(&at, &target).explain("copy", &at)?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs etcd alone on the copy until its store has everything that its log has. Gives how far that is, and the revision.
+async fn caught_up(work: &Path) -> Outcome<((u64, u64), i64)> {
+    let end = disk::read(work).map_err(|error| failed(error.to_string()))?;
+    let log = work.join("etcd.log");
+    let said = File::create(&log).explain("create", &log)?;
+    let also = said.try_clone().explain("open", &log)?;
+    // Sockets in a folder that is root's alone: nobody else can read or write the copy meanwhile.
+    let argv = [
+        "--name=recovery",
+        "--data-dir=.",
+        "--force-new-cluster",
+        "--unsafe-no-fsync",
+        "--listen-client-urls=unix://localhost:1",
+        "--advertise-client-urls=unix://localhost:1",
+        "--listen-peer-urls=unix://localhost:2",
+        "--heartbeat-interval=20",
+        "--election-timeout=200",
+        "--quota-backend-bytes=17179869184",
+        "--log-level=warn",
+    ];
+    let mut child = Command::new(ETCD)
+        .args(argv)
+        .current_dir(work)
+        .env_clear()
+        .env("PATH", PATH)
+        .stdin(Stdio::null())
+        .stdout(said)
+        .stderr(also)
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| failed(format!("could not run {ETCD}: {error}")))?;
+    let until = Instant::now() + CATCH_UP;
+    let words = || tail(&fs::read_to_string(&log).unwrap_or_default());
+    loop {
+        if let Some(status) = child.try_wait().explain("wait for", Path::new(ETCD))? {
+            let mut fault = failed(format!("etcd ended on the copy of its data ({status})"));
+            fault.tail = words();
+            return Err(fault);
+        }
+        let at = work.to_owned();
+        // While it is written to, the store may not be readable for a moment.
+        let far = blocking(move || Ok(disk::applied(&at).ok())).await?;
+        if far.is_some_and(|(index, _)| index >= end.index) {
+            break;
+        }
+        if Instant::now() > until {
+            let mut fault = failed(format!("etcd did not get to entry {} of its log within {CATCH_UP:?}", end.index));
+            fault.tail = words();
+            return Err(fault);
+        }
+        sleep(LOOK_AGAIN).await;
+    }
+    stopped(&mut child).await?;
+    let (index, revision) = disk::applied(work).map_err(|error| failed(error.to_string()))?;
+    if index < end.index {
+        return Err(failed(format!("the copy's store ends at entry {index}, and its log at {}", end.index)));
+    }
+    Ok((end.reach(), revision))
+}
+
+/// Asks it to end, so that it closes its store in order.
+async fn stopped(child: &mut Child) -> Outcome<()> {
+    if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
+        // It may have ended by itself, which shows below.
+        let _ = kill_process(pid, Signal::TERM);
+    }
+    match tokio::time::timeout(END, child.wait()).await {
+        // With its sockets closed under it, etcd ends with an error of its own; what its store holds is looked at, not its code.
+        Ok(status) => status.map(drop).explain("wait for", Path::new(ETCD)),
+        Err(_) => Err(failed(format!("etcd did not end on the copy of its data within {END:?}"))),
+    }
+}
+
+/// Counts and sums what goes through to a writer.
+struct Summed<W> {
+    to: W,
+    sum: Context,
+    bytes: u64,
+}
+
+impl<W: Write> Summed<W> {
+    fn new(to: W) -> Self {
+        Self { to, sum: Context::new(&SHA256), bytes: 0 }
+    }
+    fn digest(self) -> (W, Digest, u64) {
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(self.sum.finish().as_ref());
+        (self.to, Digest::new(bytes), self.bytes)
+    }
+}
+
+impl<W: Write> Write for Summed<W> {
+    fn write(&mut self, from: &[u8]) -> std::io::Result<usize> {
+        let written = self.to.write(from)?;
+        self.sum.update(&from[..written]);
+        self.bytes += written as u64;
+        Ok(written)
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.to.flush()
+    }
+}
+
+/// Writes the store in the form of etcd's own snapshots (the file, then its SHA-256), compressed.
+fn pack(work: &Path, place: &Path, version: String) -> Outcome<Part> {
+    let db = work.join("member/snap/db");
+    private(place.parent().unwrap_or(Path::new("/")))?;
+    let fresh = place.with_extension("new");
+    let out = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&fresh)
+        .explain("create", &fresh)?;
+    let packing = zstd::Encoder::new(Summed::new(out), 1).explain("compress", &db)?;
+    let mut whole = Summed::new(packing);
+    let mut store = Context::new(&SHA256);
+    let mut from = File::open(&db).explain("open", &db)?;
+    let mut window = vec![0; WINDOW];
+    loop {
+        let read = from.read(&mut window).explain("read", &db)?;
+        if read == 0 {
+            break;
+        }
+        store.update(&window[..read]);
+        whole.write_all(&window[..read]).explain("write", &fresh)?;
+    }
+    whole.write_all(store.finish().as_ref()).explain("write", &fresh)?;
+    let (packing, digest, size) = whole.digest();
+    let (out, sent_digest, sent_size) = packing.finish().explain("write", &fresh)?.digest();
+    out.sync_all().explain("write", &fresh)?;
+    fs::rename(&fresh, place).explain("put in place", place)?;
+    sync_parent(place)?;
+    let name = "snapshot".to_owned();
+    Ok(Part { name, version, digest, size, sent_digest, sent_size, place: Place::Snapshot })
+}
+
+/// A piece of the compressed snapshot; at its end nothing, and then the file is not needed any more.
+pub(super) async fn read(host: &Host, recovery: String, from: u64) -> Outcome<String> {
+    let place = kept(&host.root, &recovery)?;
+    blocking(move || {
+        let mut file = File::open(&place).explain("open", &place)?;
+        file.seek(SeekFrom::Start(from)).explain("read", &place)?;
+        let mut piece = Vec::new();
+        file.take(PIECE as u64).read_to_end(&mut piece).explain("read", &place)?;
+        if piece.is_empty() {
+            remove(&place)?;
+        }
+        Ok(STANDARD.encode(piece))
+    })
+    .await
+}
+
+/// Puts the snapshot in the place of the member's data. At no moment are there both, and a token with data and without the seal of an
+/// older cluster means that it is done.
+pub(super) async fn restore(host: &Host, ask: RestoreAsk) -> Outcome<()> {
+    let data = host.root.path(&ask.data_dir)?;
+    plain(&ask.token)?;
+    if read_mark(&data, GENESIS)?.as_ref() == Some(&ask.token)
+        && data.join("member").exists()
+        && read_mark(&data, BORN)?.is_none()
+    {
+        return Ok(());
+    }
+    let snapshot = parts::snapshot(&host.root, &ask.part)?;
+    in_use(&data.join("member/snap/db"))?;
+    prepare::directory(&host.root, &ask.data_dir, OWNER, 0o700)?;
+    let fresh = data.join(format!("hactl-restoring-{}", ask.token));
+    absent(fs::remove_dir_all(&fresh)).explain("remove", &fresh)?;
+    let needed = 2 * ask.part.size + RESERVE;
+    if free_bytes(&data).is_some_and(|free| free < needed) {
+        return Err(disk_full(&data, Some(needed)));
+    }
+    let revision = {
+        // The snapshot's file is a store with 32 bytes behind it, which its reader does not mind.
+        let snapshot = snapshot.clone();
+        blocking(move || disk::revision(&snapshot).map_err(|error| failed(error.to_string()))).await?
+    };
+    let bump = ask.base.checked_sub(revision).filter(|bump| *bump > 0);
+    let bump = bump.ok_or_else(|| bad(format!("revision {} lies not above the snapshot's {revision}", ask.base)))?;
+    host.waits("etcdutl to restore the snapshot");
+    etcdutl(&ask, &snapshot, &fresh, bump).await?;
+    let root = host.root.clone();
+    blocking(move || {
+        prepare::own(&fresh, root.owner(OWNER)?)?;
+        let at = File::open(&fresh).explain("open", &fresh)?;
+        rustix::fs::syncfs(&at).explain("write", &fresh)?;
+        // Before any client can see a revision from above it.
+        write_one(root.own(HIGH_WATER), format!("{}\n", ask.base).as_bytes(), 0o600, me())?;
+        aside(&data)?;
+        mark(&data, GENESIS, &ask.token)?;
+        let (from, to) = (fresh.join("member"), data.join("member"));
+        fs::rename(&from, &to).explain("put in place", &to)?;
+        sync_parent(&to)?;
+        absent(fs::remove_dir_all(&fresh)).explain("remove", &fresh)?;
+        parts::forget(&root, &ask.part)
+    })
+    .await
+}
+
+/// Etcd's own tool: it checks the snapshot's sum, and writes a new cluster's members and ids.
+async fn etcdutl(ask: &RestoreAsk, snapshot: &Path, fresh: &Path, bump: i64) -> Outcome<()> {
+    let word = |text: &str| {
+        let good = !text.is_empty() && text.len() <= 200;
+        good && text.chars().all(|c| c.is_ascii_alphanumeric() || "-.:/[]%".contains(c))
+    };
+    let own = ask.members.iter().find(|(name, _)| name == &ask.name);
+    let (_, peer) = own.ok_or_else(|| bad(format!("{} is no member of the new cluster", ask.name)))?;
+    if let Some((odd, peer)) = ask.members.iter().find(|(name, peer)| !word(name) || !word(peer.as_str())) {
+        return Err(bad(format!("{odd:?} at {peer} cannot be a member")));
+    }
+    let list: Vec<String> = ask.members.iter().map(|(name, peer)| format!("{name}={peer}")).collect();
+    let (snapshot, fresh) = (snapshot.display().to_string(), fresh.display().to_string());
+    let argv = [
+        ETCDUTL,
+        "snapshot",
+        "restore",
+        &snapshot,
+        &format!("--name={}", ask.name),
+        &format!("--initial-cluster={}", list.join(",")),
+        &format!("--initial-cluster-token={}", ask.token),
+        &format!("--initial-advertise-peer-urls={peer}"),
+        &format!("--data-dir={fresh}"),
+        &format!("--bump-revision={bump}"),
+        "--mark-compacted",
+    ];
+    let ran = run(&argv, RESTORE).await?;
+    if ran.ok() { Ok(()) } else { Err(ran.fault("etcdutl snapshot restore")) }
+}
+
+/// The greatest revision that a restored store was begun at on this host.
+pub(super) fn high_water(root: &Root) -> Outcome<Option<i64>> {
+    let at = root.own(HIGH_WATER);
+    match fs::read_to_string(&at) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        read => {
+            let text = read.explain("read", &at)?;
+            text.trim().parse().map(Some).map_err(|_| failed(format!("{} holds no revision", at.display())))
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What a recovery would do, as a person reads it before agreeing to it, and what it did.
+
+use super::flow::Flow;
+use super::style::{Paint, Style};
+use super::words::{bytes, clean, count, millis, time};
+use crate::model::names::HostName;
+use crate::model::recovery::{Diagnosis, Loss, Proposal, Source};
+use std::time::Duration;
+
+/// The proposal, with a line feed at its end.
+pub fn proposal_text(proposal: &Proposal, style: &Style) -> String {
+    let recovery = &proposal.recovery;
+    let mut text = String::new();
+    let mut say = |head: &str, words: String| {
+        let lead = format!("  {head:<9} ");
+        text.push_str(&Flow::of(&words, Paint::Plain).lines(&lead, lead.len(), style));
+    };
+    if proposal.begun {
+        say("begun", format!("recovery {} was agreed to and not finished: it goes on as it was begun", recovery.id));
+    }
+    for source in &proposal.sources {
+        let chosen = if source.host == recovery.source { ", and is taken" } else { "" };
+        say("source", format!("{}{chosen}", described(source)));
+    }
+    say("loss", loss(proposal));
+    let members = names(recovery.members.iter().map(|(name, _)| name));
+    let fault = match recovery.tolerates() {
+        0 => "none of them may fail until more have joined".to_owned(),
+        n => format!("{n} of them may fail"),
+    };
+    say("members", format!("{members}: a new cluster, all from that one snapshot; {fault}"));
+    say(
+        "revision",
+        format!(
+            "goes on above {}: every watch breaks and is begun anew, and no resourceVersion comes twice",
+            recovery.base
+        ),
+    );
+    say(
+        "aside",
+        format!(
+            "the data that {} now is moved aside, not deleted",
+            if recovery.members.len() == 1 { "is there" } else { "the members have" }
+        ),
+    );
+    if proposal.dark.len() > proposal.voters / 2 {
+        say(
+            "dark",
+            format!(
+                "{} not answer. Together they would go on as the old cluster: keep their power off until `hactl up` can have \
+                 them, one at a time",
+                dark(&proposal.dark)
+            ),
+        );
+    } else if !proposal.dark.is_empty() {
+        say("dark", format!("{} not answer: no quorum without the others", dark(&proposal.dark)));
+    }
+    if !proposal.later.is_empty() {
+        say("later", format!("`hactl up` takes {} in again, one at a time", names(proposal.later.iter())));
+    }
+    let headline = if proposal.begun {
+        "etcd is being recovered.".to_owned()
+    } else {
+        format!("etcd has lost its majority ({}). This would bring it back:", count(proposal.voters, "voter"))
+    };
+    format!("\n{}{text}", Flow::of(&headline, Paint::Bold).lines("", 0, style))
+}
+
+fn names<'a>(hosts: impl Iterator<Item = &'a HostName>) -> String {
+    hosts.map(HostName::as_str).collect::<Vec<_>>().join(", ")
+}
+
+fn dark(hosts: &[String]) -> String {
+    match hosts {
+        [one] => format!("{one} does"),
+        more => format!("{} do", more.join(", ")),
+    }
+}
+
+fn described(source: &Source) -> String {
+    let (term, entry) = source.reach;
+    let flaws: String = source.flaws.iter().map(|flaw| format!("; {}", clean(flaw))).collect();
+    format!(
+        "{}: term {term}, entry {entry}, revision {} or later, {}, last written {} ago{flaws}",
+        source.host,
+        source.revision,
+        bytes(source.db_bytes),
+        millis(source.age_ms)
+    )
+}
+
+fn loss(proposal: &Proposal) -> String {
+    let age = proposal.sources.iter().find(|s| s.host == proposal.recovery.source).map(|s| millis(s.age_ms));
+    let age = age.unwrap_or_else(|| "an unknown time".to_owned());
+    match proposal.loss {
+        Loss::Nothing => "none: every write that was ever acknowledged is in that data".to_owned(),
+        Loss::CannotBeKnown => format!(
+            "cannot be known: a majority is missing, and only it could tell what it agreed on after that data's last entry, \
+             {age} ago. Nothing that can be read is newer"
+        ),
+        Loss::Chosen { entries: 0 } => "what a newer source has of a later term: you chose an OLDER one".to_owned(),
+        Loss::Chosen { entries } => {
+            format!("at least {entries} entries that a newer source has: you chose an OLDER one")
+        }
+    }
+}
+
+/// What was done, in one sentence.
+pub fn recovered(proposal: &Proposal, quorum: Duration, whole: Duration) -> String {
+    let loss = match proposal.loss {
+        Loss::Nothing => "no acknowledged write is lost".to_owned(),
+        Loss::CannotBeKnown => "what only the lost members knew cannot be known".to_owned(),
+        Loss::Chosen { .. } => "what only the newer source had is lost, as you chose".to_owned(),
+    };
+    format!(
+        "etcd is recovered from {}: a quorum after {}, everything that answers after {}; {loss}",
+        proposal.recovery.source,
+        time(quorum),
+        time(whole)
+    )
+}
+
+/// Why nothing is to be recovered.
+pub fn nothing(diagnosis: &Diagnosis) -> String {
+    match diagnosis {
+        Diagnosis::Serves { healthy, voters } if healthy == voters => {
+            format!("nothing to recover: all {voters} members of etcd are healthy")
+        }
+        Diagnosis::Serves { healthy, voters } => {
+            format!(
+                "nothing to recover: {healthy} of {voters} members of etcd are a quorum; `hactl up` heals the others"
+            )
+        }
+        Diagnosis::NeverBorn => "nothing to recover: there is no cluster yet; `hactl up` founds one".to_owned(),
+        Diagnosis::Asleep => {
+            "nothing is lost: members have their data and only have to be started, without a restore".to_owned()
+        }
+        Diagnosis::Lost(_) => "a majority is lost".to_owned(),
+    }
+}
