@@ -79,14 +79,17 @@ fn dark(hosts: &[String]) -> String {
 
 fn described(source: &Source) -> String {
     let (term, entry) = source.reach;
-    let flaws: String = source.flaws.iter().map(|flaw| format!("; {}", clean(flaw))).collect();
-    format!(
-        "{}: term {term}, entry {entry}, revision {} or later, {}, last written {} ago{flaws}",
+    let mut words = format!(
+        "{}: term {term}, entry {entry}, revision {} or later, {}, last written {} ago",
         source.host,
         source.revision,
         bytes(source.db_bytes),
         millis(source.age_ms)
-    )
+    );
+    for flaw in &source.flaws {
+        words.push_str(&format!("; {}", clean(flaw)));
+    }
+    words
 }
 
 fn loss(proposal: &Proposal) -> String {

@@ -77,9 +77,8 @@ pub fn judge(before: &Scene, world: &World, effect: &Effect) -> Result<(), Broke
     // A cluster that nobody used and of which no disk is left has never been, as far as anybody can tell.
     let left = |id: &String| world.hosts.values().any(|h| h.disk.as_ref().is_some_and(|d| &d.cluster == id));
     // One whose place a recovery has taken may lie about, and must not answer again.
-    let counts = |id: &String, c: &super::member::Cluster| match c.superseded {
-        true => world.has_quorum(id),
-        false => c.acknowledged || (c.formed && left(id)),
+    let counts = |id: &String, c: &super::member::Cluster| {
+        if c.superseded { world.has_quorum(id) } else { c.acknowledged || (c.formed && left(id)) }
     };
     let formed = world.clusters.iter().filter(|(id, c)| counts(id, c));
     let formed: Vec<String> = formed.map(|(id, _)| id.clone()).collect();

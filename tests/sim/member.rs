@@ -19,6 +19,7 @@ pub struct Listed {
 }
 
 /// A cluster: what its log has agreed on.
+#[allow(clippy::struct_excessive_bools, reason = "what may have become of a cluster, each independent of the others")]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cluster {
     pub members: BTreeMap<u64, Listed>,
