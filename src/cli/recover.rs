@@ -47,8 +47,8 @@ pub fn run(common: &Common, args: RecoverArgs) -> u8 {
             Recovered::Proposed(_) => "nothing was changed: without --dry-run it is done".to_owned(),
             Recovered::Woken { finished: true, .. } => "the recovery that was cut off is finished".to_owned(),
             Recovered::Woken { .. } => "nothing was lost: members were started with the data they have".to_owned(),
-            Recovered::Done { proposal, quorum, whole, after } => {
-                let headline = report::recovery::recovered(&proposal, quorum, whole);
+            Recovered::Done { proposal, quorum, endpoint, after } => {
+                let headline = report::recovery::recovered(&proposal, quorum, endpoint);
                 if let Err(left) = after {
                     let mut verdict = super::common::failure_verdict(&left);
                     verdict.headline = format!("{headline}. Not everything is well yet: {}", verdict.headline);

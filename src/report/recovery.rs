@@ -109,18 +109,15 @@ fn loss(proposal: &Proposal) -> String {
 }
 
 /// What was done, in one sentence.
-pub fn recovered(proposal: &Proposal, quorum: Duration, whole: Duration) -> String {
+pub fn recovered(proposal: &Proposal, quorum: Duration, endpoint: Option<Duration>) -> String {
     let loss = match proposal.loss {
         Loss::Nothing => "no acknowledged write is lost".to_owned(),
         Loss::CannotBeKnown => "what only the lost members knew cannot be known".to_owned(),
         Loss::Chosen { .. } => "what only the newer source had is lost, as you chose".to_owned(),
     };
-    format!(
-        "etcd is recovered from {}: a quorum after {}, everything that answers after {}; {loss}",
-        proposal.recovery.source,
-        time(quorum),
-        time(whole)
-    )
+    let served = endpoint
+        .map_or_else(|| "the endpoint does not serve yet".to_owned(), |t| format!("the endpoint after {}", time(t)));
+    format!("etcd is recovered from {}: a quorum after {}, {served}; {loss}", proposal.recovery.source, time(quorum))
 }
 
 /// Why nothing is to be recovered.

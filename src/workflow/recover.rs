@@ -8,6 +8,9 @@ use super::look::Look;
 use super::up::{Summary, up};
 use super::{Failure, Session, State};
 use crate::execute::taken;
+use crate::host::op::{Condition, Op};
+use crate::host::{Feed, Machine};
+use crate::model::desired::Role;
 use crate::model::event::Event;
 use crate::model::recovery::{Diagnosis, Proposal, Recovery};
 use crate::model::refusal::Refusal;
@@ -16,6 +19,9 @@ use crate::plan::Wish;
 use crate::vault::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// How long the endpoint is looked at until it says ready: images may have to be imported again.
+const SERVED_WITHIN: Duration = Duration::from_secs(300);
 
 /// What the person said on the command line.
 #[derive(Debug, Clone, Default)]
@@ -46,8 +52,8 @@ pub enum Recovered {
         proposal: Box<Proposal>,
         /// From the first step until a quorum answered.
         quorum: Duration,
-        /// From the first step until everything that answers passed its checks.
-        whole: Duration,
+        /// From the first step until the endpoint said ready; `None`: it did not in time.
+        endpoint: Option<Duration>,
         /// What `up` found at the end; an error says what is left, such as hosts that do not answer.
         after: Result<Box<Summary>, Box<Failure>>,
     },
@@ -100,6 +106,9 @@ pub async fn recover(
     }
     let begun = Instant::now();
     let plan = look.recovery(&state, recovery, proposal.begun, &session.desired)?;
+    let asked_of: Vec<_> =
+        session.desired.with(Role::ControlPlane).filter_map(|h| session.machines.get(&h.name)).cloned().collect();
+    let endpoint = look.asks.endpoint();
     session.sink.emit(Event::Planned { plan: Box::new(plan.clone()) });
     Converge::new(&state).run(session, look, &plan).await?;
     let quorum = begun.elapsed();
@@ -107,14 +116,44 @@ pub async fn recover(
     drop(state);
     // What else hangs on etcd is what `up` is for, and it was agreed to with the rest.
     let agreed = Choices { yes: true, ..choices.clone() };
-    let after = match up(session, &agreed, ask).await {
+    let served = async { served(&asked_of, &endpoint).await.then(|| begun.elapsed()) };
+    // Whoever serves while `up` still works has served; afterwards nobody is waited for any more.
+    let mut when = None;
+    let after = {
+        let working = up(session, &agreed, ask);
+        tokio::pin!(working, served);
+        loop {
+            tokio::select! {
+                after = &mut working => break after,
+                at = &mut served, if when.is_none() => when = Some(at),
+            }
+        }
+    };
+    let after = match after {
         Ok(summary) => Ok(Box::new(summary)),
         Err(failure @ (Failure::Unverified { .. } | Failure::Refused(Refusal::Blocked { .. }))) => {
             Err(Box::new(failure))
         }
         Err(failure) => return Err(failure),
     };
-    Ok(Recovered::Done { proposal, quorum, whole: begun.elapsed(), after })
+    Ok(Recovered::Done { proposal, quorum, endpoint: when.flatten(), after })
+}
+
+/// Waits until the endpoint says ready to any of these hosts. Every API server was stopped before, so that whoever answers reads what
+/// was restored.
+async fn served(hosts: &[Arc<Machine>], endpoint: &Condition) -> bool {
+    let within_ms = u64::try_from(SERVED_WITHIN.as_millis()).unwrap_or(u64::MAX);
+    let ask = |host: &Arc<Machine>| {
+        let (host, condition) = (Arc::clone(host), endpoint.clone());
+        Box::pin(async move {
+            host.call(Op::Await { condition, within_ms }, Feed::None, SERVED_WITHIN + Duration::from_secs(5), &|_| {})
+                .await
+        })
+    };
+    match hosts {
+        [] => false,
+        some => futures::future::select_ok(some.iter().map(ask)).await.is_ok(),
+    }
 }
 
 /// Agreement to a recovery: by the cluster's name, for nothing that hactl does takes more away. One that was begun was agreed to.
