@@ -15,7 +15,7 @@ REGISTRY_VERSION := 3.0.0
 REGISTRY := $(CACHE)/tools/registry-$(REGISTRY_VERSION)/registry
 # What hactl's own build and the lab need; the components name theirs in components/packages.
 PACKAGES := build-essential cmake protobuf-compiler libprotobuf-dev lxc mmdebstrap iptables nftables iproute2 \
-            openssh-client openssh-server sudo openssl shellcheck ca-certificates $(shell sed 's/\#.*//' components/packages)
+            openssh-client openssh-server sudo openssl shellcheck ca-certificates age zstd curl $(shell sed 's/\#.*//' components/packages)
 
 .PHONY: help lab lab-down build packages components bundle registry test test-all check unit fuzz bench clean
 

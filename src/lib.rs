@@ -18,6 +18,7 @@ pub mod pki;
 pub mod plan;
 pub mod render;
 pub mod report;
+pub mod snapshot;
 pub mod support;
 pub mod vault;
 pub mod workflow;

@@ -55,6 +55,6 @@ touch "$to"
 # Their names are hexadecimal; "done" is a word said.
 # shellcheck disable=SC2010
 ls -t "$base" | grep -x '[0-9a-f]\{64\}' | grep -vx "$digest" | tail -n +3 | while read -r old; do
-    grep -qs "$old" /etc/systemd/system/*.service || rm -rf "${base:?}/$old"
+    grep -qs "$old" /etc/systemd/system/*.service /etc/systemd/system/*.service.d/*.conf || rm -rf "${base:?}/$old"
 done
 say "done"

@@ -13,13 +13,13 @@ const FLOORS: &[&[&str]] = &[
     &["execute"],
     &["observe"],
     &["lab"],
-    &["plan", "kube", "render", "component", "snapshot", "support"],
+    &["plan", "kube", "render", "component", "support"],
     &["pki"],
     &["inventory"],
     &["vault"],
     &["host"],
     // The host's own side asks its member through it, so it knows no carrier.
-    &["etcd"],
+    &["etcd", "snapshot"],
     &["op"],
     &["model"],
 ];

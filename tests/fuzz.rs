@@ -232,6 +232,71 @@ fn no_bytes_make_the_reader_of_frames_panic_or_take_memory_for_a_claim() {
     });
 }
 
+/// A recovery bundle, and what opens it.
+fn bundle(at: &Path) -> hactl::snapshot::Identities {
+    use hactl::model::names::Digest;
+    use hactl::model::secret::Secret;
+    use hactl::model::snapshot::{Manifest, Point, Proof, SCHEMA};
+    use hactl::model::target::{Part, Place};
+    use hactl::snapshot::{Identities, Recipients, Writer, new_identity, public_of};
+    let identity = new_identity();
+    let to = Recipients::parse(&public_of(&identity).expect("just made")).expect("a key");
+    let content = vec![7; 70_000];
+    let digest = Digest::of(&content);
+    let mut writer = Writer::begin(std::fs::File::create(at).expect("a file"), &to).expect("it can be written");
+    std::io::Write::write_all(&mut writer, &content).expect("it can be written");
+    let state = to.text(&Secret::new("keys".to_owned())).expect("memory");
+    let size = content.len() as u64;
+    let (name, version, place) = ("snapshot".to_owned(), "x".to_owned(), Place::Snapshot);
+    let snapshot = Part { name, version, digest, size, sent_digest: digest, sent_size: size, place };
+    let manifest = |sealed, state| Manifest {
+        schema: SCHEMA,
+        cluster: "lab".parse().expect("a name"),
+        authority: digest,
+        host: "cp1".parse().expect("a name"),
+        taken_ms: 1,
+        point: Point { cluster: "abc".into(), term: 2, index: 3, revision: 4, high_water: 5 },
+        etcd: "3.6.16".into(),
+        hactl: "0.1.0".into(),
+        snapshot,
+        sealed,
+        state,
+        proof: Proof { keys: 1, hash: 2, restored_ms: 3 },
+    };
+    writer.end(&state, manifest).expect("it can be ended");
+    Identities::parse(&identity).expect("just made")
+}
+
+#[test]
+fn no_recovery_bundle_gives_more_than_its_file_holds_or_takes_memory_for_a_claim() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("lab-1-cp1.hactl");
+    let identities = std::sync::Arc::new(bundle(&path));
+    let whole = std::fs::read(&path).expect("it was written");
+    let good = [whole.clone(), whole[whole.len() - 2000..].to_vec()];
+    fuzz("bundle", 600, |dice| {
+        // The end is what is parsed; the rest is opaque.
+        let mut bytes = if dice.below(4) == 0 { Vec::new() } else { whole[..whole.len() - 2000].to_vec() };
+        let from = usize::from(!bytes.is_empty());
+        bytes.extend(damaged(dice, &good[from..=from], &["18446744073709551615", "\"bytes\":", "-1", "\"schema\":2"]));
+        let (input, path, identities) = (bytes.clone(), path.clone(), identities.clone());
+        let run = move || {
+            std::fs::write(&path, &bytes).expect("it can be written");
+            match hactl::snapshot::Bundle::open(&path) {
+                Ok(bundle) => {
+                    assert!(bundle.manifest.sealed.bytes + bundle.manifest.state.bytes <= bytes.len() as u64);
+                    let mut out = Vec::new();
+                    // Either may be refused.
+                    drop((bundle.check(), bundle.state(&identities), bundle.snapshot(&identities, &mut out)));
+                    assert!(out.len() <= bytes.len(), "what is sealed here is not compressed");
+                }
+                Err(error) => plain("a refusal", &error.to_string()),
+            }
+        };
+        (input, Box::new(run))
+    });
+}
+
 /// Every value in a document, by pointer.
 fn places(value: &Value, at: &str, all: &mut Vec<String>) {
     all.push(at.to_owned());

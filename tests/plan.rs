@@ -1,15 +1,18 @@
 //! Properties of the planner, judged in a simulated world: whatever fails between two effects, the same command run
 //! again converges, and no law is broken on the way.
 
+mod bundled;
 mod cases;
+mod fencing;
 mod laws;
+mod recovering;
 mod sim;
 
 use hactl::model::desired::{Host, Role};
 use hactl::model::facts::{Etcd, Facts};
 use hactl::model::names::HostName;
 use hactl::model::plan::Mark;
-use hactl::model::recovery::{Diagnosis, Loss, Recovery};
+use hactl::model::recovery::{Diagnosis, Loss, Origin, Recovery};
 use hactl::model::refusal::Refusal;
 use hactl::plan::{Wish, diagnose};
 use proptest::collection::vec;
@@ -366,154 +369,23 @@ proptest! {
     }
 }
 
-/// Recovers as `workflow::recover` does: what is agreed to is remembered, whatever is seen later.
-fn recovers(world: &mut World, agreed: &mut Option<Recovery>, script: &Script) -> Result<Ended, String> {
-    let facts = world.observe();
-    let begun = agreed.clone().filter(|r| world.snapshots.contains_key(&r.id));
-    let wish = Wish { id: "recovery1".to_owned(), begun, ..Wish::default() };
-    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
-    let Ok(Diagnosis::Lost(proposal)) = found else { return Err(format!("{found:?}")) };
-    let recovery = proposal.recovery.clone();
-    *agreed = Some(recovery.clone());
-    let taken = world.snapshots.contains_key(&recovery.id);
-    let plan = hactl::plan::recover(&world.desired, &world.target, &facts, &world.intent, &recovery, taken);
-    world.run(&plan.map_err(|e| e.to_string())?, script).map_err(|b| format!("{b:?}"))
-}
-
-/// A cluster of so many members that has lost the disks of this many of them.
-fn without_majority(voters: u8, lost: usize) -> World {
-    let mut world = converged(Shape::Stacked(voters));
-    for host in world.with(Role::Etcd).into_iter().take(lost) {
-        let found = world.host_mut(&host);
-        found.without_data();
-        found.units.get_mut(&sim::make::unit("etcd.service")).expect("it has run").running = false;
-    }
-    world.settle();
-    world
-}
-
 #[test]
-fn a_recovery_killed_after_any_effect_is_finished_by_the_next_one_and_up_makes_the_cluster_whole() {
-    for (voters, lost) in [(3, 2), (5, 3), (5, 4)] {
-        for order in 0..3 {
-            for crash in 0.. {
-                let place = format!("{lost} of {voters} lost, order {order}, crash after {crash}");
-                let mut world = without_majority(voters, lost);
-                let mut agreed = None;
-                let script = Script { order, crash_after: Some(crash), meanwhile: vec![] };
-                let first = recovers(&mut world, &mut agreed, &script).unwrap_or_else(|e| panic!("{place}: {e}"));
-                let calm = Script { order, ..Script::default() };
-                if first == Ended::Crashed && world.living().is_none() {
-                    // Enough may be restored that they only have to be started: that is for `up`, and loses nothing.
-                    let facts = world.observe();
-                    let wakes = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent).is_ok();
-                    if !wakes {
-                        let second = recovers(&mut world, &mut agreed, &calm);
-                        assert!(matches!(second, Ok(Ended::Done(_))), "{place}: {second:?}");
-                    }
-                }
-                assert_eq!(ends_well(&mut world, order), Ok(()), "{place}");
-                let living = world.living().expect("ends_well says so");
-                assert!(world.clusters[&living].restored, "{place}: the old cluster answers again");
-                if first != Ended::Crashed {
-                    break;
-                }
-            }
+fn a_learner_whose_host_left_the_inventory_keeps_nobody_from_joining() {
+    for order in 0..3 {
+        for crash in 0..120 {
+            let mut world = converged(Shape::Stacked(3));
+            let acts = [
+                Act::Happens(Chaos::Wipe(5)),
+                Act::Run { order, crash_after: Some(crash), meanwhile: vec![] },
+                Act::Shrink(4),
+                Act::Grow,
+            ];
+            let suffered = suffer(&mut world, &acts).map_err(|b| format!("{b:?}"));
+            assert_eq!(
+                suffered.and_then(|()| ends_well(&mut world, order)),
+                Ok(()),
+                "order {order}, crash after {crash}"
+            );
         }
     }
-}
-
-#[test]
-fn nothing_is_restored_while_those_who_do_not_answer_could_go_on_without_the_others() {
-    let mut world = converged(Shape::Stacked(3));
-    let hosts = world.with(Role::Etcd);
-    for host in &hosts[..2] {
-        world.host_mut(host).on = false;
-    }
-    world.settle();
-    let facts = world.observe();
-    let ask = |powered_off: &[&HostName]| {
-        let powered_off = powered_off.iter().map(ToString::to_string).collect();
-        let wish = Wish { id: "recovery1".to_owned(), powered_off, ..Wish::default() };
-        diagnose(&world.desired, &world.target, &facts, &world.intent, &wish)
-    };
-    assert!(matches!(ask(&[]), Err(Refusal::MayLive { quorum: 2, voters: 3, .. })), "{:?}", ask(&[]));
-    let Ok(Diagnosis::Lost(proposal)) = ask(&[&hosts[0]]) else { panic!("one of them alone is no quorum") };
-    assert_eq!(proposal.recovery.source, hosts[2]);
-    assert_eq!(proposal.loss, Loss::CannotBeKnown);
-    assert_eq!(proposal.later, hosts[..2], "they join when they are back");
-}
-
-#[test]
-fn a_majority_that_has_its_data_is_never_restored() {
-    let mut world = converged(Shape::Stacked(3));
-    let hosts = world.with(Role::Etcd);
-    // Off and on again: their data is there, and they do not run.
-    for host in &hosts {
-        world.host_mut(host).units.get_mut(&sim::make::unit("etcd.service")).expect("it has run").running = false;
-    }
-    let facts = world.observe();
-    let wish = Wish { id: "recovery1".to_owned(), ..Wish::default() };
-    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
-    assert_eq!(found, Ok(Diagnosis::Asleep));
-}
-
-/// The facts of a cluster of three that lost one disk and one host, with the two others' data changed at will.
-fn two_sources(change: impl Fn(usize, &mut hactl::model::facts::DiskFact)) -> (World, Facts, Vec<HostName>) {
-    let mut world = converged(Shape::Stacked(5));
-    let hosts = world.with(Role::Etcd);
-    for host in &hosts {
-        let found = world.host_mut(host);
-        found.units.get_mut(&sim::make::unit("etcd.service")).expect("it has run").running = false;
-    }
-    for host in &hosts[2..] {
-        world.host_mut(host).without_data();
-    }
-    let mut facts = world.observe();
-    for (at, host) in hosts[..2].iter().enumerate() {
-        let found = facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
-        change(at, found.and_then(|e| e.disk.as_mut()).expect("its data is read from its files"));
-    }
-    (world, facts, hosts)
-}
-
-fn diagnosed(world: &World, facts: &Facts, from: Option<&HostName>) -> Result<Diagnosis, Refusal> {
-    let wish = Wish { id: "recovery1".to_owned(), from: from.cloned(), ..Wish::default() };
-    diagnose(&world.desired, &world.target, facts, &world.intent, &wish)
-}
-
-#[test]
-fn the_source_is_the_data_whose_log_goes_furthest_whatever_its_revision() {
-    let (world, facts, hosts) = two_sources(|at, disk| {
-        (disk.term, disk.index, disk.revision) = if at == 0 { (4, 900, Some(800)) } else { (5, 850, Some(700)) };
-    });
-    let Ok(Diagnosis::Lost(proposal)) = diagnosed(&world, &facts, None) else { panic!("a majority is lost") };
-    assert_eq!((&proposal.recovery.source, proposal.recovery.reach), (&hosts[1], (5, 850)));
-    assert_eq!(proposal.recovery.base, 1_000_000_800, "above every revision that was read, on whatever host");
-    assert_eq!(proposal.recovery.members.len(), 5, "all answer and have what a member needs");
-    let Ok(Diagnosis::Lost(older)) = diagnosed(&world, &facts, Some(&hosts[0])) else { panic!("it was asked for") };
-    assert_eq!((&older.recovery.source, older.loss), (&hosts[0], Loss::Chosen { entries: 0 }));
-}
-
-#[test]
-fn data_of_two_clusters_is_left_to_a_person_and_no_data_is_said() {
-    let (world, mut facts, hosts) = two_sources(|at, disk| disk.cluster = format!("c{at}"));
-    assert!(matches!(diagnosed(&world, &facts, None), Err(Refusal::TwoOrigins { .. })));
-    assert!(matches!(diagnosed(&world, &facts, Some(&hosts[0])), Ok(Diagnosis::Lost(_))), "a person said which");
-    for host in &hosts {
-        if let Some(Ok(found)) = facts.hosts.get_mut(host) {
-            found.etcd.as_mut().expect("an etcd host").disk = None;
-        }
-    }
-    assert!(matches!(diagnosed(&world, &facts, None), Err(Refusal::NoSource { asked: None, .. })));
-}
-
-#[test]
-fn an_earlier_recovery_on_any_host_raises_the_next_ones_revision_above_its_own() {
-    let (world, mut facts, hosts) = two_sources(|_, _| ());
-    if let Some(Ok(found)) = facts.hosts.get_mut(&hosts[4]) {
-        found.etcd.as_mut().expect("an etcd host").high_water = Some(3_000_000_000);
-    }
-    let Ok(Diagnosis::Lost(proposal)) = diagnosed(&world, &facts, None) else { panic!("a majority is lost") };
-    assert_eq!(proposal.recovery.base, 4_000_000_000);
 }

@@ -19,6 +19,22 @@ count() {
 	failed=$((failed + f))
 }
 
+# What failed and in what words, which may lie far above the end of a log; the end, where nothing is named.
+blame() {
+	named=$(awk '
+		/^test .* FAILED$|^FAILED / { print; left = 0; next }
+		/^ok  |^test .* ok$/ { left = 0 }
+		/^thread .*panicked at/ { left = 40 }
+		/^error(\[|:)/ { left = 12 }
+		left > 0 { print; left-- }
+	' "$1" | head -n 200)
+	if [ -n "$named" ]; then
+		printf '%s\n' "$named"
+	else
+		tail -n 60 "$1"
+	fi
+}
+
 # Runs one suite with its output in a log; a suite that ends badly without counting a failure counts as one.
 suite() {
 	name=$1
@@ -34,8 +50,8 @@ suite() {
 	if [ "$status" -eq 0 ]; then
 		printf '%-12s passed in %s s\n' "$name" "$(($(date +%s) - begun))"
 	else
-		printf '%-12s FAILED after %s s; the end of %s:\n' "$name" "$(($(date +%s) - begun))" "target/test-logs/$name.log"
-		tail -n 60 "$logs/$name.log"
+		printf '%-12s FAILED after %s s; of %s:\n' "$name" "$(($(date +%s) - begun))" "target/test-logs/$name.log"
+		blame "$logs/$name.log"
 	fi
 }
 

@@ -85,7 +85,7 @@ async fn connections_are_carried_as_root_by_a_sudo_that_asks() {
 
 #[tokio::test]
 async fn a_port_where_nobody_listens_is_a_closed_connection_either_way() {
-    let free = TcpListener::bind((HERE, 0)).await.unwrap().local_addr().unwrap().port();
+    let (_held, free) = sshd::closed_port();
     for config in ["AllowTcpForwarding no", ""] {
         let sshd = Sshd::start(Setup { config, ..Setup::default() });
         let machine = connect(&sshd.target("root")).await.unwrap();

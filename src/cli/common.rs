@@ -196,7 +196,8 @@ impl Common {
             let opened = crate::component::Bundle::open(&places.bundles, &loaded.desired.versions.kubernetes);
             opened.map_err(|error| failure_verdict(&Failure::Bundle(error)))?;
         }
-        let sink: Arc<dyn Sink> = Arc::new(Diary::new(sink, places.state.clone()));
+        let diary = Arc::new(Diary::new(sink, places.state.clone()));
+        let sink: Arc<dyn Sink> = Arc::clone(&diary) as Arc<dyn Sink>;
         let (desired, attached, inventory) = (Arc::new(loaded.desired), loaded.attached, loaded.text);
         let sudo_password = self.sudo_password(&desired)?;
         let access = Access::this_binary().map(|mut access| {
@@ -228,7 +229,10 @@ impl Common {
                 // The hosts' side ends with its channels; a later run converges from wherever this one stopped.
                 () = second_interrupt(&stop, &sink) => Err(Failure::Interrupted { done: 0, left: 0 }),
             };
-            result.map_err(|failure| failure_verdict(&failure))
+            result.map_err(|failure| {
+                let verdict = failure_verdict(&failure);
+                if diary.worked() { verdict.after_work() } else { verdict }
+            })
         })
     }
 }
@@ -306,7 +310,16 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
     match failure {
         Failure::Refused(refusal) => Verdict::of(&FailureKind::Refused(refusal.clone()), None),
         Failure::Pki(crate::pki::PkiError::Brought { .. }) | Failure::Render(_) => of(&FailureKind::Inventory),
-        Failure::Vault(_) | Failure::NoState { .. } | Failure::Pki(_) => of(&FailureKind::State),
+        Failure::NoState { .. } => {
+            let mut verdict = of(&FailureKind::State);
+            verdict.hints = vec![
+                "if it lies elsewhere, name the place with --state DIR".to_owned(),
+                "if it is lost: `hactl state pull --identity FILE`, with `--from BUNDLE` when no host has one any more"
+                    .to_owned(),
+            ];
+            verdict
+        }
+        Failure::Vault(_) | Failure::Pki(_) => of(&FailureKind::State),
         Failure::Bundle(crate::component::BundleError::NoSuchVersion { .. }) => of(&FailureKind::Inventory),
         Failure::Bundle(_) => of(&FailureKind::Bundle),
         Failure::Manifests { problems } => {
@@ -366,7 +379,18 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
             };
             verdict
         }
-        Failure::Access(_) | Failure::Api(_) | Failure::Local { .. } => of(&FailureKind::Other),
+        Failure::Recovery(unusable) => super::snapshot::verdict(unusable, of(&FailureKind::Other)),
+        Failure::NoMember => {
+            let mut verdict = of(&FailureKind::Other);
+            verdict.hints = vec!["hactl status".to_owned(), "hactl recover --dry-run".to_owned()];
+            verdict
+        }
+        Failure::NotConnected { .. } => {
+            let mut verdict = of(&FailureKind::Other);
+            verdict.hints = vec!["name another host, or make this one reachable".to_owned()];
+            verdict
+        }
+        Failure::Access(_) | Failure::Api(_) | Failure::Local { .. } | Failure::Odd(_) => of(&FailureKind::Other),
     }
 }
 

@@ -8,6 +8,7 @@ use crate::model::event::{Event, Sink};
 use crate::report::RunLog;
 use crate::vault::RUNS;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Passes events on and keeps them.
@@ -15,12 +16,18 @@ pub struct Diary {
     shown: Arc<dyn Sink>,
     state: PathBuf,
     log: OnceLock<Option<RunLog>>,
+    worked: AtomicBool,
 }
 
 impl Diary {
     /// Keeps what goes to `shown`, below the state folder once that exists.
     pub fn new(shown: Arc<dyn Sink>, state: PathBuf) -> Self {
-        Self { shown, state, log: OnceLock::new() }
+        Self { shown, state, log: OnceLock::new(), worked: AtomicBool::new(false) }
+    }
+
+    /// Whether any step was done so far.
+    pub fn worked(&self) -> bool {
+        self.worked.load(Ordering::Relaxed)
     }
 
     fn open(&self) -> Option<RunLog> {
@@ -37,6 +44,9 @@ impl Diary {
 
 impl Sink for Diary {
     fn emit(&self, event: Event) {
+        if matches!(event, Event::Done { .. }) {
+            self.worked.store(true, Ordering::Relaxed);
+        }
         if matches!(event, Event::Planned { .. }) && self.state.exists() {
             self.log.get_or_init(|| self.open());
         }

@@ -1,6 +1,8 @@
 //! The hidden verbs: what runs on a host or inside a pod.
 
 use super::common::block_on;
+use crate::host::serve::{Fence, Root};
+use crate::model::recovery::STAYS_DOWN;
 use clap::Args;
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -35,6 +37,22 @@ pub struct ApproveArgs {
     /// What each Node may have in its serving certificate
     #[arg(long)]
     allow: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct FenceArgs {
+    /// etcd's data directory
+    #[arg(long)]
+    data_dir: String,
+    /// CA certificate of etcd
+    #[arg(long)]
+    ca: String,
+    /// Client certificate
+    #[arg(long)]
+    cert: String,
+    /// Client key
+    #[arg(long)]
+    key: String,
 }
 
 /// Speaks the vocabulary on standard input and output.
@@ -73,6 +91,27 @@ pub fn dns(args: &DnsArgs) -> u8 {
     code
 }
 
+/// Says on standard error what was found, and by its code whether etcd may start.
+pub fn fence(args: &FenceArgs) -> u8 {
+    let ask = crate::host::op::EtcdAsk {
+        url: String::new(),
+        data_dir: args.data_dir.clone(),
+        ca: args.ca.clone(),
+        cert: args.cert.clone(),
+        key: args.key.clone(),
+    };
+    let found = block_on(async { Ok(crate::host::serve::fence(&Root::host(), &ask).await) });
+    let (line, code) = match found {
+        Ok(Fence::NoData) => return 0,
+        Ok(Fence::Starts(line)) => (line, 0),
+        Ok(Fence::StaysDown(line)) => (line, STAYS_DOWN),
+        Err(verdict) => return verdict.exit,
+    };
+    // Without a journal there is nobody to tell.
+    let _ = writeln!(std::io::stderr(), "{line}");
+    code
+}
+
 /// Runs until it is stopped.
 pub fn approve(args: &ApproveArgs) -> u8 {
     let settings = crate::kube::approver::Settings {
@@ -91,6 +130,29 @@ pub fn approve(args: &ApproveArgs) -> u8 {
         Ok(Ok(())) => 0,
         Ok(Err(error)) => {
             let _ = writeln!(std::io::stderr(), "hactl host-approve: {error}");
+            1
+        }
+        Err(verdict) => verdict.exit,
+    }
+}
+
+/// Takes a recovery bundle when it is this host's turn.
+pub fn snapshot() -> u8 {
+    let saved = block_on(async { Ok(crate::host::serve::save_bundle(crate::host::serve::Root::host()).await) });
+    // Both go to the journal.
+    match saved {
+        Ok(Ok(None)) => {
+            let _ = writeln!(std::io::stdout(), "this member leads: its followers take the bundles");
+            0
+        }
+        Ok(Ok(Some(bundle))) => {
+            let (revision, keys, ms) = (bundle.point.revision, bundle.proof.keys, bundle.proof.restored_ms);
+            let text = format!("{}: revision {revision}, {keys} keys, restored for proof in {ms} ms", bundle.name);
+            let _ = writeln!(std::io::stdout(), "{text}");
+            0
+        }
+        Ok(Err(fault)) => {
+            let _ = writeln!(std::io::stderr(), "no recovery bundle: {}\n{}", fault.what, fault.tail.join("\n"));
             1
         }
         Err(verdict) => verdict.exit,

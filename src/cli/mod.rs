@@ -7,6 +7,9 @@ mod host;
 pub mod inventory;
 mod lab;
 mod recover;
+mod runbook;
+mod snapshot;
+mod state;
 mod support;
 mod verbs;
 
@@ -71,9 +74,24 @@ enum Verb {
     Kubectl(verbs::KubectlArgs),
     /// Bring etcd back when its majority is lost: says what is wrong, what it costs, asks, and does it
     #[command(
-        after_help = "Examples:\n  hactl recover --dry-run     what is wrong, and what would be done\n  hactl recover               asks for the cluster's name first\n  hactl recover --confirm-powered-off cp2 --confirm-powered-off cp3\n                              when the others are gone for good\n  hactl recover --from cp2    take cp2's data, and not the newest\n\nIt needs neither quorum nor the API. Data that is replaced is moved aside, never deleted. Cut off, the same\ncommand goes on with what was agreed to."
+        after_help = "Examples:\n  hactl recover --dry-run     what is wrong, and what would be done\n  hactl recover               asks for the cluster's name first\n  hactl recover --confirm-powered-off cp2 --confirm-powered-off cp3\n                              when the others are gone for good\n  hactl recover --from cp2    take cp2's data, and not the newest\n  hactl recover --from lab-20261122T060000000Z-cp1.hactl\n                              from a recovery bundle, also onto bare hosts\n  hactl recover --drill       would it work? with the newest bundle, and nothing live touched\n\nIt needs neither quorum nor the API. Data that is replaced is moved aside, never deleted. Cut off, the same\ncommand goes on with what was agreed to."
     )]
     Recover(recover::RecoverArgs),
+    /// Take, list, verify and prune recovery bundles; the etcd hosts take theirs by themselves
+    #[command(
+        after_help = "Examples:\n  hactl snapshot list                     what lies on which host, and how old it is\n  hactl snapshot take                     one now, on a host whose member follows\n  hactl snapshot take --to /mnt/backup/   and fetch it\n  hactl snapshot verify                   the newest: every byte, and whether it opens\n  hactl snapshot verify --deep FILE       restore it on a host, beside what runs there\n\nA bundle is a snapshot of etcd, restored once for proof, with the cluster's keys and its inventory, sealed to the\nidentity in the state directory and to vault.recipients. Keep a copy of that identity and of the inventory\nelsewhere: with them and any bundle the whole cluster can be rebuilt."
+    )]
+    Snapshot(snapshot::SnapshotArgs),
+    /// Print the disaster-recovery runbook of this cluster, also by hand without hactl
+    #[command(
+        after_help = "Examples:\n  hactl runbook --to runbook.md\n  hactl runbook | pandoc -o runbook.pdf\n\nPrint it again after every change of hosts. It needs neither quorum nor the API, and not even a host that answers."
+    )]
+    Runbook(runbook::RunbookArgs),
+    /// Rebuild the state directory where it was lost
+    #[command(
+        after_help = "Examples:\n  hactl state pull --identity ~/lab-identity.txt    from the newest bundle that a host has"
+    )]
+    State(state::StateArgs),
     /// Stop the cluster on all hosts; asks for its name
     #[command(
         after_help = "Examples:\n  hactl down                  data is moved aside\n  hactl down --wipe           data is deleted"
@@ -107,9 +125,15 @@ enum Verb {
     /// Ask a DNS server for a name; run inside pods by hactl
     #[command(hide = true)]
     HostDns(host::DnsArgs),
+    /// Take a recovery bundle when it is this host's turn; run by a timer on etcd hosts
+    #[command(hide = true)]
+    HostSnapshot,
     /// Approve kubelet serving certificates; run as a unit on control-plane hosts
     #[command(hide = true)]
     HostApprove(host::ApproveArgs),
+    /// Ask the members of etcd whether this host's data is of before a recovery; run before etcd starts
+    #[command(hide = true)]
+    HostFence(host::FenceArgs),
 }
 
 /// Runs one verb and tells how it went.
@@ -128,12 +152,17 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Host => host::serve(),
         Verb::HostDns(args) => host::dns(&args),
         Verb::HostApprove(args) => host::approve(&args),
+        Verb::HostSnapshot => host::snapshot(),
+        Verb::HostFence(args) => host::fence(&args),
         Verb::Up(args) => verbs::up(&common, args),
         Verb::Plan(args) => verbs::plan(&common, &args),
         Verb::Status(args) => verbs::status(&common, &args),
         Verb::Kubeconfig(args) => verbs::kubeconfig(&common, &args),
         Verb::Kubectl(args) => verbs::kubectl(&common, &args),
         Verb::Recover(args) => recover::run(&common, args),
+        Verb::Snapshot(args) => snapshot::run(&common, &args),
+        Verb::Runbook(args) => runbook::run(&common, &args),
+        Verb::State(args) => state::run(&common, &args),
         Verb::Down(args) => verbs::down(&common, &args),
         Verb::SupportBundle(args) => support::run(&common, &args),
         Verb::Inventory(args) => {

@@ -1,13 +1,14 @@
 //! `hactl recover`.
 
-use super::common::{Common, Needs, Output};
+use super::common::{Common, Needs, Output, Quiet};
+use super::snapshot::now_ms;
 use super::verbs::{Terminal, ended, print};
 use crate::model::event::Sink;
-use crate::model::names::HostName;
-use crate::plan::Wish;
-use crate::report::{self, Style, Verdict};
+use crate::report::{self, Reader, Style, Verdict};
 use crate::workflow::{self, Choices, Recovered, Recovering};
 use clap::Args;
+use serde_json::json;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 #[derive(Debug, Args)]
@@ -15,9 +16,18 @@ pub struct RecoverArgs {
     /// Say what is wrong and what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Take the data of this host, and not the newest
-    #[arg(long, value_name = "HOST")]
-    from: Option<HostName>,
+    /// Rehearse it: restore a recovery bundle on a host beside what runs there, and touch nothing live
+    #[arg(long, conflicts_with_all = ["dry_run", "confirm_powered_off"])]
+    drill: bool,
+    /// Take the data of this host, data moved aside there (HOST:member.moved-TIME) or this recovery bundle, and not the newest
+    #[arg(long, value_name = "HOST|FILE")]
+    from: Option<String>,
+    /// Go back although etcd answers: to what the last recovery moved aside, or to what --from names
+    #[arg(long, conflicts_with = "drill")]
+    undo: bool,
+    /// The age identity to open a bundle with [default: the one in the state directory]
+    #[arg(long, value_name = "FILE")]
+    identity: Option<PathBuf>,
     /// A host that does not answer and is known to be powered off; may be given more than once
     #[arg(long, value_name = "HOST")]
     confirm_powered_off: Vec<String>,
@@ -25,14 +35,24 @@ pub struct RecoverArgs {
 
 pub fn run(common: &Common, args: RecoverArgs) -> u8 {
     let reader = common.reader();
+    if args.drill {
+        return drill(common, &args, &reader);
+    }
     let choices = Choices { yes: common.yes, ..Choices::default() };
     let terminal = Terminal(Arc::clone(&reader));
     let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
-    let wish = Wish { from: args.from, powered_off: args.confirm_powered_off, ..Wish::default() };
-    let asked = Recovering { wish, dry_run: args.dry_run };
+    let asked = Recovering {
+        from: args.from,
+        undo: args.undo,
+        identity: args.identity,
+        powered_off: args.confirm_powered_off,
+        dry_run: args.dry_run,
+    };
     let result = common.run(sink, Needs::Most, async |session| {
         let recovered = workflow::recover(session, &asked, &choices, &terminal).await?;
-        if let Recovered::Done { after: Ok(summary), .. } | Recovered::Woken { summary, .. } = &recovered
+        if let Recovered::Done { after: Ok(summary), .. }
+        | Recovered::Woken { summary, .. }
+        | Recovered::Replaced { summary, .. } = &recovered
             && common.output == Output::Text
         {
             reader.pause();
@@ -45,12 +65,16 @@ pub fn run(common: &Common, args: RecoverArgs) -> u8 {
         let headline = match recovered {
             Recovered::Nothing(diagnosis) => report::recovery::nothing(&diagnosis),
             Recovered::Proposed(_) => "nothing was changed: without --dry-run it is done".to_owned(),
-            Recovered::Woken { finished: true, .. } => "the recovery that was cut off is finished".to_owned(),
+            Recovered::Room { before, after } => report::recovery::roomy(&before, &after),
+            Recovered::Replaced { odd, .. } => report::recovery::replaced(&odd),
+            Recovered::Woken { finished: true, .. } => {
+                "the recovery is finished; nothing else was restored or undone".to_owned()
+            }
             Recovered::Woken { .. } => "nothing was lost: members were started with the data they have".to_owned(),
             Recovered::Done { proposal, quorum, endpoint, after } => {
                 let headline = report::recovery::recovered(&proposal, quorum, endpoint);
                 if let Err(left) = after {
-                    let mut verdict = super::common::failure_verdict(&left);
+                    let mut verdict = super::common::failure_verdict(&left).after_work();
                     verdict.headline = format!("{headline}. Not everything is well yet: {}", verdict.headline);
                     reader.end(&verdict);
                     return verdict.exit;
@@ -62,4 +86,32 @@ pub fn run(common: &Common, args: RecoverArgs) -> u8 {
         0
     });
     ended(&reader, result)
+}
+
+fn drill(common: &Common, args: &RecoverArgs, reader: &Arc<dyn Reader>) -> u8 {
+    let json = common.output == Output::Json;
+    let sink: Arc<dyn Sink> = if json { Arc::new(Quiet) } else { Arc::clone(reader) as Arc<dyn Sink> };
+    let result = common.run(sink, Needs::Hosts, async |session| {
+        workflow::drill(session, args.from.as_deref(), args.identity.as_deref()).await
+    });
+    let result = result.map(|drilled| {
+        reader.pause();
+        if json {
+            let took_ms = u64::try_from(drilled.took.as_millis()).unwrap_or(u64::MAX);
+            print(&format!(
+                "{}\n",
+                json!({"manifest": drilled.manifest, "host": drilled.host, "proof": drilled.proof, "tookMs": took_ms})
+            ));
+        } else {
+            reader.end(&Verdict::ok(report::snapshots::drilled(
+                &drilled.manifest,
+                &drilled.host,
+                &drilled.proof,
+                drilled.took,
+                now_ms(),
+            )));
+        }
+        0
+    });
+    ended(reader, result)
 }

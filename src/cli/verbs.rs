@@ -89,7 +89,7 @@ pub(super) fn ended(reader: &Arc<dyn Reader>, result: Result<u8, Verdict>) -> u8
 
 pub fn up(common: &Common, args: UpArgs) -> u8 {
     let reader = common.reader();
-    let choices = Choices { yes: common.yes, limit: args.limit.hosts(), prune: args.prune };
+    let choices = Choices { yes: common.yes, limit: args.limit.hosts(), prune: args.prune, ..Choices::default() };
     let terminal = Terminal(Arc::clone(&reader));
     let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
     let result = common.run_on(&args.limit.limit, sink, Needs::Most, async |session| {

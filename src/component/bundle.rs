@@ -5,10 +5,10 @@
 
 use super::lock::{Component, Kind, Lock, name_of};
 use super::memory::{Memory, Print};
-use super::sum::Sum;
 use super::{BundleError, io_error, table};
 use crate::model::desired::{Desired, Host};
 use crate::model::names::Digest;
+use crate::model::sum::Sum;
 use crate::model::target::Part;
 use std::collections::BTreeSet;
 use std::fs::File;

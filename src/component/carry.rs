@@ -8,10 +8,10 @@
 use super::lock::{self, Component, Lock};
 use super::memory::Memory;
 use super::pack::{self, Blob};
-use super::sum::Sum;
 use super::tar::{self, Entry};
 use super::{Bundle, BundleError, bundle, io_error, verify};
 use crate::model::names::Digest;
+use crate::model::sum::Sum;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;

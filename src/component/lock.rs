@@ -3,7 +3,7 @@
 //! In: `bundles/<name>.lock.json` of a store. Out: a checked [`Lock`].
 
 use super::table::{self, Row};
-use super::{BundleError, io_error, sum};
+use super::{BundleError, io_error};
 use crate::model::names::Digest;
 use crate::model::target::{Part, Place};
 use serde::{Deserialize, Serialize};
@@ -109,7 +109,7 @@ impl Lock {
             text.extend(words.iter().map(|word| format!("{}:{word} ", word.len())));
             text.push_str(&format!("{}\n", c.size));
         }
-        sum::of(text.as_bytes())
+        Digest::of(text.as_bytes())
     }
 
     /// Component names with their versions.

@@ -17,7 +17,6 @@ mod lock;
 mod memory;
 mod pack;
 mod publishers;
-mod sum;
 mod table;
 mod tar;
 mod verify;

@@ -5,9 +5,9 @@
 
 use super::fetch::{Archive, FetchError, member};
 use super::lock::{Component, Kind, Lock};
-use super::sum::Sum;
 use super::{BundleError, bundle, io_error, table, verify};
 use crate::model::names::Digest;
+use crate::model::sum::Sum;
 use rustix::fs::FlockOperation;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write as _};

@@ -4,8 +4,9 @@ use super::bundle::blob_path;
 use super::*;
 use crate::model::desired::{
     Cidr, Cni, ControlPlane, Desired, Endpoint, EndpointKind, EtcdSettings, Extra, Host, KubeProxy, Network, Proxy,
-    Role, Security, SshTarget, Versions,
+    Role, Security, Snapshots, SshTarget, Versions,
 };
+use crate::model::names::Digest;
 use crate::model::target::{Part, Place};
 use std::collections::BTreeMap;
 use std::fs;
@@ -106,6 +107,7 @@ fn desired(hosts: &[(&str, &[Role])]) -> Desired {
         },
         control_plane: ControlPlane { schedulable: false, security: Security::Baseline },
         etcd: EtcdSettings { data_dir: "/var/lib/etcd".into(), quota_gib: 8 },
+        snapshots: Snapshots::default(),
         jwt: vec![],
         mirrors: BTreeMap::new(),
         named: crate::model::desired::Named::default(),
@@ -131,12 +133,7 @@ fn a_blob_unpacks_to_what_it_was_built_from_under_the_digest_of_its_content() {
     let content = zstd::decode_all(fs::File::open(&path).unwrap()).unwrap();
     assert_eq!(content, fs::read(w.from.join("bin/kubelet")).unwrap());
     assert_eq!((kubelet.size, kubelet.sent_size), (content.len() as u64, fs::metadata(&path).unwrap().len()));
-    let (_, digest, _) = {
-        let mut sum = sum::Sum::new(std::io::sink());
-        std::io::Write::write_all(&mut sum, &content).unwrap();
-        sum.finish()
-    };
-    assert_eq!(digest, kubelet.digest);
+    assert_eq!(Digest::of(&content), kubelet.digest);
     assert_eq!(kubelet.place, Place::Program { link: Some("/usr/local/bin/kubelet".into()) });
 }
 

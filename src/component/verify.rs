@@ -5,8 +5,8 @@
 
 use super::lock::{Component, Lock};
 use super::pack::Blob;
-use super::sum::Sum;
 use super::{BundleError, bundle};
+use crate::model::sum::Sum;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read as _};

@@ -6,10 +6,14 @@
 
 mod change;
 pub mod disk;
+mod room;
+mod snapshot;
 mod view;
 
 pub use change::change;
-pub use view::{hash, holds_quorum, raw, view};
+pub use room::make_room;
+pub use snapshot::snapshot;
+pub use view::{hash, holds_quorum, raw, status, view};
 
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
 use std::error::Error;
@@ -41,6 +45,8 @@ pub enum EtcdError {
     NotListening {
         /// Host and port.
         address: String,
+        /// Whether the host itself said so; else it could not be reached.
+        refused: bool,
         /// What the system said.
         why: String,
     },
@@ -94,7 +100,11 @@ impl Access {
         let address = self.url.split_once("://").ok_or_else(bad)?.1.trim_end_matches('/');
         let silent = |_| EtcdError::Silent { doing: "take a connection", within_ms: within.as_millis() };
         let probe = timeout(within, TcpStream::connect(address)).await.map_err(silent)?;
-        probe.map_err(|e| EtcdError::NotListening { address: address.to_owned(), why: e.to_string() })?;
+        probe.map_err(|e| EtcdError::NotListening {
+            address: address.to_owned(),
+            refused: e.kind() == std::io::ErrorKind::ConnectionRefused,
+            why: e.to_string(),
+        })?;
         let tls = TlsOptions::new()
             .ca_certificate(Certificate::from_pem(&self.ca))
             .identity(Identity::from_pem(&self.cert, self.key.as_slice()));

@@ -36,6 +36,7 @@ pub async fn view(access: &Access, within: Duration) -> Result<(EtcdView, Option
         applied: status.raft_applied_index(),
         revision: status.header().map_or(0, etcd_client::ResponseHeader::revision),
         db_bytes: status.db_size(),
+        quota_bytes: status.db_size_quota(),
         version: cut(status.version()),
         learner: status.is_learner(),
         linearizable: quorum.is_ok(),
@@ -43,6 +44,14 @@ pub async fn view(access: &Access, within: Duration) -> Result<(EtcdView, Option
         alarms: alarms(&status),
     };
     Ok((view, quorum.err()))
+}
+
+/// Which cluster the member is of, and its revision. Works without quorum, once the member had one since its start.
+pub async fn status(access: &Access, within: Duration) -> Result<(String, i64), EtcdError> {
+    let mut link = access.connect(within).await?;
+    let status = ask("tell its status", within, link.0.status()).await?;
+    let (cluster, revision) = status.header().map_or((0, 0), |h| (h.cluster_id(), h.revision()));
+    Ok((format!("{cluster:x}"), revision))
 }
 
 fn cut(text: &str) -> String {

@@ -9,6 +9,7 @@ use crate::host::{Feed, HostError, Machine, Progress};
 use crate::kube;
 use crate::model::desired::{Desired, Role};
 use crate::model::event::{Event, Sink};
+use crate::model::facts::EtcdView;
 use crate::model::names::{Digest, HostName};
 use crate::model::plan::{Action, Birth, Guard, HowToRun, Step};
 use crate::model::target::{FileSet, Leaf, LeafId, MANIFESTS, NODES, Part, Target, object_key};
@@ -24,8 +25,8 @@ use tokio::time::Instant;
 pub type Signing = Box<dyn Fn(&Leaf, &str) -> Result<String, String> + Send + Sync>;
 /// Finds the compressed, verified file of a blob.
 pub type Blobs = Box<dyn Fn(&Digest) -> Result<PathBuf, String> + Send + Sync>;
-/// Writes to the journal that etcd was born, with its cluster id.
-pub type BirthRecord = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+/// Writes to the journal that etcd was born, or recovered, with its cluster id and revision.
+pub type BirthRecord = Box<dyn Fn(&str, i64) -> Result<(), String> + Send + Sync>;
 
 /// Deliveries under way at once to one host: one decompresses while the other arrives.
 pub const DELIVERIES_PER_HOST: usize = 2;
@@ -51,7 +52,7 @@ pub struct Hands {
     pub sign: Signing,
     /// Finds blobs.
     pub blob: Blobs,
-    /// Writes to the journal that etcd was born, with its cluster id.
+    /// Writes to the journal that etcd was born, or recovered.
     pub record_birth: BirthRecord,
     /// Where the snapshots of recoveries are kept on this side.
     pub recoveries: PathBuf,
@@ -151,8 +152,8 @@ impl Hands {
         Err(last.unwrap_or_else(|| failed("no member with a quorum behind it could be asked".to_owned())))
     }
 
-    /// The id of the cluster that the member on this host is of. A member that was only just started is waited for.
-    async fn cluster_id(&self, index: usize, host: &HostName, patience: Duration) -> Result<String, StepError> {
+    /// What the member on this host says of itself and its cluster. One that was only just started is waited for.
+    async fn view(&self, index: usize, host: &HostName, patience: Duration) -> Result<EtcdView, StepError> {
         let until = Instant::now() + patience;
         loop {
             let etcd = self.asks.etcd(host).ok_or_else(|| failed(format!("{host} is no etcd host")))?;
@@ -160,7 +161,7 @@ impl Hands {
             let reply = self.call(index, host, Op::Observe(Box::new(ask)), patience).await?;
             let Reply::Facts(facts) = reply else { return Err(unexpected(&reply)) };
             if let Some(view) = facts.etcd.and_then(|e| e.view) {
-                return Ok(view.cluster);
+                return Ok(view);
             }
             if Instant::now() + LOOK_AGAIN >= until {
                 return Err(failed(format!("the member on {host} does not say which cluster it is of")));
@@ -197,8 +198,8 @@ impl Hands {
         let hosts = self.connected(Role::Etcd);
         let asked = hosts.filter_map(|host| Some((host, Condition::EtcdQuorum(self.asks.etcd(host)?))));
         let host = self.first_of(index, "etcd", asked, patience, within_ms).await?;
-        let cluster = self.cluster_id(index, host, patience).await?;
-        (self.record_birth)(&cluster).map_err(failed)
+        let view = self.view(index, host, patience).await?;
+        (self.record_birth)(&view.cluster, view.revision).map_err(failed)
     }
 
     async fn await_api(&self, index: usize, patience: Duration, within_ms: u64) -> Result<(), StepError> {
@@ -436,14 +437,15 @@ impl Perform for Hands {
                 let programs = STATIC_PODS.map(ToOwned::to_owned).into();
                 self.call(index, host, Op::Halt { units, programs }, patience).await.map(drop)
             }
-            Action::TakeSnapshot { host, recovery, reach } => {
-                let ask = SnapshotAsk { data_dir, recovery: recovery.clone(), reach: *reach };
+            Action::TakeSnapshot { host, recovery, aside, reach } => {
+                let (aside, recovery) = (aside.clone(), recovery.clone());
+                let ask = SnapshotAsk { data_dir, aside, recovery, reach: *reach };
                 self.take_snapshot(index, host, ask, patience).await
             }
             Action::Restore { host, recovery } => self.restore(index, host, recovery, data_dir, patience).await,
             Action::ProveQuorum => self.prove_quorum(index, patience, ms).await,
             Action::Seal { host } => {
-                let op = Op::Seal { data_dir, cluster: self.cluster_id(index, host, patience).await? };
+                let op = Op::Seal { data_dir, cluster: self.view(index, host, patience).await?.cluster };
                 self.call(index, host, op, patience).await.map(drop)
             }
             Action::RemoveMember { peer } => {

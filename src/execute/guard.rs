@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_secs(8);
 /// How long between two looks while waiting for the cluster to be able to bear a disturbance.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+/// How long no quorum may answer until it is taken for lost.
+const ELECTION: Duration = Duration::from_secs(10);
 
 async fn look(hands: &Hands, host: &HostName, api: bool) -> Result<HostFacts, Silence> {
     let silence = |why: String| Silence { why, hint: None };
@@ -28,6 +30,17 @@ async fn look(hands: &Hands, host: &HostName, api: bool) -> Result<HostFacts, Si
         Ok(Reply::Facts(facts)) => Ok(*facts),
         Ok(_) => Err(silence("answered something else than was asked".to_owned())),
         Err(error) => Err(silence(error.to_string())),
+    }
+}
+
+/// The members now. One look may find a busy member silent, or an election: a quorum is only taken for lost when none answers for
+/// longer than either takes.
+async fn members_by(hands: &Hands, deadline: Instant) -> Result<Members, Refusal> {
+    loop {
+        match members_now(hands).await {
+            Err(Refusal::NoQuorum { .. }) if Instant::now() < deadline => tokio::time::sleep(BETWEEN_LOOKS).await,
+            other => return other,
+        }
     }
 }
 
@@ -54,7 +67,7 @@ pub(super) async fn members_are(
     list: &BTreeMap<PeerUrl, bool>,
     removed: Option<&PeerUrl>,
 ) -> Result<(), StepError> {
-    let now = members_now(hands).await?;
+    let now = members_by(hands, Instant::now() + ELECTION).await?;
     let shape = now.shape();
     let peers = list.keys().chain(shape.keys());
     if let Some(peer) = peers.into_iter().find(|p| list.get(*p) != shape.get(*p)) {

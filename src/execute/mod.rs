@@ -9,5 +9,5 @@ mod recover;
 pub mod walk;
 
 pub use act::{DELIVERIES_PER_HOST, Hands, IMPORTS_PER_HOST, Signing, member_start};
-pub use recover::taken;
+pub use recover::{content_of, forget_taken, note_taken, taken};
 pub use walk::{Outcome, Perform, StepError, walk};

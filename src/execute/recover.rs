@@ -6,33 +6,78 @@
 use super::act::{Hands, failed, unexpected};
 use super::walk::StepError;
 use crate::host::Feed;
-use crate::host::op::{Op, Reply, RestoreAsk, SnapshotAsk, SnapshotTaken};
+use crate::host::op::{Op, Reply, RestoreAsk, SnapshotAsk};
 use crate::model::event::Event;
-use crate::model::names::{Digest, HostName};
+use crate::model::names::HostName;
 use crate::model::recovery::Recovery;
-use aws_lc_rs::digest::{Context, SHA256};
+use crate::model::sum::Sum;
+use crate::model::target::Part;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// How the names of the two end.
+const ENDINGS: [&str; 2] = [".json", ".snapshot.zst"];
+
 /// The two files of a recovery: what the snapshot is, and its compressed content.
 fn files(recoveries: &Path, id: &str) -> (PathBuf, PathBuf) {
-    (recoveries.join(format!("{id}.json")), recoveries.join(format!("{id}.snapshot.zst")))
+    let [note, content] = ENDINGS.map(|ending| recoveries.join(format!("{id}{ending}")));
+    (note, content)
 }
 
 /// The snapshot of a recovery, once it was taken and fetched whole.
-pub fn taken(recoveries: &Path, id: &str) -> Option<SnapshotTaken> {
+pub fn taken(recoveries: &Path, id: &str) -> Option<Part> {
     let (note, content) = files(recoveries, id);
-    let taken: SnapshotTaken = serde_json::from_slice(&fs::read(note).ok()?).ok()?;
-    let whole = fs::metadata(content).is_ok_and(|found| found.len() == taken.part.sent_size);
+    let taken: Part = serde_json::from_slice(&fs::read(note).ok()?).ok()?;
+    let whole = fs::metadata(content).is_ok_and(|found| found.len() == taken.sent_size);
     whole.then_some(taken)
 }
 
-fn explain<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(std::io::Error) -> StepError + 'a {
+/// Where the compressed content of a recovery's snapshot belongs; it is nothing until [`note_taken`] says what it is.
+pub fn content_of(recoveries: &Path, id: &str) -> PathBuf {
+    files(recoveries, id).1
+}
+
+/// Notes that the snapshot of a recovery is there as a whole.
+///
+/// # Errors
+/// What the file system says.
+pub fn note_taken(recoveries: &Path, id: &str, taken: &Part) -> io::Result<()> {
+    let (note, _) = files(recoveries, id);
+    let fresh = note.with_extension("new");
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    file.write_all(&serde_json::to_vec(taken).map_err(io::Error::other)?)?;
+    file.sync_all()?;
+    fs::rename(&fresh, &note)?;
+    File::open(recoveries)?.sync_all()
+}
+
+/// Removes the snapshots of all recoveries but one: they lie open, and those that are over need none.
+///
+/// # Errors
+/// What the file system says.
+pub fn forget_taken(recoveries: &Path, but: Option<&str>) -> io::Result<()> {
+    let entries = match fs::read_dir(recoveries) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let name = entry?.file_name();
+        let name = name.to_string_lossy();
+        let id = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending));
+        if id.is_some_and(|id| Some(id) != but) {
+            fs::remove_file(recoveries.join(&*name))?;
+        }
+    }
+    Ok(())
+}
+
+fn explain<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> StepError + 'a {
     move |error| failed(format!("could not {doing} {}: {error}", path.display()))
 }
 
@@ -55,40 +100,31 @@ impl Hands {
         let recovery = ask.recovery.clone();
         let reply = self.call(index, host, Op::TakeSnapshot(ask), patience).await?;
         let Reply::Taken(taken) = reply else { return Err(unexpected(&reply)) };
-        let (note, content) = files(folder, &recovery);
-        let mut file = create(&content)?;
-        let (mut from, mut sum) = (0_u64, Context::new(&SHA256));
+        let content = content_of(folder, &recovery);
+        let mut file = Sum::new(create(&content)?);
         loop {
-            let op = Op::ReadSnapshot { recovery: recovery.clone(), from };
+            let op = Op::ReadSnapshot { recovery: recovery.clone(), from: file.count() };
             let reply = self.call(index, host, op, patience).await?;
             let Reply::Bytes(text) = reply else { return Err(unexpected(&reply)) };
             let piece = STANDARD.decode(text).map_err(|_| failed(format!("{host} sent something else than base64")))?;
             if piece.is_empty() {
                 break;
             }
-            from += piece.len() as u64;
-            if from > taken.part.sent_size {
+            if file.count() + piece.len() as u64 > taken.sent_size {
                 return Err(failed(format!(
                     "{host} sent more of the snapshot than the {} bytes it announced",
-                    taken.part.sent_size
+                    taken.sent_size
                 )));
             }
-            sum.update(&piece);
             file.write_all(&piece).map_err(explain("write", &content))?;
-            self.sink.emit(Event::Moved { step: index, done: from, total: taken.part.sent_size });
+            self.sink.emit(Event::Moved { step: index, done: file.count(), total: taken.sent_size });
         }
-        let mut digest = [0; 32];
-        digest.copy_from_slice(sum.finish().as_ref());
-        if from != taken.part.sent_size || Digest::new(digest) != taken.part.sent_digest {
+        let (file, digest, size) = file.finish();
+        if size != taken.sent_size || digest != taken.sent_digest {
             return Err(failed(format!("the snapshot arrived from {host} damaged: run the same command again")));
         }
         file.sync_all().map_err(explain("write", &content))?;
-        let fresh = note.with_extension("new");
-        let text = serde_json::to_vec(&taken).map_err(|error| failed(error.to_string()))?;
-        let mut file = create(&fresh)?;
-        file.write_all(&text).and_then(|()| file.sync_all()).map_err(explain("write", &fresh))?;
-        fs::rename(&fresh, &note).map_err(explain("put in place", &note))?;
-        File::open(folder).and_then(|dir| dir.sync_all()).map_err(explain("write", folder))
+        note_taken(folder, &recovery, &taken).map_err(explain("write a note in", folder))
     }
 
     /// Delivers the snapshot and puts it in the place of the member's data.
@@ -103,11 +139,11 @@ impl Hands {
         let missing =
             || failed(format!("the snapshot of recovery {} is not in {}", recovery.id, self.recoveries.display()));
         let taken = taken(&self.recoveries, &recovery.id).ok_or_else(missing)?;
-        let (_, content) = files(&self.recoveries, &recovery.id);
-        self.feed(index, host, Op::Deliver(taken.part.clone()), Feed::Blob(content), patience).await?;
+        let content = content_of(&self.recoveries, &recovery.id);
+        self.feed(index, host, Op::Deliver(taken.clone()), Feed::Blob(content), patience).await?;
         let ask = RestoreAsk {
             data_dir,
-            part: taken.part,
+            part: taken,
             token: recovery.id.clone(),
             name: host.to_string(),
             members: recovery.members.iter().map(|(name, peer)| (name.to_string(), peer.clone())).collect(),

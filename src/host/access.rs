@@ -7,6 +7,7 @@ use super::error::HostError;
 use super::ssh::{Jumps, Passwords};
 use crate::model::names::Digest;
 use crate::model::secret::Secret;
+use crate::model::sum::Sum;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -93,18 +94,9 @@ impl Access {
 
 fn digest(architecture: &str, path: &Path) -> Result<Binary, HostError> {
     let unreadable = |source| HostError::BinaryUnreadable { path: path.to_owned(), source };
-    let mut file = std::fs::File::open(path).map_err(unreadable)?;
-    let mut sum = aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA256);
+    let mut file = Sum::new(std::fs::File::open(path).map_err(unreadable)?);
     let mut piece = vec![0; 256 << 10];
-    let mut size = 0;
-    loop {
-        let read = file.read(&mut piece).map_err(unreadable)?;
-        if read == 0 {
-            break;
-        }
-        sum.update(&piece[..read]);
-        size += read as u64;
-    }
-    let sum: [u8; 32] = sum.finish().as_ref().try_into().expect("SHA-256 has 32 bytes");
-    Ok(Binary { architecture: architecture.to_owned(), path: path.to_owned(), digest: Digest::new(sum), size })
+    while file.read(&mut piece).map_err(unreadable)? > 0 {}
+    let (_, digest, size) = file.finish();
+    Ok(Binary { architecture: architecture.to_owned(), path: path.to_owned(), digest, size })
 }

@@ -8,6 +8,8 @@ use crate::model::facts::{HostFacts, Stamp};
 use crate::model::firewall::Opening;
 use crate::model::names::{PeerUrl, UnitName};
 use crate::model::plan::HowToRun;
+use crate::model::recovery::Room;
+use crate::model::snapshot::{BundleFact, Proof};
 use crate::model::support::{GatherAsk, Page};
 use crate::model::survey::{Survey, Way};
 use crate::model::target::{Leaf, LeafId, Part};
@@ -191,6 +193,19 @@ pub enum Op {
     },
     /// Puts a delivered snapshot in the place of the member's data, which is moved aside.
     Restore(Box<RestoreAsk>),
+    /// Takes a recovery bundle by the settings that lie on the host.
+    SaveBundle,
+    /// A piece of a recovery bundle.
+    ReadBundle {
+        /// Its file's name.
+        name: String,
+        /// From which byte.
+        from: u64,
+    },
+    /// Drops the bundles that are not kept any more, by the settings that lie on the host.
+    PruneBundles,
+    /// Restores a delivered snapshot into an etcd of its own, for proof, and forgets it.
+    Rehearse(Part),
     /// Marks the member's disk as born.
     Seal {
         /// The data directory.
@@ -204,6 +219,13 @@ pub enum Op {
         etcd: EtcdAsk,
         /// The change.
         change: MemberChange,
+    },
+    /// Makes room in a store that has reached its quota.
+    MakeRoom {
+        /// How to reach the member.
+        etcd: EtcdAsk,
+        /// Which part of it.
+        room: Room,
     },
     /// Waits until a condition holds, or the deadline passes.
     Await {
@@ -271,10 +293,14 @@ pub enum Reply {
     },
     /// The relay is open: bytes follow.
     Connected,
-    /// A snapshot was taken.
-    Taken(SnapshotTaken),
+    /// A snapshot was taken: the part that it can be delivered as.
+    Taken(Part),
     /// Bytes of a snapshot, in base64; none at its end.
     Bytes(String),
+    /// A bundle was taken.
+    Saved(BundleFact),
+    /// What restoring a snapshot showed.
+    Proved(Proof),
     /// Certificate requests in PEM.
     Requests(BTreeMap<LeafId, String>),
     /// The hardware address of whoever has the address asked for; `None`: nobody answered.
@@ -370,6 +396,8 @@ pub struct ObserveAsk {
     pub firewall: bool,
     /// etcd, on etcd hosts.
     pub etcd: Option<EtcdAsk>,
+    /// Whether is wanted what lies on the disk, the member's and what was moved aside, whoever answers: reading it takes a moment.
+    pub aside: bool,
     /// The API, on control-plane hosts.
     pub api: Option<ApiAsk>,
 }
@@ -480,22 +508,12 @@ pub struct FirstBoot {
 pub struct SnapshotAsk {
     /// The data directory.
     pub data_dir: String,
+    /// The directory in it that holds the member's data, where that was moved aside.
+    pub aside: Option<String>,
     /// The recovery that it is for: names the working directory.
     pub recovery: String,
     /// Term and index that its log must reach: what was agreed to.
     pub reach: (u64, u64),
-}
-
-/// A snapshot as it lies on the host that took it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SnapshotTaken {
-    /// The part that it can be delivered as.
-    pub part: Part,
-    /// Term and index of the last entry of the log that it was taken from.
-    pub reach: (u64, u64),
-    /// The store's revision.
-    pub revision: i64,
 }
 
 /// How a snapshot is restored.

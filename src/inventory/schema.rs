@@ -76,7 +76,7 @@ pub struct Inventory {
     /// Your own manifests: files or folders, applied last, pruned when removed from this list. Relative to the inventory.
     #[schemars(with = "Vec<String>", extend("default" = []))]
     pub manifests: Option<Texts>,
-    /// Snapshots of etcd.
+    /// Recovery bundles: snapshots of etcd with all that a restore needs.
     #[schemars(with = "Snapshots")]
     pub snapshots: Option<At<Snapshots>>,
     /// Who can open recovery bundles and the replicated state.
@@ -383,7 +383,7 @@ pub struct Snapshots {
     /// How many to keep.
     #[schemars(with = "Keep")]
     pub keep: Option<At<Keep>>,
-    /// Where copies go besides the hosts: directories or URLs.
+    /// Directories on the hosts that get a copy of each bundle, such as mounted shares.
     #[schemars(with = "Vec<String>", extend("default" = []))]
     pub to: Option<Texts>,
 }

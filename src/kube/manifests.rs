@@ -5,15 +5,14 @@
 //! in the fields. What still looks different is put before the API server as a rehearsal, for only it knows how it spells things.
 //! What may hold others' data is never deleted.
 
-use aws_lc_rs::digest::{SHA256, digest};
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{StreamExt, TryStreamExt, iter};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use tokio::time::Instant;
 
 use super::{Client, KubeError, ObjectRef, drift};
+use crate::model::names::Digest;
 use crate::model::target::{identity, object_key};
 
 /// The annotation that carries the mark.
@@ -25,11 +24,7 @@ const AT_ONCE: usize = 16;
 /// The object with its mark.
 #[must_use]
 pub fn marked(mut object: Value) -> Value {
-    let sum = digest(&SHA256, object.to_string().as_bytes());
-    let mut mark = String::with_capacity(32);
-    for byte in &sum.as_ref()[..16] {
-        let _ = write!(mark, "{byte:02x}"); // writing to a String cannot fail
-    }
+    let mark = &Digest::of(object.to_string().as_bytes()).hex()[..32];
     if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         let annotations = meta.entry("annotations").or_insert_with(|| json!({}));
         if !annotations.is_object() {

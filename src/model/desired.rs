@@ -4,7 +4,8 @@
 
 use super::firewall::Firewall;
 use super::names::{ClusterName, HostName, PeerUrl};
-use serde::Serialize;
+use super::snapshot::Keep;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
@@ -29,6 +30,8 @@ pub struct Desired {
     pub control_plane: ControlPlane,
     /// etcd settings.
     pub etcd: EtcdSettings,
+    /// Recovery bundles.
+    pub snapshots: Snapshots,
     /// Extra JWT authenticators, passed through into the AuthenticationConfiguration.
     pub jwt: Vec<serde_json::Value>,
     /// Registry mirrors: registry host to mirror URLs.
@@ -56,6 +59,25 @@ pub struct Versions {
     pub etcd: Option<String>,
     /// containerd, when the inventory names one; else the bundle's.
     pub containerd: Option<String>,
+}
+
+/// Recovery bundles: how often, which stay, where else they go, who can open them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Snapshots {
+    /// Between two of them on each host, seconds.
+    pub every_s: u64,
+    /// Which stay.
+    pub keep: Keep,
+    /// Directories on the hosts that get a copy of each. Absolute.
+    pub to: Vec<PathBuf>,
+    /// age public keys of those who can open them, besides the one in the state directory.
+    pub recipients: Vec<String>,
+}
+
+impl Default for Snapshots {
+    fn default() -> Self {
+        Self { every_s: 900, keep: Keep { last: 96, daily: 14, weekly: 8 }, to: Vec::new(), recipients: Vec::new() }
+    }
 }
 
 /// Where clients find the API.
@@ -302,8 +324,9 @@ pub enum KubeProxy {
     None,
 }
 
-/// An address range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// An address range; a single address has all bits in its prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Cidr {
     /// The network address.
     pub base: IpAddr,
@@ -312,6 +335,10 @@ pub struct Cidr {
 }
 
 impl Cidr {
+    /// The range of one address.
+    pub fn single(base: IpAddr) -> Self {
+        Self { base, prefix: Self::bits(base).1 }
+    }
     fn bits(address: IpAddr) -> (u128, u8) {
         match address {
             IpAddr::V4(a) => (u128::from(u32::from(a)), 32),
@@ -492,6 +519,7 @@ pub fn sample(n: u8) -> Desired {
         },
         control_plane: ControlPlane { schedulable: false, security: Security::Baseline },
         etcd: EtcdSettings { data_dir: PathBuf::from("/var/lib/etcd"), quota_gib: 8 },
+        snapshots: Snapshots::default(),
         jwt: vec![],
         mirrors: BTreeMap::new(),
         named: Named::default(),

@@ -5,6 +5,7 @@
 
 use super::firewall::FirewallFact;
 use super::names::{ClusterName, Digest, HostName, PeerUrl, UnitName};
+use super::snapshot::BundlesFact;
 use super::target::LeafId;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,6 +54,15 @@ impl Facts {
     /// A host's facts, when it answered.
     pub fn host(&self, name: &HostName) -> Option<&HostFacts> {
         self.hosts.get(name).and_then(|r| r.as_ref().ok())
+    }
+    /// The cluster that has a quorum behind it, by its id.
+    pub fn living_cluster(&self) -> Option<&String> {
+        self.living().map(|view| &view.cluster)
+    }
+    /// What a member says that has a quorum behind it; of several the one that is furthest.
+    pub fn living(&self) -> Option<&EtcdView> {
+        let views = self.hosts.values().filter_map(|f| f.as_ref().ok()?.etcd.as_ref()?.view.as_ref());
+        views.filter(|v| v.linearizable).max_by_key(|v| v.revision)
     }
 }
 
@@ -178,6 +188,8 @@ pub struct HostFacts {
     pub etcd: Option<EtcdFact>,
     /// The API server on this host, when asked for.
     pub api: Option<ApiFact>,
+    /// The recovery bundles on this host, when etcd was asked for.
+    pub bundles: Option<BundlesFact>,
 }
 
 /// An address on an interface.
@@ -230,6 +242,13 @@ pub struct UnitFact {
     pub reloaded_ms: i64,
 }
 
+impl UnitFact {
+    /// Whether it runs or systemd is starting it.
+    pub fn runs_or_starts(&self) -> bool {
+        matches!(self.active.as_str(), "active" | "activating")
+    }
+}
+
 /// A leaf certificate as found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -280,6 +299,8 @@ pub struct EtcdFact {
     pub trouble: Option<String>,
     /// How far the data goes by its files, looked at where no quorum stands behind the member.
     pub disk: Option<DiskFact>,
+    /// Data of members that was moved aside, by the directory's name, as far as it can be read; looked at where it was asked for.
+    pub aside: BTreeMap<String, DiskFact>,
     /// The greatest revision that a restored store was ever begun at on this host; `None`: none was.
     pub high_water: Option<i64>,
     /// Whether the canary Secret is ciphertext here; `None`: it does not exist or could not be read.
@@ -287,7 +308,7 @@ pub struct EtcdFact {
 }
 
 /// How far a member's data goes, by its files.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskFact {
     /// Cluster id, hexadecimal.
@@ -319,15 +340,24 @@ impl DiskFact {
     pub fn reach(&self) -> (u64, u64) {
         (self.term, self.index)
     }
+    /// Whether the store's list of members can be read.
+    pub fn lists(&self) -> bool {
+        self.members.is_some()
+    }
+    /// Who has a vote, by the store's own list: id and peer URL. `None`: the list cannot be read.
+    pub fn voters(&self) -> Option<impl Iterator<Item = (u64, &PeerUrl)>> {
+        let members = self.members.as_ref()?;
+        Some(members.iter().filter(|(.., learner)| !learner).map(|(id, _, peer, _)| (*id, peer)))
+    }
 }
 
-/// How far the newest data on these hosts goes; `None`: none was looked at.
-pub fn newest<'a>(hosts: impl Iterator<Item = &'a HostFacts>) -> Option<(u64, u64)> {
-    hosts.filter_map(|host| host.etcd.as_ref()?.disk.as_ref()).map(DiskFact::reach).max()
+/// The newest data on these hosts; `None`: none was looked at.
+pub fn newest<'a>(hosts: impl Iterator<Item = &'a HostFacts>) -> Option<&'a DiskFact> {
+    hosts.filter_map(|host| host.etcd.as_ref()?.disk.as_ref()).max_by_key(|disk| disk.reach())
 }
 
 /// What a running member says of itself and of its cluster.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EtcdView {
     /// Cluster id, hexadecimal.
@@ -344,6 +374,8 @@ pub struct EtcdView {
     pub revision: i64,
     /// Database size in bytes.
     pub db_bytes: i64,
+    /// The size at which it takes no more writes; 0: not told, as by etcd before 3.6.
+    pub quota_bytes: i64,
     /// Server version.
     pub version: String,
     /// Whether it is a learner.
@@ -355,6 +387,9 @@ pub struct EtcdView {
     /// Raised alarms in words, such as `NOSPACE`.
     pub alarms: Vec<String>,
 }
+
+/// etcd's alarm for a store that has reached its quota.
+pub const NOSPACE: &str = "NOSPACE";
 
 /// The API as one host sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]

@@ -44,23 +44,16 @@ impl fmt::Display for Manager {
 pub enum Source {
     /// Everybody.
     Anywhere,
-    /// Whoever has an address of this range; a single one has all bits in its prefix.
-    Range {
-        /// The first address.
-        base: IpAddr,
-        /// Prefix length in bits.
-        prefix: u8,
-    },
+    /// Whoever has an address of this range.
+    Range(Cidr),
 }
 
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Anywhere => f.write_str("anywhere"),
-            Self::Range { base: base @ IpAddr::V4(_), prefix: 32 } | Self::Range { base, prefix: 128 } => {
-                write!(f, "{base}")
-            }
-            Self::Range { base, prefix } => write!(f, "{base}/{prefix}"),
+            Self::Range(range) if *range == Cidr::single(range.base) => write!(f, "{}", range.base),
+            Self::Range(range) => write!(f, "{range}"),
         }
     }
 }
@@ -85,13 +78,12 @@ pub enum Opening {
 
 impl Opening {
     /// To the host, for one address.
-    pub fn from_address(base: IpAddr, way: Way) -> Self {
-        let prefix = if base.is_ipv4() { 32 } else { 128 };
-        Self::In { way, from: Source::Range { base, prefix } }
+    pub fn from_address(address: IpAddr, way: Way) -> Self {
+        Self::from_range(Cidr::single(address), way)
     }
     /// To the host, for a range of them.
     pub fn from_range(range: Cidr, way: Way) -> Self {
-        Self::In { way, from: Source::Range { base: range.base, prefix: range.prefix } }
+        Self::In { way, from: Source::Range(range) }
     }
     /// To the host, for everybody.
     pub fn from_anywhere(way: Way) -> Self {
@@ -99,7 +91,7 @@ impl Opening {
     }
     /// Past the host, for a range of addresses.
     pub fn through(range: Cidr) -> Self {
-        Self::Through { from: Source::Range { base: range.base, prefix: range.prefix } }
+        Self::Through { from: Source::Range(range) }
     }
 }
 

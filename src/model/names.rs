@@ -127,6 +127,10 @@ impl Digest {
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
+    /// The 32 bytes.
+    pub const fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
     /// All 64 hexadecimal digits.
     pub fn hex(&self) -> String {
         use fmt::Write as _;

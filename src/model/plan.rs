@@ -120,6 +120,8 @@ pub enum Action {
         host: HostName,
         /// The recovery it is for.
         recovery: String,
+        /// The directory that holds the data, where it was moved aside.
+        aside: Option<String>,
         /// Term and index that its log must reach.
         reach: (u64, u64),
     },
@@ -426,7 +428,10 @@ impl fmt::Display for Action {
             },
             Self::MoveAside { .. } => f.write_str("move the stale etcd data aside"),
             Self::Halt { .. } => f.write_str("stop kubelet, the control plane's pods and etcd"),
-            Self::TakeSnapshot { .. } => f.write_str("take a snapshot of its data, which stays as it is"),
+            Self::TakeSnapshot { aside: None, .. } => f.write_str("take a snapshot of its data, which stays as it is"),
+            Self::TakeSnapshot { aside: Some(name), .. } => {
+                write!(f, "take a snapshot of {name}, which stays as it is")
+            }
             Self::Restore { recovery, .. } => {
                 write!(f, "restore the snapshot of {}, as one of {} members", recovery.source, recovery.members.len())
             }

@@ -2,12 +2,86 @@
 //!
 //! In: made by `plan/` from facts. Out: shown to a person, kept in the journal once agreed to, and run.
 
-use super::names::{HostName, PeerUrl};
+use super::names::{BadName, HostName, PeerUrl};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// By how much the revision leaps in a recovery: more than any cluster writes between two of them, so that none is ever given out
 /// twice. Upstream's advice for `etcdutl snapshot restore --bump-revision`.
 pub const LEAP: i64 = 1_000_000_000;
+
+/// The only code by which `hactl host-fence` keeps etcd from starting; its unit's drop-in takes every other one for a yes.
+pub const STAYS_DOWN: u8 = 86;
+
+/// Whether the data of one member is of the past of another: of another cluster, and at least half a leap behind. Both come as
+/// cluster id and revision. No two clusters with the same certificates come to lie so far apart but by a recovery.
+pub fn left_behind(one: (&str, i64), other: (&str, i64)) -> bool {
+    one.0 != other.0 && far_below(one.1, other.1)
+}
+
+/// Whether a recovery lies between two revisions.
+pub fn far_below(one: i64, other: i64) -> bool {
+    other.saturating_sub(one) >= LEAP / 2
+}
+
+/// How the names of directories begin that hold a member's data which was moved aside: by hactl, and by hand along the runbook.
+pub const MOVED: &str = "member.moved-";
+
+/// Whether this is such a name, and one that leads nowhere else.
+pub fn is_aside(name: &str) -> bool {
+    let rest = name.strip_prefix(MOVED).unwrap_or_default();
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.';
+    (1..=100).contains(&rest.len()) && rest.bytes().all(plain)
+}
+
+/// What a cluster is brought back from. As text: a host's name, or `bundle:` and the name of a file, or `aside:`, a host's name, a colon
+/// and the name of a directory; no host's name has a colon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Origin {
+    /// The data of this host's member.
+    Data(HostName),
+    /// Data of a member that was moved aside on this host: the name of the directory, as [`is_aside`] wants it.
+    Aside(HostName, String),
+    /// A recovery bundle of this name.
+    Bundle(String),
+}
+
+const BUNDLE: &str = "bundle:";
+const ASIDE: &str = "aside:";
+
+impl TryFrom<String> for Origin {
+    type Error = BadName;
+    fn try_from(text: String) -> Result<Self, BadName> {
+        if let Some(name) = text.strip_prefix(BUNDLE) {
+            return Ok(Self::Bundle(name.to_owned()));
+        }
+        match text.strip_prefix(ASIDE).and_then(|rest| rest.split_once(':')).filter(|(_, name)| is_aside(name)) {
+            Some((host, name)) => host.to_owned().try_into().map(|host| Self::Aside(host, name.to_owned())),
+            None => text.try_into().map(Self::Data),
+        }
+    }
+}
+
+impl From<Origin> for String {
+    fn from(origin: Origin) -> String {
+        match origin {
+            Origin::Data(host) => host.into(),
+            Origin::Bundle(name) => format!("{BUNDLE}{name}"),
+            Origin::Aside(host, name) => format!("{ASIDE}{host}:{name}"),
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Data(host) => f.write_str(host.as_str()),
+            Self::Bundle(name) => f.write_str(name),
+            Self::Aside(host, name) => write!(f, "{host}:{name}"),
+        }
+    }
+}
 
 /// A recovery that was agreed to: what no observation could tell a later run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,17 +89,41 @@ pub const LEAP: i64 = 1_000_000_000;
 pub struct Recovery {
     /// Random; names the recovery everywhere, and is the new cluster's token.
     pub id: String,
-    /// Whose data is taken.
-    pub source: HostName,
+    /// What is taken.
+    pub source: Origin,
     /// Term and index of the last entry of its log.
     pub reach: (u64, u64),
     /// The revision that the restored store begins at.
     pub base: i64,
     /// Name and peer URL of the members of the new cluster.
     pub members: Vec<(HostName, PeerUrl)>,
+    /// Whether a person went back with it, though etcd may have answered.
+    #[serde(default)]
+    pub undo: bool,
+}
+
+/// What asking for an undo means after the last recovery that made a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Again {
+    /// Another one.
+    Another,
+    /// The very same, which was cut off, or whose end failed: only what is left is done.
+    TheSame,
+    /// Going forth again, or the same once more: nobody can tell, so the person has to name it.
+    Unclear,
 }
 
 impl Recovery {
+    /// What `--undo` means, with `from` where something was named, after this recovery; `whole`: nothing was left to do behind it.
+    pub fn again(&self, from: Option<&Origin>, whole: bool) -> Again {
+        match from {
+            _ if !self.undo => Again::Another,
+            None if whole => Again::Unclear,
+            None => Again::TheSame,
+            Some(from) if !whole && from == &self.source => Again::TheSame,
+            Some(_) => Again::Another,
+        }
+    }
     /// How many of its members may fail before writes stop.
     pub fn tolerates(&self) -> usize {
         self.members.len().saturating_sub(1) / 2
@@ -35,8 +133,12 @@ impl Recovery {
 /// Data that a cluster could be brought back from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Source {
-    /// Where it lies.
+    /// Where it lies, or who took it.
     pub host: HostName,
+    /// The recovery bundle that it is; `None`: data of the host's own member.
+    pub bundle: Option<String>,
+    /// The directory that holds the data, where it was moved aside; `None`: it is the member's, or a bundle.
+    pub aside: Option<String>,
     /// Term and index of the last entry of its log.
     pub reach: (u64, u64),
     /// Revision of its store; it may lag behind the log.
@@ -49,6 +151,17 @@ pub struct Source {
     pub flaws: Vec<String>,
 }
 
+impl Source {
+    /// As what it is chosen.
+    pub fn origin(&self) -> Origin {
+        match (&self.bundle, &self.aside) {
+            (Some(name), _) => Origin::Bundle(name.clone()),
+            (None, Some(name)) => Origin::Aside(self.host.clone(), name.clone()),
+            (None, None) => Origin::Data(self.host.clone()),
+        }
+    }
+}
+
 /// What is lost with the data that is not there any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -57,10 +170,20 @@ pub enum Loss {
     Nothing,
     /// A majority of the members is missing, and only they could tell what they agreed on after the source's last entry.
     CannotBeKnown,
+    /// Everything that was written after a recovery bundle was taken.
+    Since {
+        /// How long ago that was, milliseconds.
+        ms: u64,
+    },
     /// The person chose an older source than the newest one that can be read.
     Chosen {
         /// Entries of the log that the newest has and the source has not, at least.
         entries: u64,
+    },
+    /// The person goes back from what etcd has now to what was there before: everything since.
+    Undone {
+        /// Revisions that were given out since, as far as can be seen.
+        revisions: u64,
     },
 }
 
@@ -83,6 +206,28 @@ pub struct Proposal {
     pub later: Vec<HostName>,
 }
 
+/// One of the things that make room in a store that has reached its quota, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Room {
+    /// Forgets all but the newest value of every key, on every member: watches that are further back begin anew.
+    Compact,
+    /// Gives what was forgotten back to the file system, on one member, which stands still meanwhile.
+    Defragment,
+    /// Lets it take writes again.
+    Disarm,
+}
+
+/// How full one member is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Fullness {
+    /// Where.
+    pub host: HostName,
+    /// Size of its store, bytes.
+    pub db_bytes: u64,
+    /// The size at which it takes no more writes; 0: not known.
+    pub quota_bytes: u64,
+}
+
 /// What is wrong with etcd, and the least that helps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Diagnosis {
@@ -97,6 +242,57 @@ pub enum Diagnosis {
     NeverBorn,
     /// Enough members have their data and only have to be started.
     Asleep,
+    /// A quorum answers and takes no writes, for a store has reached its quota (the alarm `NOSPACE`). Who leads comes last.
+    Full(Vec<Fullness>),
+    /// A quorum answers, and some of its members hold other keys than the majority.
+    Odd {
+        /// Whose keys are other ones.
+        odd: Vec<HostName>,
+        /// How many agree.
+        agree: usize,
+    },
+    /// The last recovery made a cluster, and was cut off before all that hangs on it was done.
+    Unfinished,
     /// A majority is lost.
     Lost(Box<Proposal>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_undo_asked_for_again_never_goes_back_to_where_it_came_from() {
+        let aside = |stamp: &str| Origin::Aside("cp3".parse().unwrap(), format!("member.moved-{stamp}"));
+        let (one, other) = (aside("1"), aside("2"));
+        let plain = Recovery {
+            id: "00ff00ff".to_owned(),
+            source: one.clone(),
+            reach: (2, 9),
+            base: 1_000_000_009,
+            members: Vec::new(),
+            undo: false,
+        };
+        for whole in [false, true] {
+            assert_eq!(plain.again(None, whole), Again::Another, "what was recovered may be the wrong data");
+        }
+        let undo = Recovery { undo: true, ..plain };
+        assert_eq!(undo.again(None, false), Again::TheSame);
+        assert_eq!(undo.again(None, true), Again::Unclear);
+        assert_eq!(undo.again(Some(&one), false), Again::TheSame);
+        assert_eq!(undo.again(Some(&one), true), Again::Another);
+        assert_eq!(undo.again(Some(&other), false), Again::Another, "it was the wrong one");
+    }
+
+    #[test]
+    fn what_is_chosen_is_read_from_the_journal_as_it_was_written() {
+        let origins = [
+            Origin::Data("cp3".parse().unwrap()),
+            Origin::Bundle("lab-1-cp3.hactl".to_owned()),
+            Origin::Aside("bundle".parse().unwrap(), "member.moved-20261122T134733.822Z".to_owned()),
+        ];
+        for origin in origins {
+            assert_eq!(Origin::try_from(String::from(origin.clone())).unwrap(), origin);
+        }
+    }
 }

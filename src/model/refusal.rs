@@ -2,6 +2,7 @@
 
 use super::facts::Evidence;
 use super::names::{ClusterName, HostName, PeerUrl};
+use super::recovery::{Fullness, Origin};
 use serde::Serialize;
 
 /// A typed refusal. Exit code 3, except [`Refusal::Locked`] and [`Refusal::StateInUse`], which are 6.
@@ -143,13 +144,28 @@ pub enum Refusal {
         left: Vec<HostName>,
     },
     /// A recovery has nothing to begin with.
-    #[error("nothing that can be read holds etcd's data{}", .asked.as_ref().map_or_else(String::new, |host| format!(" on {host}")))]
+    #[error("nothing that can be read holds etcd's data{}", .asked.as_ref().map_or_else(String::new, |origin| format!(", as far as {origin} goes")))]
     NoSource {
-        /// The host that was asked for.
-        asked: Option<HostName>,
+        /// What was asked for.
+        asked: Option<Origin>,
         /// What each host said.
         hosts: Vec<Evidence>,
     },
+    /// Members answer, hold different keys, and nobody can tell which ones are right.
+    #[error("the members of etcd hold different keys, and no majority of them agrees")]
+    NobodyAgrees {
+        /// Each with the hash of its keys.
+        hashes: Vec<(HostName, u32)>,
+    },
+    /// The last recovery was an undo.
+    #[error("the last recovery was an undo already, so it is not clear what another one should go back to")]
+    Undone {
+        /// What it went back to.
+        to: Origin,
+    },
+    /// There is nothing to go back to.
+    #[error("no host that answers has data that a recovery moved aside")]
+    NothingAside,
     /// Data of more than one cluster was found, and only a person knows which one counts.
     #[error("{} and {} hold data of two etcd clusters", .hosts.0, .hosts.1)]
     TwoOrigins {
@@ -165,6 +181,12 @@ pub enum Refusal {
         intact: usize,
         /// Members with a vote.
         voters: usize,
+    },
+    /// What is stored fills the quota.
+    #[error("etcd is still full: what its keys hold now fills its quota")]
+    StillFull {
+        /// How full who is.
+        members: Vec<Fullness>,
     },
     /// Those who do not answer could go on as the old cluster.
     #[error("{} may still run: {quorum} of {voters} members are enough to go on as the old cluster", .dark.join(", "))]

@@ -96,6 +96,9 @@ pub enum FileSet {
     Trust,
     /// etcd's unit and settings.
     Etcd,
+    /// What keeps etcd from starting on data of before a recovery. It names hactl itself and so changes with every release, which
+    /// must restart no member: systemd reads it anew, and it counts at the next start.
+    Fence,
     /// The loopback haproxy in front of etcd.
     EtcdBalancer,
     /// containerd's unit and configuration, CNI.
@@ -114,6 +117,10 @@ pub enum FileSet {
     Keepalived,
     /// The approver of kubelet serving certificates.
     Approver,
+    /// The administrator's state, sealed.
+    State,
+    /// What takes recovery bundles, and when.
+    Snapshots,
 }
 
 impl fmt::Display for FileSet {
@@ -122,6 +129,7 @@ impl fmt::Display for FileSet {
             Self::Os => "host settings",
             Self::Trust => "certificate authorities",
             Self::Etcd => "etcd",
+            Self::Fence => "etcd fence",
             Self::EtcdBalancer => "etcd balancer",
             Self::Runtime => "container runtime",
             Self::Registries => "registry settings",
@@ -131,6 +139,8 @@ impl fmt::Display for FileSet {
             Self::LoadBalancer => "load balancer",
             Self::Keepalived => "keepalived",
             Self::Approver => "certificate approver",
+            Self::State => "sealed state",
+            Self::Snapshots => "recovery bundles",
         })
     }
 }

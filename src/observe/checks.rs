@@ -3,8 +3,9 @@
 use super::HashCheck;
 use crate::model::check::{Check, Outcome};
 use crate::model::desired::{Cni, Desired, Role};
-use crate::model::facts::{ApiFact, DnsFact, Etcd, Facts};
+use crate::model::facts::{ApiFact, DnsFact, Etcd, Facts, NOSPACE};
 use crate::model::names::HostName;
+use crate::model::recovery::left_behind;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -18,6 +19,7 @@ pub fn checks(desired: &Desired, facts: &Facts, hash: &HashCheck) -> Vec<Check> 
     let mut list = Vec::new();
     hosts(desired, facts, &mut list);
     etcd(desired, facts, hash, &mut list);
+    list.extend(super::bundles::check(desired, facts));
     api(desired, facts, &mut list);
     match best_api(facts) {
         Some(api) => cluster(desired, api, facts, &mut list),
@@ -78,6 +80,10 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
     for host in desired.with(Role::Etcd) {
         let outcome = match members.0.get(&host.peer_url()) {
             Some(m) if m.healthy && !m.learner => continue,
+            _ if of_the_past(facts, &host.name) => (
+                Outcome::Fail,
+                "its data is of before a recovery, so its etcd stays down; `hactl up` takes it in again",
+            ),
             Some(m) if m.learner => (Outcome::Warn, "is a learner: it does not vote yet"),
             Some(_) => (Outcome::Fail, "is a member and does not answer"),
             None => (Outcome::Fail, "is no member"),
@@ -105,8 +111,9 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
         .flat_map(|v| v.alarms.iter().cloned())
         .collect();
     if !alarms.is_empty() {
+        let full = alarms.contains(NOSPACE).then_some("its quota is reached and it takes no writes: hactl recover");
         let detail = alarms.into_iter().collect::<Vec<_>>().join(", ");
-        list.push(check("etcd without alarms", None, Outcome::Fail, detail, None));
+        list.push(check("etcd without alarms", None, Outcome::Fail, detail, full));
     }
     let name = "etcd members agree";
     list.push(match hash {
@@ -115,7 +122,8 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
         }
         HashCheck::Differs(all) => {
             let said: Vec<String> = all.iter().map(|(h, v)| format!("{h} {v:08x}")).collect();
-            let hint = Some("take a snapshot of each member before anything else");
+            let hint =
+                Some("take a snapshot of each member, then `hactl recover --dry-run` says whether a majority agrees");
             check(name, None, Outcome::Fail, format!("their data differs: {}", said.join(", ")), hint)
         }
         HashCheck::Incomparable(why) => {
@@ -125,6 +133,16 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
         }
         HashCheck::Unknown(why) => check(name, None, Outcome::Warn, why.clone(), None),
     });
+}
+
+/// Whether the data on a host is of a cluster that was recovered since as the one that speaks.
+fn of_the_past(facts: &Facts, host: &HostName) -> bool {
+    let mut views = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.etcd.as_ref()?.view.as_ref());
+    let disk = facts.host(host).and_then(|f| f.etcd.as_ref()?.disk.as_ref());
+    match (disk.and_then(|d| Some((d.cluster.as_str(), d.revision?))), views.find(|v| v.linearizable)) {
+        (Some(own), Some(living)) => left_behind(own, (&living.cluster, living.revision)),
+        _ => false,
+    }
 }
 
 fn api(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
@@ -298,7 +316,7 @@ fn dns(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::facts::HostFacts;
+    use crate::model::facts::{DiskFact, EtcdFact, EtcdView, HostFacts};
     use serde_json::json;
     use std::collections::BTreeMap;
 
@@ -307,6 +325,36 @@ mod tests {
         let host = HostFacts { api: Some(api), ..HostFacts::default() };
         let hosts = BTreeMap::from([("cp1".parse().unwrap(), Ok(host))]);
         rolling(&Facts { hosts, etcd: Etcd::NeverBorn, drift: BTreeMap::new(), stale: BTreeMap::new() })
+    }
+
+    #[test]
+    fn a_host_whose_data_is_of_before_the_recovery_is_told_so_and_a_lagging_one_is_not() {
+        let desired = crate::model::desired::sample(2);
+        let facts = |cluster: &str, revision: i64| {
+            let view = EtcdView {
+                cluster: "beef".to_owned(),
+                revision: 1_000_000_900,
+                linearizable: true,
+                ..EtcdView::default()
+            };
+            let etcd = EtcdFact { data: true, view: Some(view), ..EtcdFact::default() };
+            let one = HostFacts { etcd: Some(etcd), ..HostFacts::default() };
+            let disk = DiskFact { cluster: cluster.to_owned(), revision: Some(revision), ..DiskFact::default() };
+            let etcd = EtcdFact { data: true, disk: Some(disk), ..EtcdFact::default() };
+            let two = HostFacts { etcd: Some(etcd), ..HostFacts::default() };
+            let hosts = desired.hosts.iter().map(|h| h.name.clone()).zip([Ok(one), Ok(two)]).collect();
+            let etcd = Etcd::Speaks(crate::model::facts::Members::default());
+            Facts { hosts, etcd, drift: BTreeMap::new(), stale: BTreeMap::new() }
+        };
+        let told = |facts: &Facts| {
+            let all = checks(&desired, facts, &HashCheck::Unknown(String::new()));
+            let of = |c: &&Check| c.name == "etcd member healthy" && c.host.as_ref() == Some(&desired.hosts[1].name);
+            all.iter().find(of).map(|c| c.detail.clone()).unwrap_or_default()
+        };
+        assert!(told(&facts("c0ffee", 900)).contains("of before a recovery"));
+        for (cluster, revision) in [("beef", 900), ("c0ffee", 1_000_000_000)] {
+            assert_eq!(told(&facts(cluster, revision)), "is no member", "{cluster} at {revision}");
+        }
     }
 
     #[test]

@@ -56,7 +56,8 @@ fn speaks(desired: &Desired, facts: &BTreeMap<&HostName, &EtcdFact>) -> Option<M
 }
 
 fn evidence(desired: &Desired, hosts: &BTreeMap<HostName, Result<HostFacts, Silence>>) -> Vec<Evidence> {
-    let newest = newest(desired.with(Role::Etcd).filter_map(|h| hosts.get(&h.name)?.as_ref().ok()));
+    let newest =
+        newest(desired.with(Role::Etcd).filter_map(|h| hosts.get(&h.name)?.as_ref().ok())).map(DiskFact::reach);
     let of = |host: &crate::model::desired::Host| {
         let (what, has_data, reachable) = match hosts.get(&host.name) {
             Some(Ok(facts)) => match &facts.etcd {

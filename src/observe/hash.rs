@@ -32,6 +32,16 @@ pub enum HashCheck {
     Unknown(String),
 }
 
+impl HashCheck {
+    /// The members whose keys are not those that a majority of so many voters agrees on; `None`: no majority agrees.
+    pub fn odd(&self, voters: usize) -> Option<Vec<HostName>> {
+        let Self::Differs(all) = self else { return Some(Vec::new()) };
+        let count = |hash: u32| all.values().filter(|other| **other == hash).count();
+        let right = all.values().copied().find(|hash| count(*hash) > voters / 2)?;
+        Some(all.iter().filter(|(_, hash)| **hash != right).map(|(host, _)| host.clone()).collect())
+    }
+}
+
 /// Members apply a compaction at slightly different moments, and hashes from before and after one differ.
 const ATTEMPTS: usize = 4;
 const AGAIN: Duration = Duration::from_millis(500);
@@ -108,6 +118,20 @@ mod tests {
             .enumerate()
             .map(|(i, (hash, compacted))| (name(i), Hashed { hash: *hash, compacted: *compacted }))
             .collect()
+    }
+
+    #[test]
+    fn the_odd_ones_are_told_only_where_a_majority_of_all_voters_agrees() {
+        let odd = |hashes: &[u32], voters| {
+            let all: Vec<(u32, i64)> = hashes.iter().map(|hash| (*hash, 5)).collect();
+            judge(9, Ok(super::tests::all(&all))).odd(voters).map(|odd| odd.iter().map(ToString::to_string).collect())
+        };
+        assert_eq!(odd(&[7, 7, 7], 3), Some(vec![]));
+        assert_eq!(odd(&[7, 8, 7], 3), Some(vec!["cp1".to_owned()]));
+        assert_eq!(odd(&[8, 7, 7, 9, 7], 5), Some(vec!["cp0".to_owned(), "cp3".to_owned()]));
+        assert_eq!(odd(&[7, 8], 2), None::<Vec<String>>, "nobody knows which of two is right");
+        assert_eq!(odd(&[7, 7, 8], 5), None, "two of five are no majority");
+        assert_eq!(odd(&[7, 8, 9], 3), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! In: connected machines and what to ask of each. Out: facts, in which silence stays silence.
 
 mod asks;
+mod bundles;
 mod checks;
 mod classify;
 mod drift;
@@ -11,6 +12,7 @@ mod pace;
 pub mod preflight;
 
 pub use asks::Asks;
+pub use bundles::BUNDLES;
 pub use checks::checks;
 pub use classify::classify;
 pub use hash::{HashCheck, hashes};

@@ -66,8 +66,9 @@ pub(super) fn run(d: &mut Draft, host: &HostName, set: FileSet, mut needs: Vec<M
     };
     needs.push(configured);
     let running = Mark::Running(host.clone(), unit.clone());
-    // The approver stands in nobody's way; everything else that restarts takes its turn.
-    if how == HowToRun::Restart && set != FileSet::Approver {
+    // These stand in nobody's way; everything else that restarts takes its turn.
+    let idle = matches!(set, FileSet::Approver | FileSet::Snapshots);
+    if how == HowToRun::Restart && !idle {
         d.take_turn(&mut needs, running.clone());
     }
     d.must(Action::RunUnit { host: host.clone(), unit, how }, why, needs, running, Guard::None);
@@ -233,4 +234,27 @@ pub(super) fn control_plane(d: &mut Draft, host: &Host) {
     write(d, name, FileSet::Approver, vec![]);
     let needs = vec![Mark::Certified(name.clone()), Mark::Applied("rbac".to_owned())];
     run(d, name, FileSet::Approver, needs);
+}
+
+/// The sealed state, and what takes recovery bundles.
+pub(super) fn snapshots(d: &mut Draft, host: &Host) {
+    let name = &host.name;
+    let paths = d.look().differing(name, FileSet::State);
+    let there = d.host_facts(name).is_some_and(|f| paths.iter().all(|path| f.files.contains_key(path)));
+    // The inventory is sealed with the keys, and its every edit would be work to do. What is there opens all the same: it is
+    // replaced along with something else. Other keys and other recipients always change something else as well.
+    let along = d.has_steps() || !d.look().differing(name, FileSet::Snapshots).is_empty();
+    let state = Mark::Configured(name.clone(), FileSet::State);
+    if wants(d, name, FileSet::State) && (!there || along) {
+        write(d, name, FileSet::State, vec![]);
+    }
+    if wants(d, name, FileSet::Snapshots) {
+        let needs = if d.plans(&state) { vec![state] } else { vec![] };
+        write(d, name, FileSet::Snapshots, needs);
+        let tools = ["etcd", "etcdutl"];
+        let parts = d.host_target(name).parts.iter().filter(|p| tools.contains(&p.name.as_str()));
+        let mut needs: Vec<Mark> = parts.map(|p| Mark::Delivered(name.clone(), p.digest)).collect();
+        needs.extend([Mark::Quorum, Mark::Certified(name.clone())]);
+        run(d, name, FileSet::Snapshots, needs);
+    }
 }

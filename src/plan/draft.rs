@@ -110,10 +110,6 @@ impl<'a> Draft<'a> {
     pub fn holds(&self, mark: &Mark) -> bool {
         self.look().holds(mark)
     }
-    /// The cluster that has a quorum behind it, by its id.
-    pub fn living_cluster(&self) -> Option<&'a String> {
-        self.look().living_cluster()
-    }
     /// Whether the API server of this host says ready now.
     pub fn serves_now(&self, host: &HostName) -> bool {
         self.host_facts(host).and_then(|f| f.api.as_ref()).is_some_and(|a| a.own_trouble.is_none())
@@ -151,6 +147,11 @@ impl<'a> Draft<'a> {
     pub fn must(&mut self, action: Action, why: impl Into<String>, needs: Vec<Mark>, gives: Mark, guard: Guard) {
         self.steps.push(Step { action, why: why.into(), needs, gives, guard });
         self.forecast.push(self.members.clone());
+    }
+
+    /// Whether anything is to be done so far.
+    pub fn has_steps(&self) -> bool {
+        !self.steps.is_empty()
     }
 
     /// Whether some step planned so far gives this mark.

@@ -4,9 +4,10 @@ use super::draft::Draft;
 use super::heal::heal;
 use super::holds::etcd_unit;
 use crate::model::desired::{Host, Role};
-use crate::model::facts::{Etcd, EtcdFact, Evidence, Member, Members};
+use crate::model::facts::{DiskFact, Etcd, EtcdFact, Evidence, HostFacts, Member, Members, UnitFact, newest};
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::plan::{Action, Birth, Guard, Mark};
+use crate::model::recovery::far_below;
 use crate::model::refusal::Refusal;
 use crate::model::target::FileSet;
 use std::collections::BTreeSet;
@@ -18,6 +19,7 @@ pub(super) fn ready_to_start(d: &Draft, host: &HostName) -> Vec<Mark> {
         Mark::Prepared(host.clone()),
         Mark::Configured(host.clone(), FileSet::Trust),
         Mark::Configured(host.clone(), FileSet::Etcd),
+        Mark::Configured(host.clone(), FileSet::Fence),
         Mark::Certified(host.clone()),
     ];
     let parts = d.host_target(host).parts.iter().filter(|p| p.name == "etcd");
@@ -31,6 +33,7 @@ pub(super) fn converge(d: &mut Draft) -> Result<(), Refusal> {
     in_place(d, &hosts)?;
     for host in hosts.iter().filter(|h| d.intent.limit.as_ref().is_none_or(|limit| limit.contains(&h.name))) {
         super::configure::write(d, &host.name, FileSet::Etcd, vec![]);
+        super::configure::write(d, &host.name, FileSet::Fence, vec![]);
     }
     match &d.facts.etcd {
         Etcd::NeverBorn => {
@@ -94,7 +97,7 @@ fn other_founders(d: &Draft) -> Refusal {
     }
 }
 
-fn etcd_fact<'a>(d: &Draft<'a>, host: &HostName) -> Option<&'a EtcdFact> {
+pub(super) fn etcd_fact<'a>(d: &Draft<'a>, host: &HostName) -> Option<&'a EtcdFact> {
     d.host_facts(host).and_then(|f| f.etcd.as_ref())
 }
 
@@ -154,6 +157,16 @@ pub(super) fn seal(d: &mut Draft, host: &HostName, after: Vec<Mark>) {
     d.ensure(action, "a later start must never found a second cluster", after, Mark::Sealed(host.clone()));
 }
 
+/// Whether the data on a host is of before a recovery that the journal knows to have made a cluster, or of one that was given up. While nobody of that one
+/// speaks, etcd's own fence could not tell.
+pub(super) fn of_the_past(d: &Draft, host: &HostName) -> bool {
+    if etcd_fact(d, host).is_some_and(|etcd| d.intent.gave_up(etcd)) {
+        return true;
+    }
+    let revision = etcd_fact(d, host).and_then(|e| e.disk.as_ref()?.revision);
+    d.intent.recovered.zip(revision).is_some_and(|(base, revision)| far_below(revision, base))
+}
+
 /// Nobody speaks. Members that lie still with their data may be started, and members whose certificates have run out
 /// may get new ones, which they read without a restart. Neither harms anything; all else is for `hactl recover`.
 fn wake(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<(), Refusal> {
@@ -168,16 +181,26 @@ fn wake(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<(), Refu
         d.host_facts(&h.name).is_some_and(|f| !f.units.get(&etcd_unit()).is_some_and(|u| u.enabled || u.started_ms > 0))
             && etcd_fact(d, &h.name).is_some_and(|e| !e.data && e.born.is_none())
     };
-    let majority = (d.desired.with(Role::Etcd).count() - hosts.iter().filter(bare).count()) / 2 + 1;
+    // The newest data knows who has a vote; where it cannot be read, the inventory is taken.
+    let lists = |facts: &&HostFacts| facts.etcd.as_ref().is_some_and(|e| e.disk.as_ref().is_some_and(DiskFact::lists));
+    let of_now = hosts.iter().filter(|h| !of_the_past(d, &h.name)).filter_map(|h| d.host_facts(&h.name));
+    let voters = match newest(of_now.filter(lists)).and_then(DiskFact::voters) {
+        Some(listed) => listed.count(),
+        None => d.desired.with(Role::Etcd).count() - hosts.iter().filter(bare).count(),
+    };
+    let majority = voters / 2 + 1;
     for host in hosts {
         let Some(fact) = etcd_fact(d, &host.name).filter(|e| e.data) else { continue };
+        if of_the_past(d, &host.name) {
+            continue;
+        }
         holders += 1;
         geneses.extend(fact.token.as_ref());
         births.extend(fact.born.as_ref());
         clusters.extend(fact.disk.as_ref().map(|disk| &disk.cluster));
         let certified = Mark::Certified(host.name.clone());
         let unit = d.host_facts(&host.name).and_then(|f| f.units.get(&etcd_unit()));
-        if unit.is_none_or(|u| !matches!(u.active.as_str(), "active" | "activating")) {
+        if !unit.is_some_and(UnitFact::runs_or_starts) {
             if !d.may_change(&host.name) {
                 continue;
             }
@@ -189,7 +212,14 @@ fn wake(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<(), Refu
     // Data of two origins must not be brought together by us: one of them may be what a recovery left behind, or is about to replace.
     let one_origin = geneses.len() <= 1 && births.len() <= 1 && clusters.len() <= 1;
     if (still.is_empty() && hopes.is_empty()) || holders < majority || !one_origin {
-        return Err(Refusal::NoQuorum { evidence: evidence.to_vec() });
+        let with_age = |found: &Evidence| {
+            let mut found = found.clone();
+            if of_the_past(d, &found.host) {
+                found.what.push_str("; it is of before the recovery, so it is not started");
+            }
+            found
+        };
+        return Err(Refusal::NoQuorum { evidence: evidence.iter().map(with_age).collect() });
     }
     for host in still {
         let mark = Mark::Started(host.clone());

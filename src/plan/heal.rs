@@ -5,11 +5,11 @@
 //! needs a total order. Restarts come behind the last change.
 
 use super::draft::Draft;
-use super::etcd::{ready_to_start, seal};
+use super::etcd::{etcd_fact, ready_to_start, seal};
 use super::holds::etcd_unit;
 use crate::model::desired::{Host, Role};
 use crate::model::facts::{EtcdFact, Members};
-use crate::model::names::{HostName, PeerUrl};
+use crate::model::names::PeerUrl;
 use crate::model::plan::{Action, Birth, Guard, HowToRun, Mark};
 use crate::model::refusal::Refusal;
 use crate::model::target::FileSet;
@@ -38,7 +38,7 @@ enum Stand {
     Runs,
     /// Listed, with data, and not running.
     Still,
-    /// Listed, but its disk is not the member's: empty, or left by another one.
+    /// Listed, but its disk is not the member's, empty, left by another one or damaged; or its member is to be replaced.
     Dead,
     /// Listed as a learner that has not started yet.
     Expected,
@@ -66,7 +66,7 @@ pub(super) fn heal(d: &mut Draft, hosts: &[Host], members: &Members) -> Result<(
             // Left as it is, and counted as it is: quorum is judged over all members, whoever may be changed.
             _ if !d.may_change(&host.name) => {}
             Stand::Dead if !chain.list.0.get(&peer).is_some_and(|m| m.healthy && !m.learner) => {
-                let why = format!("the disk on {} is not this member's, so it is dead", host.name);
+                let why = dead_because(d, host);
                 remove(d, &mut chain, &peer, why)?;
             }
             Stand::Still => start_again(d, &mut chain, host),
@@ -74,7 +74,10 @@ pub(super) fn heal(d: &mut Draft, hosts: &[Host], members: &Members) -> Result<(
         }
     }
     let waits = |(h, s): &&(&Host, Stand)| matches!(s, Stand::Dead | Stand::Absent) && d.may_change(&h.name);
-    let joining: Vec<&Host> = stands.iter().filter(waits).map(|(h, _)| *h).collect();
+    let mut joining: Vec<&Host> = stands.iter().filter(waits).map(|(h, _)| *h).collect();
+    // Whoever joins copies the leader's keys: one that is to be replaced goes first if it leads.
+    let leads = |h: &Host| etcd_fact(d, &h.name).and_then(|e| e.view.as_ref()).is_some_and(|v| v.leader == v.member);
+    joining.sort_by_key(|h| !leads(h));
     if finish_learners(d, &mut chain, &stands, !joining.is_empty())? {
         for host in joining {
             join(d, &mut chain, host)?;
@@ -91,15 +94,11 @@ pub(super) fn heal(d: &mut Draft, hosts: &[Host], members: &Members) -> Result<(
     Ok(())
 }
 
-fn fact<'a>(d: &Draft<'a>, host: &HostName) -> Option<&'a EtcdFact> {
-    d.host_facts(host).and_then(|f| f.etcd.as_ref())
-}
-
 /// All that speak with a quorum behind them must speak of one cluster, and no host may be a member under another address
 /// than the inventory's: either would make us move living data aside.
 fn one_cluster(d: &Draft, hosts: &[Host], members: &Members) -> Result<(), Refusal> {
     let mut problems = Vec::new();
-    let views = || hosts.iter().filter_map(|h| fact(d, &h.name)?.view.as_ref().map(|v| (&h.name, v)));
+    let views = || hosts.iter().filter_map(|h| etcd_fact(d, &h.name)?.view.as_ref().map(|v| (&h.name, v)));
     let mut speaking = views().filter(|(_, v)| v.linearizable);
     if let Some((first, cluster)) = speaking.next().map(|(h, v)| (h, &v.cluster)) {
         for (host, view) in speaking.filter(|(_, v)| &v.cluster != cluster) {
@@ -110,7 +109,7 @@ fn one_cluster(d: &Draft, hosts: &[Host], members: &Members) -> Result<(), Refus
         }
     }
     for host in hosts {
-        let Some(fact) = fact(d, &host.name).filter(|e| e.data) else { continue };
+        let Some(fact) = etcd_fact(d, &host.name).filter(|e| e.data) else { continue };
         if members.0.contains_key(&host.peer_url()) {
             continue;
         }
@@ -133,21 +132,48 @@ fn one_cluster(d: &Draft, hosts: &[Host], members: &Members) -> Result<(), Refus
 }
 
 fn stand(d: &Draft, host: &Host, members: &Members) -> Stand {
-    let Some(fact) = fact(d, &host.name) else { return Stand::Unknown };
+    let Some(fact) = etcd_fact(d, &host.name) else { return Stand::Unknown };
     let Some(member) = members.0.get(&host.peer_url()) else { return Stand::Absent };
+    if d.intent.replace.get(&host.name) == Some(&member.id) {
+        return Stand::Dead;
+    }
     let unstarted = member.learner && member.name.is_empty();
     let unit = d.host_facts(&host.name).and_then(|f| f.units.get(&etcd_unit()));
-    let process = unit.is_some_and(|u| u.started_ms > 0 && matches!(u.active.as_str(), "active" | "activating"));
-    let ours = d.living_cluster();
-    let foreign = fact.born.as_ref().is_some_and(|b| ours.is_some_and(|c| c != b)) && fact.view.is_none();
+    let process = unit.is_some_and(|u| u.started_ms > 0 && u.runs_or_starts());
+    let ours = d.facts.living_cluster();
+    // The seal may be missing, or the log unreadable; either tells.
+    let mut of = fact.born.iter().chain(fact.disk.as_ref().map(|disk| &disk.cluster));
+    let foreign = ours.is_some_and(|ours| of.any(|cluster| cluster != ours)) && fact.view.is_none();
     match (fact.data, process) {
         (false, _) if unstarted => Stand::Expected,
         (false, _) => Stand::Dead,
         (true, _) if foreign => Stand::Dead,
         // A learner that never made itself known cannot have left this data, unless it is about to.
         (true, false) if unstarted => Stand::Dead,
+        (true, false) if damaged(fact) => Stand::Dead,
         (true, true) => Stand::Runs,
         (true, false) => Stand::Still,
+    }
+}
+
+/// Whether a member that does not run could not: its log or its store cannot be read. The others have what it had.
+fn damaged(fact: &EtcdFact) -> bool {
+    fact.data && fact.view.is_none() && fact.disk.as_ref().is_none_or(|disk| disk.revision.is_none())
+}
+
+/// Why a member is taken out, in words.
+fn dead_because(d: &Draft, host: &Host) -> String {
+    let fact = etcd_fact(d, &host.name);
+    if d.intent.replace.contains_key(&host.name) {
+        return format!("the keys on {} are not those of the others", host.name);
+    }
+    match fact.filter(|fact| damaged(fact)) {
+        Some(fact) => {
+            let flaws = fact.disk.iter().flat_map(|disk| disk.flaws.iter()).chain(&fact.trouble);
+            let said = flaws.map(String::as_str).collect::<Vec<_>>().join("; ");
+            format!("its data on {} is damaged: {said}", host.name)
+        }
+        None => format!("the disk on {} is not this member's, so it is dead", host.name),
     }
 }
 
@@ -226,12 +252,11 @@ fn finish_learners(
             Some((_, Stand::Dead)) => {}
             Some((_, Stand::Unknown | Stand::Absent)) | None => {
                 let wanted = d.desired.with(Role::Etcd).any(|h| h.peer_url() == peer);
-                if wanted && others_wait {
-                    let why = "this learner does not answer, and another host is to be a member".to_owned();
+                if others_wait {
+                    // It has no vote to lose, whoever it is: only a voter leaves by name alone.
+                    let what = if wanted { "does not answer" } else { "is not in the inventory" };
+                    let why = format!("this learner {what}, and another host is to be a member");
                     remove(d, chain, &peer, why)?;
-                } else if !wanted && others_wait {
-                    d.warn(format!("no host can become a member while the learner at {peer} is in flight"));
-                    free = false;
                 }
             }
         }
@@ -243,11 +268,12 @@ fn finish_learners(
 fn join(d: &mut Draft, chain: &mut Chain, host: &Host) -> Result<(), Refusal> {
     let peer = host.peer_url();
     if chain.list.0.contains_key(&peer) {
-        remove(d, chain, &peer, format!("the disk on {} is not this member's", host.name))?;
+        let why = dead_because(d, host);
+        remove(d, chain, &peer, why)?;
     }
     // Listed only once it can start at once: a learner that is not there is in everybody's way.
     let mut needs = ready_to_start(d, &host.name);
-    if fact(d, &host.name).is_some_and(|e| e.data) {
+    if etcd_fact(d, &host.name).is_some_and(|e| e.data) {
         let cleared = Mark::Cleared(host.name.clone());
         needs.push(cleared.clone());
         let mut first = vec![Mark::Stamped(host.name.clone())];
@@ -300,7 +326,7 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
         let Some(set) = d.host_target(&host.name).sets.get(&FileSet::Etcd) else { continue };
         let older = d.plans(&Mark::Configured(host.name.clone(), FileSet::Etcd)) || d.look().outdated(&host.name, set);
         let active = d.look().is_active(&host.name, &etcd_unit());
-        let view = fact(d, &host.name).and_then(|e| e.view.as_ref());
+        let view = etcd_fact(d, &host.name).and_then(|e| e.view.as_ref());
         let deaf = active && view.is_none() && !d.plans(&Mark::Certified(host.name.clone()));
         let leads = view.is_some_and(|v| v.leader == v.member);
         if older || deaf {

@@ -133,13 +133,6 @@ impl<'a> Look<'a> {
         found.started_ms < newest || !found.enabled
     }
 
-    /// The cluster that has a quorum behind it, by its id.
-    pub fn living_cluster(&self) -> Option<&'a String> {
-        let facts = self.facts.hosts.values().filter_map(|f| f.as_ref().ok());
-        let mut views = facts.filter_map(|f| f.etcd.as_ref()?.view.as_ref());
-        views.find(|v| v.linearizable).map(|v| &v.cluster)
-    }
-
     /// Whether a unit is running at all, by whatever files.
     pub fn is_active(&self, host: &HostName, unit: &UnitName) -> bool {
         self.facts.host(host).and_then(|f| f.units.get(unit)).is_some_and(|u| u.active == "active")
@@ -192,7 +185,7 @@ impl<'a> Look<'a> {
             Mark::Quorum => self.members().is_some(),
             Mark::Sealed(h) => {
                 let born = self.facts.host(h).and_then(|f| f.etcd.as_ref()).and_then(|e| e.born.as_ref());
-                born.is_some_and(|b| self.living_cluster().is_none_or(|c| c == b))
+                born.is_some_and(|b| self.facts.living_cluster().is_none_or(|c| c == b))
             }
             Mark::Serving(h) => self.serving(h),
             Mark::Api => self.apis().any(|a| a.own_trouble.is_none()),

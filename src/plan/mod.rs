@@ -12,15 +12,16 @@ mod heal;
 mod holds;
 mod prepare;
 mod recover;
+mod sources;
 
 use crate::model::desired::Desired;
-use crate::model::facts::Facts;
 use crate::model::facts::Stamp;
+use crate::model::facts::{EtcdFact, Facts};
 use crate::model::names::HostName;
 use crate::model::plan::Plan;
 use crate::model::refusal::Refusal;
 use crate::model::target::Target;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use down::down;
 pub use holds::{etcd_unit, kubelet_unit};
@@ -35,10 +36,25 @@ pub struct Intent {
     pub genesis_token: String,
     /// Whether the journal knows that this cluster's etcd was born: then empty disks are a loss, never a beginning.
     pub born: bool,
+    /// The revision that the last recovery began at, as the journal knows it: data from far below it is of the past.
+    pub recovered: Option<i64>,
     /// Hosts that may leave the cluster.
     pub prune: Vec<HostName>,
     /// The hosts that may be changed; `None`: all.
     pub limit: Option<BTreeSet<HostName>>,
+    /// Recoveries that were given up, by their ids: what they restored counts for nothing.
+    pub dropped: BTreeSet<String>,
+    /// The ids of all clusters that ever answered, as far as the journal goes.
+    pub lived: BTreeSet<String>,
+    /// Members that are to leave and join anew though they run, each by the id that it has now.
+    pub replace: BTreeMap<HostName, u64>,
+}
+
+impl Intent {
+    /// Whether the data in its place is what a recovery restored that was given up.
+    fn gave_up(&self, etcd: &EtcdFact) -> bool {
+        etcd.data && etcd.token.as_ref().is_some_and(|token| self.dropped.contains(token))
+    }
 }
 
 /// Major and minor of a version such as `v1.36.3`.
@@ -93,6 +109,7 @@ pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) ->
     cluster::endpoint(&mut draft);
     for host in &hosts {
         prepare::deliver_rest(&mut draft, host);
+        configure::snapshots(&mut draft, host);
     }
     cluster::objects(&mut draft);
     cluster::prune(&mut draft);

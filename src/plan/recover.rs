@@ -4,14 +4,17 @@
 //! source is told by raft's own rule for elections, the last entry's (term, index), never by the revision.
 
 use super::draft::Draft;
-use super::etcd::ready_to_start;
+use super::etcd::{etcd_fact, ready_to_start};
+use super::holds::kubelet_unit;
+use super::sources::{Found, highest, of_host, sources, voters};
 use super::{Intent, configure, prepare};
 use crate::model::desired::{Desired, Host, Role};
-use crate::model::facts::{DiskFact, Etcd, Facts, HostFacts};
+use crate::model::facts::{DiskFact, Etcd, EtcdView, Facts, NOSPACE, UnitFact};
 use crate::model::names::{HostName, PeerUrl};
-use crate::model::plan::{Action, Birth, Guard, Mark, Plan};
-use crate::model::recovery::{Diagnosis, LEAP, Loss, Proposal, Recovery, Source};
+use crate::model::plan::{Action, Birth, Guard, HowToRun, Mark, Plan};
+use crate::model::recovery::{Diagnosis, Fullness, LEAP, Loss, Origin, Proposal, Recovery, far_below};
 use crate::model::refusal::Refusal;
+use crate::model::snapshot::BundleFact;
 use crate::model::target::{FileSet, Target};
 
 /// What a person said on the command line, and what cannot be observed.
@@ -19,12 +22,16 @@ use crate::model::target::{FileSet, Target};
 pub struct Wish {
     /// A new recovery's name, drawn at random.
     pub id: String,
-    /// The host whose data is to be taken; `None`: the newest.
-    pub from: Option<HostName>,
+    /// What is to be taken; `None`: the newest.
+    pub from: Option<Origin>,
+    /// A recovery bundle that lies on no host, and who took it.
+    pub bundle: Option<(HostName, BundleFact)>,
     /// Hosts that do not answer and are known to be powered off.
     pub powered_off: Vec<String>,
     /// A recovery that was agreed to and not finished.
     pub begun: Option<Recovery>,
+    /// Whether to go back though etcd may answer: to what the last recovery moved aside, or to `from`.
+    pub undo: bool,
 }
 
 /// What is wrong, and what would help.
@@ -39,14 +46,19 @@ pub fn diagnose(
     wish: &Wish,
 ) -> Result<Diagnosis, Refusal> {
     match &facts.etcd {
+        Etcd::Speaks(_) if wish.undo => {}
         Etcd::Speaks(members) => {
+            let full = full(desired, facts);
+            if !full.is_empty() && wish.from.is_none() {
+                return Ok(Diagnosis::Full(full));
+            }
             return Ok(Diagnosis::Serves { healthy: members.healthy(), voters: members.voters() });
         }
         Etcd::NeverBorn if !intent.born => return Ok(Diagnosis::NeverBorn),
         Etcd::Founding { .. } if !intent.born => return Ok(Diagnosis::NeverBorn),
         Etcd::NeverBorn | Etcd::Founding { .. } | Etcd::Silent(_) => {}
     }
-    if super::up(desired, target, facts, intent).is_ok_and(|plan| !plan.is_empty()) {
+    if !wish.undo && super::up(desired, target, facts, intent).is_ok_and(|plan| !plan.is_empty()) {
         return Ok(Diagnosis::Asleep);
     }
     // Whatever belongs to another cluster is refused before anything else is said.
@@ -55,60 +67,101 @@ pub fn diagnose(
     if let Some(recovery) = &wish.begun {
         return Ok(Diagnosis::Lost(Box::new(resumed(desired, facts, &hosts, recovery)?)));
     }
-    let mut found: Vec<(Source, &DiskFact)> =
-        hosts.iter().filter_map(|h| source(&h.name, draft.host_facts(&h.name)?)).collect();
-    found.sort_by(|(a, _), (b, _)| b.reach.cmp(&a.reach).then_with(|| a.host.cmp(&b.host)));
+    let found = sources(facts, &hosts, intent, wish);
     let chosen = match &wish.from {
-        Some(from) => found.iter().find(|(s, _)| &s.host == from),
+        Some(from) => found.iter().find(|f| &f.source.origin() == from),
         None => found.first(),
     };
-    let Some((chosen, disk)) = chosen else {
+    let Some(chosen) = chosen else {
+        if wish.undo && wish.from.is_none() {
+            return Err(Refusal::NothingAside);
+        }
         return Err(Refusal::NoSource { asked: wish.from.clone(), hosts: evidence(facts) });
     };
-    if let Some((other, _)) = found.iter().find(|(_, d)| d.cluster != disk.cluster)
+    let data: Vec<(&Found, &DiskFact)> = found.iter().filter_map(|f| Some((f, f.in_place()?))).collect();
+    if let Some((other, _)) = data.iter().find(|(f, _)| f.cluster != chosen.cluster)
         && wish.from.is_none()
+        && chosen.in_place().is_some()
     {
-        return Err(Refusal::TwoOrigins { hosts: (chosen.host.clone(), other.host.clone()) });
+        return Err(Refusal::TwoOrigins { hosts: (chosen.source.host.clone(), other.source.host.clone()) });
     }
-    let voters = voters(desired, disk);
+    // What would go on without us: the cluster that answers; else who had a vote by the source.
+    let voters = match &facts.etcd {
+        Etcd::Speaks(now) => {
+            now.0.iter().filter(|(_, m)| !m.learner).map(|(peer, m)| (Some(m.id), peer.clone())).collect()
+        }
+        _ => voters(desired, chosen, &found),
+    };
     let quorum = voters.len() / 2 + 1;
-    let intact =
-        found.iter().filter(|(_, d)| d.cluster == disk.cluster && voters.iter().any(|(id, ..)| *id == Some(d.member)));
-    let intact = intact.count().max(usize::from(voters.iter().any(|(id, ..)| id.is_none())));
+    let votes = |id: u64| voters.iter().any(|(voter, ..)| voter.is_none_or(|voter| voter == id));
+    let intact = data.iter().filter(|(f, d)| f.cluster == chosen.cluster && votes(d.member)).count();
     if intact >= quorum && wish.from.is_none() {
         return Err(Refusal::NotLost { intact, voters: voters.len() });
     }
     let dark = dark(desired, facts, &voters);
     let may_live: Vec<String> = dark.iter().filter(|h| !wish.powered_off.contains(h)).cloned().collect();
-    if may_live.len() >= quorum {
-        return Err(Refusal::MayLive { dark: may_live, quorum, voters: voters.len() });
+    // A bundle, and what was moved aside, does not say who had a vote since: each of them may be a whole cluster.
+    let known = chosen.in_place().is_some() || matches!(facts.etcd, Etcd::Speaks(_));
+    let enough = if known { quorum } else { 1 };
+    if may_live.len() >= enough {
+        return Err(Refusal::MayLive { dark: may_live, quorum: enough, voters: voters.len() });
     }
-    let newest = found.first().map_or(chosen.reach, |(s, _)| s.reach);
-    let loss = if newest > chosen.reach {
-        Loss::Chosen { entries: newest.1.saturating_sub(chosen.reach.1) }
-    } else if voters.len() - intact < quorum {
-        Loss::Nothing
-    } else {
-        Loss::CannotBeKnown
+    let highest = highest(facts, wish);
+    let loss = match found.first().filter(|first| first.rank() > chosen.rank()) {
+        _ if wish.undo => Loss::Undone { revisions: since(chosen.source.revision, facts, intent) },
+        Some(newer) if newer.cluster == chosen.cluster => {
+            Loss::Chosen { entries: newer.source.reach.1.saturating_sub(chosen.source.reach.1) }
+        }
+        Some(_) => Loss::Chosen { entries: 0 },
+        None if chosen.in_place().is_none() => Loss::Since { ms: chosen.source.age_ms },
+        None if voters.len() - intact < quorum => Loss::Nothing,
+        None => Loss::CannotBeKnown,
     };
-    let members: Vec<(HostName, PeerUrl)> =
-        hosts.iter().filter(|h| fit(&draft, h)).map(|h| (h.name.clone(), h.peer_url())).collect();
-    let recovery = Recovery {
-        id: wish.id.clone(),
-        source: chosen.host.clone(),
-        reach: chosen.reach,
-        base: highest(facts).saturating_add(LEAP),
-        members,
-    };
+    let base = highest.saturating_add(LEAP);
+    let source = chosen.source.clone();
+    let fit: Vec<&Host> = hosts.iter().filter(|h| fit(&draft, h)).collect();
+    // Where no host has anything, all of them get it.
+    let members = if fit.is_empty() { hosts.iter().collect() } else { fit };
+    let members = members.into_iter().map(|h| (h.name.clone(), h.peer_url())).collect();
+    let (id, undo) = (wish.id.clone(), wish.undo);
+    let recovery = Recovery { id, source: source.origin(), reach: source.reach, base, members, undo };
     Ok(Diagnosis::Lost(Box::new(Proposal {
         later: later(desired, &recovery),
         recovery,
         begun: false,
-        sources: found.into_iter().map(|(source, _)| source).collect(),
+        sources: found.into_iter().map(|f| f.source).collect(),
         voters: voters.len(),
         dark,
         loss,
     })))
+}
+
+/// How many revisions were given out since one of the past, or since the recovery that leapt above it, as far as members in their places
+/// know.
+fn since(revision: i64, facts: &Facts, intent: &Intent) -> u64 {
+    let etcd = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.etcd.as_ref());
+    let known = etcd.filter_map(|e| e.view.as_ref().map(|v| v.revision).or_else(|| e.disk.as_ref()?.revision));
+    let leapt = intent.recovered.filter(|base| far_below(revision, *base));
+    known.max().unwrap_or(revision).saturating_sub(leapt.unwrap_or(revision)).max(0).unsigned_abs()
+}
+
+/// All voters that answer, if a member has the alarm; who leads comes last, for while it stands still all writes wait.
+fn full(desired: &Desired, facts: &Facts) -> Vec<Fullness> {
+    let views =
+        desired.with(Role::Etcd).filter_map(|h| Some((&h.name, facts.host(&h.name)?.etcd.as_ref()?.view.as_ref()?)));
+    let mut views: Vec<_> = views.collect();
+    if !views.iter().any(|(_, view)| view.alarms.iter().any(|alarm| alarm == NOSPACE)) {
+        return Vec::new();
+    }
+    // A learner answers none of these requests, and takes over what voters have.
+    views.retain(|(_, view)| !view.learner);
+    views.sort_by_key(|(_, view)| view.leader == view.member);
+    let one = |(host, view): (&HostName, &EtcdView)| Fullness {
+        host: host.clone(),
+        db_bytes: view.db_bytes.unsigned_abs(),
+        quota_bytes: view.quota_bytes.unsigned_abs(),
+    };
+    views.into_iter().map(one).collect()
 }
 
 /// A recovery that was agreed to is finished as it was agreed to.
@@ -125,11 +178,11 @@ fn resumed(desired: &Desired, facts: &Facts, hosts: &[Host], recovery: &Recovery
         );
         return Err(Refusal::Preflight { problems: vec![problem] });
     }
-    let sources = hosts.iter().filter_map(|h| Some(source(&h.name, facts.host(&h.name)?)?.0));
+    let sources = hosts.iter().filter_map(|h| Some(of_host(&h.name, facts.host(&h.name)?))).flatten().map(|(s, _)| s);
     Ok(Proposal {
         recovery: recovery.clone(),
         begun: true,
-        sources: sources.filter(|s| s.host == recovery.source).collect(),
+        sources: sources.filter(|s| s.origin() == recovery.source).collect(),
         voters: 0,
         dark: Vec::new(),
         loss: Loss::CannotBeKnown,
@@ -150,30 +203,6 @@ fn evidence(facts: &Facts) -> Vec<crate::model::facts::Evidence> {
     }
 }
 
-/// Data that a cluster could be brought back from: its log and its store can both be read.
-fn source<'a>(host: &HostName, facts: &'a HostFacts) -> Option<(Source, &'a DiskFact)> {
-    let disk = facts.etcd.as_ref()?.disk.as_ref()?;
-    let found = Source {
-        host: host.clone(),
-        reach: disk.reach(),
-        revision: disk.revision?,
-        age_ms: u64::try_from(facts.now_ms.saturating_sub(disk.written_ms)).unwrap_or(0),
-        db_bytes: disk.db_bytes,
-        flaws: disk.flaws.clone(),
-    };
-    Some((found, disk))
-}
-
-/// Who had a vote, by the source's own list; where that cannot be read, the inventory's hosts.
-fn voters(desired: &Desired, disk: &DiskFact) -> Vec<(Option<u64>, PeerUrl)> {
-    match &disk.members {
-        Some(members) => {
-            members.iter().filter(|(.., learner)| !learner).map(|(id, _, peer, _)| (Some(*id), peer.clone())).collect()
-        }
-        None => desired.with(Role::Etcd).map(|h| (None, h.peer_url())).collect(),
-    }
-}
-
 /// Voters whose hosts do not answer. One that the inventory does not name is not asked, so it may live; it goes by its URL's host.
 fn dark(desired: &Desired, facts: &Facts, voters: &[(Option<u64>, PeerUrl)]) -> Vec<String> {
     let of = |(_, peer): &(Option<u64>, PeerUrl)| match desired.with(Role::Etcd).find(|h| &h.peer_url() == peer) {
@@ -187,20 +216,35 @@ fn dark(desired: &Desired, facts: &Facts, voters: &[(Option<u64>, PeerUrl)]) -> 
 
 /// Whether a host can be a member at once: it was one, or has all that one needs.
 fn fit(d: &Draft, host: &Host) -> bool {
-    let has_data = d.host_facts(&host.name).and_then(|f| f.etcd.as_ref()).is_some_and(|e| e.data);
-    let parts = d.host_target(&host.name).parts.iter().filter(|p| TOOLS.contains(&p.name.as_str()));
-    has_data || parts.map(|p| Mark::Delivered(host.name.clone(), p.digest)).all(|mark| d.holds(&mark))
+    let has_data = etcd_fact(d, &host.name).is_some_and(|e| e.data);
+    has_data || tools(d, &host.name).iter().all(|mark| d.holds(mark))
 }
 
 /// What a host needs to be restored to.
 const TOOLS: [&str; 2] = ["etcd", "etcdutl"];
 
-/// The highest revision that is known to have been given out.
-fn highest(facts: &Facts) -> i64 {
-    let etcd = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.etcd.as_ref());
-    let known = etcd
-        .flat_map(|e| [e.high_water, e.disk.as_ref().and_then(|d| d.revision), e.view.as_ref().map(|v| v.revision)]);
-    known.flatten().max().unwrap_or(0)
+/// That all of them are there.
+fn tools(d: &Draft, host: &HostName) -> Vec<Mark> {
+    let parts = d.host_target(host).parts.iter().filter(|p| TOOLS.contains(&p.name.as_str()));
+    parts.map(|p| Mark::Delivered(host.clone(), p.digest)).collect()
+}
+
+/// Starts one kubelet while etcd still looks for its quorum: its API server takes the longest of all, and waits for etcd by itself. One is
+/// enough to serve, and it has its host, or what hosts share, to itself for a moment; `up` starts the others.
+fn first_kubelet(d: &mut Draft, members: &[Host], started: &[Mark]) {
+    let unit = kubelet_unit();
+    let runs = |host: &HostName, d: &Draft| {
+        d.host_facts(host).and_then(|f| f.units.get(&unit)).is_some_and(UnitFact::runs_or_starts)
+    };
+    let Some(host) = d.reachable_with(Role::ControlPlane).into_iter().find(|h| runs(&h.name, d)) else { return };
+    let mut needs = started.to_vec();
+    // Where a member was started, that came after its halt, which is over by now.
+    if !members.iter().any(|member| member.name == host.name) {
+        needs.push(Mark::Halted(host.name.clone()));
+    }
+    let running = Mark::Running(host.name.clone(), unit.clone());
+    let action = Action::RunUnit { host: host.name, unit, how: HowToRun::Start };
+    d.must(action, "it ran before, and its API server waits for etcd", needs, running, Guard::None);
 }
 
 /// The steps from the source's data to a cluster that answers. What else is to do is for `up`.
@@ -216,25 +260,31 @@ pub fn recover(
     taken: bool,
 ) -> Result<Plan, Refusal> {
     let mut d = Draft::new(desired, target, facts, intent)?;
+    let snapshot = Mark::Taken(recovery.id.clone());
+    // A bundle's snapshot is here before the first step.
+    let lies = match &recovery.source {
+        Origin::Data(host) => Some((host, None)),
+        Origin::Aside(host, name) => Some((host, Some(name.clone()))),
+        Origin::Bundle(_) => None,
+    };
+    // What was moved aside nobody writes: whoever serves goes on until it is certain that there is something to go back to.
+    let first = matches!(recovery.source, Origin::Aside(..)) && !taken;
     let mut halted = Vec::new();
     for host in d.reachable().into_iter().filter(|h| h.is(Role::ControlPlane) || h.is(Role::Etcd)) {
         let mark = Mark::Halted(host.name.clone());
         let why = "nobody may read or write what is about to be replaced";
-        d.must(Action::Halt { host: host.name }, why, vec![], mark.clone(), Guard::None);
+        let needs = first.then(|| snapshot.clone()).into_iter().collect();
+        d.must(Action::Halt { host: host.name }, why, needs, mark.clone(), Guard::None);
         halted.push(mark);
     }
-    let snapshot = Mark::Taken(recovery.id.clone());
-    if !taken {
-        let action = Action::TakeSnapshot {
-            host: recovery.source.clone(),
-            recovery: recovery.id.clone(),
-            reach: recovery.reach,
-        };
+    if let (false, Some((host, aside))) = (taken, lies) {
+        let (host, id) = (host.clone(), recovery.id.clone());
+        let action = Action::TakeSnapshot { host, recovery: id, aside, reach: recovery.reach };
         let (term, index) = recovery.reach;
         d.must(
             action,
             format!("its log goes up to term {term}, entry {index}"),
-            halted.clone(),
+            if first { Vec::new() } else { halted.clone() },
             snapshot.clone(),
             Guard::None,
         );
@@ -252,14 +302,12 @@ pub fn recover(
         prepare::deliver_tools(&mut d, host, &TOOLS);
         configure::trust(&mut d, host);
         configure::write(&mut d, &host.name, FileSet::Etcd, vec![]);
+        configure::write(&mut d, &host.name, FileSet::Fence, vec![]);
         let restored = Mark::Restored(host.name.clone());
-        let done = d
-            .host_facts(&host.name)
-            .and_then(|f| f.etcd.as_ref())
+        let done = etcd_fact(&d, &host.name)
             .is_some_and(|e| e.data && e.born.is_none() && e.token.as_ref() == Some(&recovery.id));
         let mut ready = ready_to_start(&d, &host.name);
-        let parts = d.host_target(&host.name).parts.iter().filter(|p| TOOLS.contains(&p.name.as_str()));
-        ready.extend(parts.map(|p| Mark::Delivered(host.name.clone(), p.digest)));
+        ready.extend(tools(&d, &host.name));
         ready.push(Mark::Halted(host.name.clone()));
         if !done {
             let action = Action::Restore { host: host.name.clone(), recovery: recovery.clone() };
@@ -280,6 +328,7 @@ pub fn recover(
         d.must(action, "its data is restored", needs, mark.clone(), Guard::None);
         started.push(mark);
     }
+    first_kubelet(&mut d, &members, &started);
     d.must(Action::ProveQuorum, "the API needs a quorum", started, Mark::Quorum, Guard::None);
     for host in &members {
         let action = Action::Seal { host: host.name.clone() };

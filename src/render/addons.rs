@@ -6,9 +6,10 @@
 use serde_json::json;
 use std::collections::BTreeMap;
 
-use super::views::{addons as view, balancer::Nothing, control_plane::digest, kubelet};
+use super::views::{addons as view, balancer::Nothing, kubelet};
 use super::{RenderError, input, table, text, yaml};
 use crate::model::desired::{Desired, Role};
+use crate::model::names::Digest;
 use crate::model::target::{Addon, NODES, Part, Place, identity, object_key};
 
 /// The add-on that answers names.
@@ -68,7 +69,7 @@ pub fn addons(desired: &Desired, parts: &[Part]) -> Result<Vec<Addon>, RenderErr
     let mut addons = vec![RBAC.addon("rbac", false, &Nothing {})?, CANARY.addon("canary", false, &Nothing {})?];
     if table::flannel(desired) {
         let (cni_conf, net_conf) = (cni_conf(), net_conf(desired));
-        let reads = digest(&format!("{cni_conf}{net_conf}")).short();
+        let reads = Digest::of(format!("{cni_conf}{net_conf}").as_bytes()).short();
         let view = view::Flannel {
             image: image("flannel")?,
             host: host.clone(),
@@ -82,7 +83,7 @@ pub fn addons(desired: &Desired, parts: &[Part]) -> Result<Vec<Addon>, RenderErr
     }
     if table::kube_proxy(desired) {
         let config = kube_proxy_config(desired)?;
-        let reads = digest(&config).short();
+        let reads = Digest::of(config.as_bytes()).short();
         let mut flags = BTreeMap::from([
             ("config", "/var/lib/kube-proxy/config.yaml".to_owned()),
             ("hostname-override", "$(NODE_NAME)".to_owned()),
@@ -112,9 +113,9 @@ pub fn owned(desired: &Desired) -> Result<Vec<(String, String)>, RenderError> {
     let part = |name: &str| Part {
         name: name.to_owned(),
         version: String::new(),
-        digest: digest(""),
+        digest: Digest::of(b""),
         size: 0,
-        sent_digest: digest(""),
+        sent_digest: Digest::of(b""),
         sent_size: 0,
         place: Place::Image { reference: name.to_owned() },
     };

@@ -156,13 +156,18 @@ pub fn ports(desired: &Desired, host: &Host) -> Vec<u16> {
 
 /// How the host's side asks its own etcd member; `None` where there is none.
 pub fn etcd_ask(desired: &Desired, host: &Host) -> Option<EtcdAsk> {
-    host.is(Role::Etcd).then(|| EtcdAsk {
+    host.is(Role::Etcd).then(|| own_etcd(desired))
+}
+
+/// How an etcd host reaches its own member.
+pub(super) fn own_etcd(desired: &Desired) -> EtcdAsk {
+    EtcdAsk {
         url: "https://127.0.0.1:2379".to_owned(),
         data_dir: desired.etcd.data_dir.display().to_string(),
         ca: "/etc/etcd/pki/ca.crt".to_owned(),
         cert: "/etc/etcd/pki/observer.crt".to_owned(),
         key: "/etc/etcd/pki/observer.key".to_owned(),
-    })
+    }
 }
 
 /// How the host's side asks its own API server, and for which objects; `None` where there is none.
@@ -188,6 +193,10 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
     let mut units = units(desired, host);
     // Who brings others back goes first: keepalived the VIP, the kubelet its pods.
     units.reverse();
+    if let Some(timer) = units.iter().position(|unit| unit.as_str() == "hactl-snapshot.timer") {
+        // What the timer has started goes on without it.
+        units.insert(timer + 1, "hactl-snapshot.service".parse().expect("a constant that is a valid unit name"));
+    }
     let files = FILES.iter().filter(|row| (row.on)(desired, host)).flat_map(|row| row.paths(desired));
     let own = [
         "/etc/hactl",
@@ -206,6 +215,7 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
     let mut data = Vec::new();
     if host.is(Role::Etcd) {
         data.push(desired.etcd.data_dir.display().to_string());
+        data.push(crate::model::snapshot::FOLDER.to_owned());
     }
     if host.is_node() {
         data.extend(["/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni"].map(str::to_owned));

@@ -3,6 +3,7 @@
 use crate::inventory::Attached;
 use crate::model::desired::{Desired, Host};
 use crate::model::facts::HostFacts;
+use crate::model::names::Digest;
 use crate::model::secret::Secret;
 use crate::model::target::{Part, Place};
 
@@ -34,6 +35,17 @@ pub struct Keys<'a> {
     pub encryption_key: &'a Secret<String>,
 }
 
+/// The state as hosts keep it.
+#[derive(Debug, Clone, Copy)]
+pub struct Sealed<'a> {
+    /// Encrypted, as text.
+    pub text: &'a str,
+    /// Who can open it: age public keys.
+    pub recipients: &'a [String],
+    /// Fingerprint of the cluster's authority.
+    pub authority: Digest,
+}
+
 /// Everything that the files of one host are made from.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
@@ -49,6 +61,8 @@ pub struct Input<'a> {
     pub trust: &'a Trust<'a>,
     /// Secrets; `None` where the host gets none.
     pub keys: Option<&'a Keys<'a>>,
+    /// What it keeps of the administrator's state.
+    pub sealed: &'a Sealed<'a>,
     /// What is in the files that the inventory names.
     pub attached: &'a Attached,
     /// Where hactl itself lies on the host.

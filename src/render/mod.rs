@@ -19,11 +19,11 @@ mod tests;
 pub use addons::{COREDNS, addons, owned};
 pub use error::RenderError;
 pub use host::{api_ask, etcd_ask, mounts, packages, ports, preparation, proxy_variables, sysctls, units, wipe};
-pub use input::{Input, Keys, Trust};
+pub use input::{Input, Keys, Sealed, Trust};
 
 use crate::host::op::FilePut;
 use crate::model::desired::{Desired, Host};
-use crate::model::names::UnitName;
+use crate::model::names::{Digest, UnitName};
 use crate::model::target::{FileSet, FileTarget, LeafId, SetTarget};
 use table::{FILES, What};
 
@@ -49,7 +49,7 @@ impl RenderedFile {
             path: self.path.clone(),
             mode: self.mode,
             owner: self.owner.clone(),
-            digest: views::control_plane::digest(&self.content),
+            digest: Digest::of(self.content.as_bytes()),
         }
     }
     /// The file as a host is told to write it.
@@ -95,6 +95,14 @@ impl RenderedSet {
             },
         }
     }
+}
+
+/// Fills in a page for people; its values end in `line` as those of files do.
+///
+/// # Errors
+/// A value that cannot stand where the template has it.
+pub fn page<V: serde::Serialize>(template: &str, text: &str, view: &V) -> Result<String, RenderError> {
+    text::fill(template, text, view)
 }
 
 /// The files to observe on a host; needs no facts.

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use super::views::{balancer, control_plane, etcd, kubelet, registries, runtime};
+use super::views::{balancer, control_plane, etcd, kubelet, registries, runtime, snapshots};
 use super::{Input, RenderError, host, text, yaml};
 use crate::model::desired::{Cni, Desired, Host, KubeProxy, Role};
 use crate::model::names::UnitName;
@@ -63,7 +63,14 @@ pub(super) fn unit(set: FileSet) -> Option<(UnitName, bool)> {
         FileSet::LoadBalancer => ("haproxy.service", true),
         FileSet::Keepalived => ("keepalived.service", true),
         FileSet::Approver => ("hactl-approver.service", false),
-        FileSet::Os | FileSet::Trust | FileSet::Registries | FileSet::ControlPlaneConfig | FileSet::ControlPlane => {
+        FileSet::Snapshots => ("hactl-snapshot.timer", false),
+        FileSet::Os
+        | FileSet::Trust
+        | FileSet::Fence
+        | FileSet::Registries
+        | FileSet::ControlPlaneConfig
+        | FileSet::ControlPlane
+        | FileSet::State => {
             return None;
         }
     };
@@ -84,6 +91,9 @@ fn control_plane_host(_: &Desired, host: &Host) -> bool {
 }
 fn etcd_host(_: &Desired, host: &Host) -> bool {
     host.is(Role::Etcd)
+}
+fn keeps_state(_: &Desired, host: &Host) -> bool {
+    host.is(Role::Etcd) || host.is(Role::ControlPlane)
 }
 fn keyed(_: &Desired, host: &Host) -> bool {
     host.is_node() || host.is(Role::LoadBalancer)
@@ -107,15 +117,15 @@ macro_rules! row {
     };
 }
 
-/// A file that is a certificate or key as it is.
-macro_rules! pem {
-    ($on:path, $mode:literal, $path:literal, $text:expr) => {
+/// A file that no template makes.
+macro_rules! plain {
+    ($set:ident, $on:path, $mode:literal, $path:literal, $text:expr) => {
         Row {
             template: "",
             text: "",
             path: $path,
             mode: $mode,
-            set: FileSet::Trust,
+            set: FileSet::$set,
             on: $on,
             what: What::One($text),
             check: &[],
@@ -137,19 +147,21 @@ pub(super) static FILES: &[Row] = &[
     row!(Os, node, 0o644, "/etc/hactl/kubelet-registration.env", "templates/kubelet/registration.env", What::One(|i, r| r.fill(&kubelet::registration(i)))),
     row!(Os, flannel_node, 0o644, "/etc/tmpfiles.d/hactl.conf", "templates/os/tmpfiles.conf", What::One(|_, r| r.fill(&balancer::Nothing {}))),
 
-    pem!(keyed, 0o644, "/etc/kubernetes/pki/ca.crt", |i, _| Ok(ended(i.trust.cluster_ca))),
+    plain!(Trust, keyed, 0o644, "/etc/kubernetes/pki/ca.crt", |i, _| Ok(ended(i.trust.cluster_ca))),
     // The cluster's CA and the controller manager's intermediate: what the latter signs comes without its chain.
-    pem!(node, 0o644, "/etc/kubernetes/pki/client-ca.crt", |i, _| Ok(ended(i.trust.cluster_ca) + &ended(i.trust.signing_cert))),
-    pem!(control_plane_host, 0o644, "/etc/kubernetes/pki/etcd-ca.crt", |i, _| Ok(ended(i.trust.etcd_ca))),
-    pem!(control_plane_host, 0o644, "/etc/kubernetes/pki/front-proxy-ca.crt", |i, _| Ok(ended(i.trust.front_proxy_ca))),
-    pem!(control_plane_host, 0o644, "/etc/kubernetes/pki/signing.crt", |i, _| Ok(ended(i.trust.signing_cert))),
-    pem!(control_plane_host, 0o600, "/etc/kubernetes/pki/signing.key", |i, r| keys(i, r).map(|k| ended(k.signing_key.reveal()))),
-    pem!(control_plane_host, 0o644, "/etc/kubernetes/pki/sa.pub", |i, _| Ok(ended(i.trust.sa_public))),
-    pem!(control_plane_host, 0o600, "/etc/kubernetes/pki/sa.key", |i, r| keys(i, r).map(|k| ended(k.sa_key.reveal()))),
-    pem!(etcd_host, 0o644, "/etc/etcd/pki/ca.crt", |i, _| Ok(ended(i.trust.etcd_ca))),
+    plain!(Trust, node, 0o644, "/etc/kubernetes/pki/client-ca.crt", |i, _| Ok(ended(i.trust.cluster_ca) + &ended(i.trust.signing_cert))),
+    plain!(Trust, control_plane_host, 0o644, "/etc/kubernetes/pki/etcd-ca.crt", |i, _| Ok(ended(i.trust.etcd_ca))),
+    plain!(Trust, control_plane_host, 0o644, "/etc/kubernetes/pki/front-proxy-ca.crt", |i, _| Ok(ended(i.trust.front_proxy_ca))),
+    plain!(Trust, control_plane_host, 0o644, "/etc/kubernetes/pki/signing.crt", |i, _| Ok(ended(i.trust.signing_cert))),
+    plain!(Trust, control_plane_host, 0o600, "/etc/kubernetes/pki/signing.key", |i, r| keys(i, r).map(|k| ended(k.signing_key.reveal()))),
+    plain!(Trust, control_plane_host, 0o644, "/etc/kubernetes/pki/sa.pub", |i, _| Ok(ended(i.trust.sa_public))),
+    plain!(Trust, control_plane_host, 0o600, "/etc/kubernetes/pki/sa.key", |i, r| keys(i, r).map(|k| ended(k.sa_key.reveal()))),
+    plain!(Trust, etcd_host, 0o644, "/etc/etcd/pki/ca.crt", |i, _| Ok(ended(i.trust.etcd_ca))),
 
     row!(Etcd, etcd_host, 0o644, "/etc/etcd/etcd.env", "templates/etcd/etcd.env", What::One(|i, r| r.fill(&etcd::env(i)))),
     row!(Etcd, etcd_host, 0o644, "/etc/systemd/system/etcd.service", "templates/etcd/etcd.service", What::One(|i, r| r.fill(&etcd::unit(i)?))),
+
+    row!(Fence, etcd_host, 0o644, "/etc/systemd/system/etcd.service.d/10-fence.conf", "templates/etcd/10-fence.conf", What::One(|i, r| r.fill(&etcd::fence(i)))),
 
     row!(EtcdBalancer, control_plane_host, 0o644, "/etc/hactl/etcd-balancer.cfg", "templates/etcd-balancer/haproxy.cfg", What::One(|i, r| r.fill(&etcd::balancer(i))), HAPROXY),
     row!(EtcdBalancer, control_plane_host, 0o644, "/etc/systemd/system/hactl-etcd-balancer.service", "templates/etcd-balancer/hactl-etcd-balancer.service", What::One(|_, r| r.fill(&balancer::Nothing {}))),
@@ -183,6 +195,12 @@ pub(super) static FILES: &[Row] = &[
 
     row!(Approver, control_plane_host, 0o644, "/etc/hactl/approver.json", "templates/approver/approver.json", What::One(|i, r| r.fill(&control_plane::approver_nodes(i)))),
     row!(Approver, control_plane_host, 0o644, "/etc/systemd/system/hactl-approver.service", "templates/approver/hactl-approver.service", What::One(|i, r| r.fill(&control_plane::approver_unit(i)))),
+
+    // Sealed: only the owners of the cluster can open it. It goes into every recovery bundle, and rebuilds the administrator's state.
+    plain!(State, keeps_state, 0o600, "/var/lib/hactl/state.age", |i, _| Ok(i.sealed.text.to_owned())),
+    plain!(Snapshots, etcd_host, 0o600, "/etc/hactl/snapshots.json", |i, _| Ok(snapshots::settings(i))),
+    row!(Snapshots, etcd_host, 0o644, "/etc/systemd/system/hactl-snapshot.service", "templates/snapshots/hactl-snapshot.service", What::One(|i, r| r.fill(&snapshots::service(i)))),
+    row!(Snapshots, etcd_host, 0o644, "/etc/systemd/system/hactl-snapshot.timer", "templates/snapshots/hactl-snapshot.timer", What::One(|i, r| r.fill(&snapshots::timer(i)))),
 ];
 
 const HAPROXY: &[&str] = &["/usr/sbin/haproxy", "-c", "-f", "{}"];

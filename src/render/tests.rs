@@ -10,7 +10,7 @@ use super::*;
 use crate::inventory::Attached;
 use crate::model::desired::{
     Cidr, Cni, ControlPlane, Endpoint, EndpointKind, EtcdSettings, Extra, KubeProxy, Network, Proxy, Role, Security,
-    SshTarget, Versions,
+    Snapshots, SshTarget, Versions,
 };
 use crate::model::facts::{HostFacts, InterfaceAddress};
 use crate::model::names::Digest;
@@ -55,6 +55,7 @@ pub(super) fn desired() -> Desired {
         },
         control_plane: ControlPlane { schedulable: false, security: Security::Baseline },
         etcd: EtcdSettings { data_dir: "/var/lib/etcd".into(), quota_gib: 8 },
+        snapshots: Snapshots::default(),
         jwt: Vec::new(),
         mirrors: BTreeMap::new(),
         named: crate::model::desired::Named::default(),
@@ -148,6 +149,10 @@ const TRUST: Trust<'static> = Trust {
     sa_public: "SA PUBLIC\n",
 };
 
+pub(super) fn sealed(recipients: &[String]) -> Sealed<'_> {
+    Sealed { text: "-----BEGIN AGE ENCRYPTED FILE-----\n", recipients, authority: Digest::new([7; 32]) }
+}
+
 pub(super) fn rendered(desired: &Desired, host: &Host, facts: &HostFacts) -> Result<Vec<RenderedSet>, RenderError> {
     let (signing_key, sa_key) = (Secret::new("SIGNING KEY".to_owned()), Secret::new("SA KEY".to_owned()));
     let encryption_key = Secret::new("c2VjcmV0".to_owned());
@@ -160,6 +165,7 @@ pub(super) fn rendered(desired: &Desired, host: &Host, facts: &HostFacts) -> Res
         parts: &parts,
         trust: &TRUST,
         keys: host.is(Role::ControlPlane).then_some(&keys),
+        sealed: &sealed(&["age1owner".to_owned()]),
         attached: &attached(),
         hactl_path: "/var/lib/hactl/bin/abc/hactl",
     })
@@ -254,7 +260,7 @@ fn every_row_renders_for_every_shape_of_inventory_and_what_is_yaml_parses() {
         }
         addons(&desired, &parts()).unwrap_or_else(|e| panic!("{shape}: {e}"));
     }
-    assert_eq!(seen.len(), 12, "some set was never rendered: {seen:?}");
+    assert_eq!(seen.len(), 15, "some set was never rendered: {seen:?}");
 }
 
 #[test]
@@ -386,7 +392,7 @@ fn objects_are_named_once_and_flannel_alone_is_needed_for_nodes_to_be_ready() {
 fn what_is_wiped_is_what_was_written_and_never_the_packages_own_files() {
     let desired = desired();
     let ask = wipe(&desired, &desired.hosts[0], false);
-    assert!(ask.units.first().is_some_and(|unit| unit.as_str() == "hactl-approver.service"));
+    assert!(ask.units.first().is_some_and(|unit| unit.as_str() == "hactl-snapshot.timer"));
     for path in super::paths(&desired, &desired.hosts[0]) {
         let covered = ask.remove.iter().any(|gone| path == *gone || path.starts_with(&format!("{gone}/")));
         assert!(
@@ -438,6 +444,7 @@ fn zz_dump() {
             parts: &parts,
             trust: &trust,
             keys: Some(&keys),
+            sealed: &sealed(&[]),
             attached: &Attached::default(),
             hactl_path: "/var/lib/hactl/bin/abc/hactl",
         };

@@ -4,7 +4,7 @@ use super::flow::Flow;
 use super::style::{Paint, Style};
 use super::words::{bytes, clean, count, millis, time};
 use crate::model::names::HostName;
-use crate::model::recovery::{Diagnosis, Loss, Proposal, Source};
+use crate::model::recovery::{Diagnosis, Fullness, Loss, Origin, Proposal, Source};
 use std::time::Duration;
 
 /// The proposal, with a line feed at its end.
@@ -19,7 +19,7 @@ pub fn proposal_text(proposal: &Proposal, style: &Style) -> String {
         say("begun", format!("recovery {} was agreed to and not finished: it goes on as it was begun", recovery.id));
     }
     for source in &proposal.sources {
-        let chosen = if source.host == recovery.source { ", and is taken" } else { "" };
+        let chosen = if source.origin() == recovery.source { ", and is taken" } else { "" };
         say("source", format!("{}{chosen}", described(source)));
     }
     say("loss", loss(proposal));
@@ -47,8 +47,8 @@ pub fn proposal_text(proposal: &Proposal, style: &Style) -> String {
         say(
             "dark",
             format!(
-                "{} not answer. Together they would go on as the old cluster: keep their power off until `hactl up` can have \
-                 them, one at a time",
+                "{} not answer. Together they would go on as the old cluster: keep their power off until this is \
+                 done; from then on their etcd stays down by itself until `hactl up` takes them in",
                 dark(&proposal.dark)
             ),
         );
@@ -60,6 +60,8 @@ pub fn proposal_text(proposal: &Proposal, style: &Style) -> String {
     }
     let headline = if proposal.begun {
         "etcd is being recovered.".to_owned()
+    } else if matches!(proposal.loss, Loss::Undone { .. }) {
+        format!("etcd ({}) would go back to what was there before:", count(proposal.voters, "voter"))
     } else {
         format!("etcd has lost its majority ({}). This would bring it back:", count(proposal.voters, "voter"))
     };
@@ -79,8 +81,19 @@ fn dark(hosts: &[String]) -> String {
 
 fn described(source: &Source) -> String {
     let (term, entry) = source.reach;
+    if let Some(name) = &source.bundle {
+        let age = ago(source.age_ms);
+        return format!(
+            "{} of {}: revision {}, {}, taken {age}",
+            clean(name),
+            source.host,
+            source.revision,
+            bytes(source.db_bytes)
+        );
+    }
+    let place = source.aside.as_ref().map_or_else(String::new, |name| format!(":{}", clean(name)));
     let mut words = format!(
-        "{}: term {term}, entry {entry}, revision {} or later, {}, last written {} ago",
+        "{}{place}: term {term}, entry {entry}, revision {} or later, {}, last written {} ago",
         source.host,
         source.revision,
         bytes(source.db_bytes),
@@ -92,8 +105,12 @@ fn described(source: &Source) -> String {
     words
 }
 
+fn ago(ms: u64) -> String {
+    super::snapshots::ago(0, i64::try_from(ms).unwrap_or(i64::MAX))
+}
+
 fn loss(proposal: &Proposal) -> String {
-    let age = proposal.sources.iter().find(|s| s.host == proposal.recovery.source).map(|s| millis(s.age_ms));
+    let age = proposal.sources.iter().find(|s| s.origin() == proposal.recovery.source).map(|s| millis(s.age_ms));
     let age = age.unwrap_or_else(|| "an unknown time".to_owned());
     match proposal.loss {
         Loss::Nothing => "none: every write that was ever acknowledged is in that data".to_owned(),
@@ -101,9 +118,16 @@ fn loss(proposal: &Proposal) -> String {
             "cannot be known: a majority is missing, and only it could tell what it agreed on after that data's last entry, \
              {age} ago. Nothing that can be read is newer"
         ),
+        Loss::Since { ms } => match &proposal.recovery.source {
+            Origin::Bundle(_) => format!("everything that was written since that bundle was taken, {}", ago(ms)),
+            _ => format!("everything that was written since that data was last written to, {}", ago(ms)),
+        },
         Loss::Chosen { entries: 0 } => "what a newer source has of a later term: you chose an OLDER one".to_owned(),
         Loss::Chosen { entries } => {
             format!("at least {entries} entries that a newer source has: you chose an OLDER one")
+        }
+        Loss::Undone { revisions } => {
+            format!("everything that was written since then, {age} ago: about {}", count_revisions(revisions))
         }
     }
 }
@@ -113,11 +137,45 @@ pub fn recovered(proposal: &Proposal, quorum: Duration, endpoint: Option<Duratio
     let loss = match proposal.loss {
         Loss::Nothing => "no acknowledged write is lost".to_owned(),
         Loss::CannotBeKnown => "what only the lost members knew cannot be known".to_owned(),
+        Loss::Since { ms } => match &proposal.recovery.source {
+            Origin::Bundle(_) => format!("what was written since the bundle was taken, {}, is lost", ago(ms)),
+            _ => format!("what was written since that data was last written to, {}, is lost", ago(ms)),
+        },
         Loss::Chosen { .. } => "what only the newer source had is lost, as you chose".to_owned(),
+        Loss::Undone { revisions } => {
+            format!("about {} since are undone, and their data lies aside", count_revisions(revisions))
+        }
     };
     let served = endpoint
         .map_or_else(|| "the endpoint does not serve yet".to_owned(), |t| format!("the endpoint after {}", time(t)));
     format!("etcd is recovered from {}: a quorum after {}, {served}; {loss}", proposal.recovery.source, time(quorum))
+}
+
+fn count_revisions(revisions: u64) -> String {
+    count(usize::try_from(revisions).unwrap_or(usize::MAX), "revision")
+}
+
+/// How full members are.
+pub fn fullness(members: &[Fullness]) -> String {
+    let one = |f: &Fullness| match f.quota_bytes {
+        0 => format!("{} {}", f.host, bytes(f.db_bytes)),
+        quota => format!("{} {} of {}", f.host, bytes(f.db_bytes), bytes(quota)),
+    };
+    members.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// What making room came to.
+pub fn roomy(before: &[Fullness], after: &[Fullness]) -> String {
+    format!(
+        "etcd takes writes again, and nothing was lost: {}, before that {}. Find out what fills it, or give it more by `etcd.quotaGiB`",
+        fullness(after),
+        fullness(before)
+    )
+}
+
+/// What replacing members came to.
+pub fn replaced(odd: &[HostName]) -> String {
+    format!("{} joined anew with the keys of the others; the data of before lies aside", names(odd.iter()))
 }
 
 /// Why nothing is to be recovered.
@@ -134,6 +192,25 @@ pub fn nothing(diagnosis: &Diagnosis) -> String {
         Diagnosis::NeverBorn => "nothing to recover: there is no cluster yet; `hactl up` founds one".to_owned(),
         Diagnosis::Asleep => {
             "nothing is lost: members have their data and only have to be started, without a restore".to_owned()
+        }
+        Diagnosis::Full(full) => format!(
+            "nothing is lost: etcd has reached its quota and takes no writes ({}). Without --dry-run its history is forgotten, its members \
+             write their stores anew, one after the other, and the alarm is taken off",
+            fullness(full)
+        ),
+        Diagnosis::Odd { odd, agree } => format!(
+            "nothing is lost: {} agree, and {} with other keys. Without --dry-run it is taken out, one at a time, and joins \
+             anew with the others' keys; its data is moved aside",
+            count(*agree, "member"),
+            match odd.as_slice() {
+                [one] => format!("{one} answers"),
+                more => format!("{} answer", names(more.iter())),
+            }
+        ),
+        Diagnosis::Unfinished => {
+            "etcd is recovered already, and what hangs on it may not be finished: without --dry-run that is done, as by `hactl up`, and \
+             nothing else is restored or undone"
+                .to_owned()
         }
         Diagnosis::Lost(_) => "a majority is lost".to_owned(),
     }

@@ -9,7 +9,7 @@ use super::style::{Paint, Style};
 use super::words::{bytes, columns, cut, one_line, time};
 use crate::model::check::Check;
 use crate::model::desired::{Desired, Role};
-use crate::model::facts::{ApiFact, Etcd, EtcdView, Evidence, Facts, Members, newest};
+use crate::model::facts::{ApiFact, DiskFact, Etcd, EtcdView, Evidence, Facts, Members, newest};
 use crate::model::names::{HostName, PeerUrl};
 use std::time::Duration;
 
@@ -142,7 +142,7 @@ fn etcd(desired: &Desired, facts: &Facts, style: &Style) -> String {
 /// How far the data on each host goes, what it says besides, and which is the newest.
 fn survivors(facts: &Facts, evidence: &[Evidence], style: &Style) -> String {
     let disk = |host: &HostName| facts.host(host)?.etcd.as_ref()?.disk.as_ref();
-    let newest = newest(evidence.iter().filter_map(|e| facts.host(&e.host)));
+    let newest = newest(evidence.iter().filter_map(|e| facts.host(&e.host))).map(DiskFact::reach);
     let mut rows = Vec::new();
     for found in evidence {
         let answers = if found.reachable { plain("yes") } else { (Paint::Bad, "NO".to_owned()) };

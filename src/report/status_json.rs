@@ -23,7 +23,7 @@ use super::plan_text::quorum_json;
 use super::status::{best, leader, view};
 use crate::model::check::Check;
 use crate::model::desired::{Desired, Role};
-use crate::model::facts::{Etcd, Facts, newest};
+use crate::model::facts::{DiskFact, Etcd, Facts, newest};
 use serde_json::{Value, json};
 
 /// The status as JSON.
@@ -93,7 +93,7 @@ fn etcd(desired: &Desired, facts: &Facts) -> Value {
         Etcd::Silent(evidence) => ("silent", None, evidence.as_slice()),
     };
     let leader = leader(facts);
-    let newest = newest(evidence.iter().filter_map(|e| facts.host(&e.host)));
+    let newest = newest(evidence.iter().filter_map(|e| facts.host(&e.host))).map(DiskFact::reach);
     let list = members.map(|m| m.0.iter().collect::<Vec<_>>()).unwrap_or_default();
     let list = list.into_iter().map(|(peer, member)| {
         let found = view(desired, facts, peer);

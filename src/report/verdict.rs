@@ -6,7 +6,7 @@
 use super::fetch_kind::FetchKind;
 use super::flow::{Flow, pictured};
 use super::style::{Paint, Style};
-use super::words::{clean, count, one_line};
+use super::words::{chain, clean, count, one_line};
 use crate::model::facts::Evidence;
 use crate::model::names::HostName;
 use crate::model::refusal::Refusal;
@@ -167,16 +167,13 @@ impl Verdict {
         Self { exit, code, headline, causes, hints: hints(kind) }
     }
 
-    /// The same after a run that had done steps already, in an earlier round: it must not say that nothing was changed.
+    /// The same after a run that had done steps already: it must not say that nothing was changed.
     #[must_use]
-    pub fn after(mut self, done: usize) -> Self {
-        if done > 0 {
-            let changed = format!("{} done before this; nothing was changed since.", steps_were(done));
-            for cause in self.causes.iter_mut().filter(|cause| *cause == UNTOUCHED) {
-                cause.clone_from(&changed);
-            }
-            self.headline = self.headline.replace("nothing was changed", "nothing more was changed");
+    pub fn after_work(mut self) -> Self {
+        for cause in self.causes.iter_mut().filter(|cause| *cause == UNTOUCHED) {
+            "What was done before this stays done; nothing more was begun.".clone_into(cause);
         }
+        self.headline = self.headline.replace("nothing was changed", "nothing more was changed");
         self
     }
 
@@ -217,21 +214,6 @@ impl Verdict {
 }
 
 const UNTOUCHED: &str = "Nothing was changed.";
-
-/// An error and what is behind it, without an inner sentence that the outer one repeats already.
-fn chain(error: Option<&dyn Error>) -> Vec<String> {
-    let mut sentences: Vec<String> = Vec::new();
-    let mut next = error;
-    while let Some(error) = next {
-        let sentence = error.to_string();
-        let said = sentences.iter().any(|outer| outer.contains(&sentence));
-        if !said && !sentence.is_empty() {
-            sentences.push(sentence);
-        }
-        next = error.source();
-    }
-    sentences
-}
 
 impl ConnectKind {
     const fn code(self) -> &'static str {
@@ -320,10 +302,6 @@ fn hints(kind: &FailureKind) -> Vec<String> {
     hints.iter().map(|&hint| hint.to_owned()).collect()
 }
 
-fn steps_were(n: usize) -> String {
-    if n == 1 { "1 step was".to_owned() } else { format!("{n} steps were") }
-}
-
 fn steps_are(n: usize) -> String {
     if n == 1 { "1 step is".to_owned() } else { format!("{n} steps are") }
 }
@@ -394,8 +372,8 @@ impl From<&Refusal> for Verdict {
                     untouched.to_owned(),
                 ],
                 vec![
-                    "if it lies elsewhere, name the place with --state DIR; if it is lost, put it back from a backup".to_owned(),
-                    "`hactl state pull`, which will rebuild it from the hosts, is not in this version: the cluster goes on serving without it".to_owned(),
+                    "if it lies elsewhere, name the place with --state DIR".to_owned(),
+                    "if it is lost: `hactl state pull --identity FILE` rebuilds it from a recovery bundle; the identity is a copy of the lost identity.txt, or the key of one of vault.recipients".to_owned(),
                 ],
             ),
             Refusal::NoProgress { .. } => (
@@ -487,10 +465,38 @@ impl From<&Refusal> for Verdict {
                     causes,
                     vec![
                         "bring back a host whose disk still holds etcd's data, or mount the volume it lies on, then run the same command again".to_owned(),
-                        "data that was moved aside lies in etcd's data directory as member.moved-TIME: docs/troubleshooting.md has the way by hand".to_owned(),
+                        "hactl recover --from FILE, with a recovery bundle that was fetched or copied elsewhere".to_owned(),
+                        "data that was moved aside may have to be named: `--from HOST:member.moved-TIME`, a directory below etcd's data directory".to_owned(),
                     ],
                 )
             }
+            Refusal::NobodyAgrees { hashes } => {
+                let mut causes: Vec<String> = hashes.iter().map(|(host, hash)| format!("{host}: {hash:08x}")).collect();
+                causes.push(untouched.to_owned());
+                (
+                    "nobody-agrees",
+                    causes,
+                    vec![
+                        "bring back members that do not answer first: they may make a majority; `hactl status` names them".to_owned(),
+                        "keep a bundle of each member: `hactl snapshot take --host HOST --to DIR`".to_owned(),
+                        "find out whose keys are right (`etcdctl get --prefix / --keys-only --consistency=s` on each host)".to_owned(),
+                        "then `hactl recover --undo --from HOST` gives all members that one's data".to_owned(),
+                    ],
+                )
+            }
+            Refusal::Undone { to } => (
+                "undone",
+                vec![format!("It went back to {}, and moved aside what was there until then.", one_line(&to.to_string())), untouched.to_owned()],
+                vec![
+                    "to go forth again, name that: `--from HOST:member.moved-TIME`, the newest such directory below etcd's data directory".to_owned(),
+                    "to go back further, name a bundle or an older directory".to_owned(),
+                ],
+            ),
+            Refusal::NothingAside => (
+                "nothing-aside",
+                vec!["`--undo` goes back to what the last recovery moved aside: etcd was not recovered by this state, or that data was removed since.".to_owned(), untouched.to_owned()],
+                vec!["name what to go back to: `hactl recover --undo --from FILE` or `--from HOST:member.moved-TIME`; `hactl snapshot list` shows the bundles".to_owned()],
+            ),
             Refusal::TwoOrigins { hosts: (one, other) } => (
                 "two-origins",
                 vec![
@@ -507,6 +513,17 @@ impl From<&Refusal> for Verdict {
                     "if you know better, `hactl recover --from HOST` restores all the same".to_owned(),
                 ],
             ),
+            Refusal::StillFull { members } => (
+                "still-full",
+                vec![
+                    format!("Its history is forgotten and its stores were written anew: {}.", super::recovery::fullness(members)),
+                    "It can be read, and keys can be deleted; the alarm stays, for the next writes would raise it again.".to_owned(),
+                ],
+                vec![
+                    "delete what fills it (often Events, or what a controller makes without end), then the same command again".to_owned(),
+                    "or give it more: `etcd.quotaGiB` in the inventory, `hactl up`, then the same command again".to_owned(),
+                ],
+            ),
             Refusal::MayLive { dark, .. } => (
                 "may-live",
                 vec![
@@ -516,7 +533,7 @@ impl From<&Refusal> for Verdict {
                 vec![
                     format!("if {} can be brought back, do: with a majority of data nothing is lost", dark.join(", ")),
                     format!(
-                        "else power them off for good, so that they cannot come back by themselves, and run `hactl recover {}`",
+                        "else power them off for good, so that they cannot come back by themselves, and add to the same command: {}",
                         dark.iter().map(|host| format!("--confirm-powered-off {host}")).collect::<Vec<_>>().join(" ")
                     ),
                 ],

@@ -1,5 +1,6 @@
-//! Small words: sizes, times, counts, lists; and text from hosts made harmless.
+//! Small words: sizes, times, counts, lists, errors; and text from hosts made harmless.
 
+use std::error::Error;
 use std::fmt::Display;
 use std::time::Duration;
 
@@ -37,6 +38,21 @@ pub fn time(duration: Duration) -> String {
 /// The same, from milliseconds.
 pub fn millis(ms: u64) -> String {
     time(Duration::from_millis(ms))
+}
+
+/// An error and what is behind it, without an inner sentence that the outer one repeats already.
+pub fn chain(error: Option<&dyn Error>) -> Vec<String> {
+    let mut sentences: Vec<String> = Vec::new();
+    let mut next = error;
+    while let Some(error) = next {
+        let sentence = error.to_string();
+        let said = sentences.iter().any(|outer| outer.contains(&sentence));
+        if !said && !sentence.is_empty() {
+            sentences.push(sentence);
+        }
+        next = error.source();
+    }
+    sentences
 }
 
 /// `1 step`, `3 steps`.

@@ -101,7 +101,7 @@ impl PublicAuthority {
             })
             .ok_or(BadAuthority::NoKeyIdentifier)?;
         let (not_after_s, is_root) = (cert.validity().not_after.timestamp(), cert.issuer() == cert.subject());
-        let fingerprint = sha256(&pem.contents);
+        let fingerprint = Digest::of(&pem.contents);
         Ok(Self { cert_pem, id, fingerprint, not_after_s, is_root })
     }
 
@@ -201,10 +201,4 @@ fn hex(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}"); // writing to a String cannot fail
         text
     })
-}
-
-fn sha256(bytes: &[u8]) -> Digest {
-    let mut raw = [0; 32];
-    raw.copy_from_slice(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes).as_ref());
-    Digest::new(raw)
 }

@@ -110,7 +110,8 @@ pub fn read_public(path: &Path) -> Result<String, VaultError> {
     Ok(text)
 }
 
-fn read_secret(path: &Path) -> Result<Secret<String>, VaultError> {
+/// Reads a file that only its owner may read.
+pub fn read_secret(path: &Path) -> Result<Secret<String>, VaultError> {
     private(path, 0o600)?;
     read_public(path).map(Secret::new)
 }
@@ -127,7 +128,8 @@ pub fn create_new(path: &Path, mode: u32) -> Result<File, VaultError> {
     OpenOptions::new().write(true).create_new(true).mode(mode).open(path).map_err(io_error("create", path))
 }
 
-fn put(path: &Path, text: &str) -> Result<(), VaultError> {
+/// Writes a new file of 0600.
+pub fn put(path: &Path, text: &str) -> Result<(), VaultError> {
     let mut file = create_new(path, 0o600)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(io_error("write", path))
 }

@@ -8,6 +8,7 @@ use crate::model::names::{ClusterName, Digest};
 use crate::model::recovery::Recovery;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
@@ -60,6 +61,16 @@ pub enum Entry {
         id: String,
         /// The cluster it made, hexadecimal.
         cluster_id: String,
+    },
+    /// The recovery made none: the cluster of before answers again.
+    RecoveryDropped {
+        /// Which.
+        id: String,
+    },
+    /// Nothing was left to do behind the recovery: whoever asks for it again means another one.
+    RecoveryWhole {
+        /// Which.
+        id: String,
     },
     /// The cluster was taken down on purpose: from here on empty disks are no loss.
     TakenDown {
@@ -147,13 +158,60 @@ pub fn born(lines: &[Line]) -> Option<String> {
     })?
 }
 
+/// The revision that the last recovery which made a cluster began at, unless that was taken down since.
+pub fn recovered(lines: &[Line]) -> Option<i64> {
+    let chosen = |id: &str| {
+        lines.iter().find_map(|line| match &line.entry {
+            Entry::RecoveryChosen { recovery } if recovery.id == id => Some(recovery.base),
+            _ => None,
+        })
+    };
+    lines.iter().rev().find_map(|line| match &line.entry {
+        Entry::RecoveryEnded { id, .. } => Some(chosen(id)),
+        Entry::TakenDown { .. } => Some(None),
+        _ => None,
+    })?
+}
+
 /// The recovery that was agreed to and has not ended.
 pub fn open_recovery(lines: &[Line]) -> Option<Recovery> {
     lines.iter().rev().find_map(|line| match &line.entry {
         Entry::RecoveryChosen { recovery } => Some(Some(recovery.clone())),
-        Entry::RecoveryEnded { .. } | Entry::TakenDown { .. } => Some(None),
+        Entry::RecoveryEnded { .. } | Entry::RecoveryDropped { .. } | Entry::TakenDown { .. } => Some(None),
         _ => None,
     })?
+}
+
+/// The last recovery that made a cluster, unless that was taken down since, and whether nothing was left to do behind it.
+pub fn last_recovery(lines: &[Line]) -> Option<(Recovery, bool)> {
+    let id = lines.iter().rev().find_map(|line| match &line.entry {
+        Entry::RecoveryEnded { id, .. } => Some(Some(id)),
+        Entry::TakenDown { .. } => Some(None),
+        _ => None,
+    })??;
+    let whole = lines.iter().any(|line| matches!(&line.entry, Entry::RecoveryWhole { id: whole } if whole == id));
+    lines.iter().find_map(|line| match &line.entry {
+        Entry::RecoveryChosen { recovery } if &recovery.id == id => Some((recovery.clone(), whole)),
+        _ => None,
+    })
+}
+
+/// The recoveries that were given up: what they restored counts for nothing.
+pub fn dropped(lines: &[Line]) -> BTreeSet<String> {
+    let dropped = |line: &Line| match &line.entry {
+        Entry::RecoveryDropped { id } => Some(id.clone()),
+        _ => None,
+    };
+    lines.iter().filter_map(dropped).collect()
+}
+
+/// The ids of all clusters that ever answered.
+pub fn lived(lines: &[Line]) -> BTreeSet<String> {
+    let lived = |line: &Line| match &line.entry {
+        Entry::GenesisSpent { cluster_id, .. } | Entry::RecoveryEnded { cluster_id, .. } => Some(cluster_id.clone()),
+        _ => None,
+    };
+    lines.iter().filter_map(lived).collect()
 }
 
 fn unspent(lines: &[Line]) -> Option<String> {

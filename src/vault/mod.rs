@@ -9,17 +9,22 @@ mod contents;
 mod files;
 mod journal;
 mod lock;
+mod portable;
+mod sealing;
 
 pub use contents::{Authority, BadAuthority, Contents, KeyPairPem, Material, PublicAuthority, Publics};
 pub use files::{JOURNAL, RUNS};
 pub use journal::{Entry, Line};
 pub use lock::VaultLock;
+pub use portable::{Carried, NotCarried, carry, uncarry};
+pub use sealing::IDENTITY;
 
 use crate::model::names::ClusterName;
 use crate::model::recovery::Recovery;
 use crate::model::secret::Secret;
 use crate::model::target::Leaf;
 use rustix::fs::FlockOperation;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -110,6 +115,9 @@ pub(crate) fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Erro
     move |source| VaultError::Io { doing, path, source }
 }
 
+/// The inventory that was carried with a vault that was rebuilt.
+pub const INVENTORY: &str = "inventory.yaml";
+
 /// The vault of one cluster, read and checked.
 pub struct Vault {
     dir: PathBuf,
@@ -152,6 +160,27 @@ impl Vault {
 
     /// Makes the vault of a new cluster. All or nothing: it is built beside its place and renamed into it.
     pub fn create(dir: &Path, cluster: &ClusterName, contents: Contents) -> Result<Self, VaultError> {
+        Self::build(dir, cluster, contents, &crate::snapshot::new_identity(), |_| Ok(()))
+    }
+
+    /// Makes the vault that was carried. Whoever has that had a cluster: empty disks are a loss.
+    pub fn recreate(dir: &Path, carried: Carried) -> Result<Self, VaultError> {
+        let Carried { cluster, contents, identity, inventory } = carried;
+        Self::build(dir, &cluster, contents, &identity, |building| {
+            files::put(&building.join(INVENTORY), &inventory)?;
+            let journal = building.join(files::JOURNAL);
+            journal::genesis_token(&journal)?;
+            journal::spend_genesis(&journal, "rebuilt")
+        })
+    }
+
+    fn build(
+        dir: &Path,
+        cluster: &ClusterName,
+        contents: Contents,
+        identity: &Secret<String>,
+        more: impl FnOnce(&Path) -> Result<(), VaultError>,
+    ) -> Result<Self, VaultError> {
         let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else {
             return Err(io_error("create", dir)(io::ErrorKind::InvalidInput.into()));
         };
@@ -169,7 +198,9 @@ impl Vault {
             Err(e) => return Err(io_error("clear", &building)(e)),
         }
         files::write_contents(&building, cluster, &contents)?;
+        files::put(&building.join(IDENTITY), identity.reveal())?;
         journal::start(&building.join(files::JOURNAL), cluster, &contents.cluster.fingerprint())?;
+        more(&building)?;
         files::sync_dir(&building)?;
         std::fs::rename(&building, dir).map_err(io_error("create", dir))?;
         files::sync_dir(parent)?;
@@ -221,6 +252,26 @@ impl Vault {
     /// The id of the cluster that was born and not taken down since.
     pub fn born(&self) -> Result<Option<String>, VaultError> {
         Ok(journal::born(&self.journal()?))
+    }
+
+    /// The revision that the last recovery began at, unless the cluster was taken down since.
+    pub fn recovered(&self) -> Result<Option<i64>, VaultError> {
+        Ok(journal::recovered(&self.journal()?))
+    }
+
+    /// The last recovery that made a cluster, and whether nothing was left to do behind it.
+    pub fn last_recovery(&self) -> Result<Option<(Recovery, bool)>, VaultError> {
+        Ok(journal::last_recovery(&self.journal()?))
+    }
+
+    /// The recoveries that were given up, by their ids.
+    pub fn dropped(&self) -> Result<BTreeSet<String>, VaultError> {
+        Ok(journal::dropped(&self.journal()?))
+    }
+
+    /// The ids of all clusters that ever answered.
+    pub fn lived(&self) -> Result<BTreeSet<String>, VaultError> {
+        Ok(journal::lived(&self.journal()?))
     }
 
     /// The recovery that was agreed to and has not ended.

@@ -27,6 +27,8 @@ pub struct Choices {
     pub prune: Vec<HostName>,
     /// The hosts that may be changed; `None`: all.
     pub limit: Option<BTreeSet<HostName>>,
+    /// Members that are to leave and join anew though they run, each by the id that it has now.
+    pub replace: BTreeMap<HostName, u64>,
 }
 
 /// Asks the person. Kept apart so that a workflow runs without a terminal.
@@ -83,7 +85,9 @@ impl<'a> Converge<'a> {
             asks: look.asks,
             sign: Box::new(move |leaf, request| signer.sign(leaf, request).map_err(|e| e.to_string())),
             blob: Box::new(move |digest| bundle.blob(digest).map_err(|e| e.to_string())),
-            record_birth: Box::new(move |cluster| journal.answers(cluster).map_err(|e| e.to_string())),
+            record_birth: Box::new(move |cluster, revision| {
+                journal.answers(cluster, revision).map_err(|e| e.to_string())
+            }),
             recoveries: self.state.vault().map(|v| v.dir().join("recovery")).unwrap_or_default(),
             api: self.state.access()?,
             sink: Arc::clone(&session.sink),

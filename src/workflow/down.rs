@@ -20,14 +20,7 @@ pub async fn down(session: &mut Session, choices: &Choices, ask: &dyn Ask, delet
     let state = std::sync::Arc::new(session.state(false).await?);
     let _held = state.hold("down")?;
     let look = Look::take(session, &state, Wait::ForAll).await?;
-    let intent = crate::plan::Intent {
-        stamp: look.asks.stamp.clone(),
-        genesis_token: String::new(),
-        born: false,
-        prune: vec![],
-        limit: None,
-    };
-    let plan = crate::plan::down(&session.desired, &look.target, &look.facts, &intent, delete)?;
+    let plan = crate::plan::down(&session.desired, &look.target, &look.facts, &look.intent(&state)?, delete)?;
     let left: Vec<HostName> =
         session.desired.hosts.iter().map(|h| &h.name).filter(|h| look.facts.host(h).is_none()).cloned().collect();
     if plan.is_empty() {

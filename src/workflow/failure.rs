@@ -36,6 +36,23 @@ pub enum Failure {
         /// Each with its reason.
         hosts: Vec<(HostName, Box<HostError>)>,
     },
+    /// A host that is needed is not connected.
+    #[error("{host} cannot be asked: {why}")]
+    NotConnected {
+        /// Which.
+        host: HostName,
+        /// Why.
+        why: String,
+    },
+    /// A host answered with something else than it was asked for.
+    #[error("{0} answered with something else than it was asked for")]
+    Odd(HostName),
+    /// No host that answers has a member that answers.
+    #[error("no etcd member answers on any host")]
+    NoMember,
+    /// A recovery bundle cannot be used.
+    #[error(transparent)]
+    Recovery(#[from] super::Unusable),
     /// There is no state for this cluster.
     #[error("there is no state at {}", .state.display())]
     NoState {

@@ -6,12 +6,13 @@ use crate::component::Bundle;
 use crate::host::op::{FilePut, ObserveAsk};
 use crate::model::check::Check;
 use crate::model::desired::{Desired, Host, Role};
-use crate::model::facts::{Etcd, Facts, Stamp};
+use crate::model::facts::{DiskFact, Etcd, Facts, Stamp, UnitFact};
 use crate::model::names::HostName;
 use crate::model::plan::Plan;
 use crate::model::target::{FileSet, HostTarget, Part, Target};
-use crate::observe::{Asks, HashCheck, Wait};
-use crate::render::{Input, Keys, Trust};
+use crate::observe::{Answers, Asks, HashCheck, Wait};
+use crate::plan::Intent;
+use crate::render::{Input, Keys, Sealed, Trust};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,6 +43,14 @@ impl Look {
     /// # Errors
     /// A bundle or template that cannot be used; silence of hosts is a fact, not an error.
     pub async fn take(session: &Session, state: &State, wait: Wait) -> Result<Self, Failure> {
+        Self::with(session, state, wait, false).await
+    }
+
+    /// The same; with `aside` also at what lies on the disks, and what was moved aside there, whoever answers.
+    ///
+    /// # Errors
+    /// As for [`Look::take`].
+    pub async fn with(session: &Session, state: &State, wait: Wait, aside: bool) -> Result<Self, Failure> {
         let desired = &session.desired;
         let bundle = session.bundle()?;
         let stamp = Stamp { cluster: desired.cluster.clone(), ca: state.publics().cluster.fingerprint };
@@ -49,7 +58,8 @@ impl Look {
         addons.iter_mut().for_each(super::manifests::mark);
         let mut hosts = BTreeMap::new();
         for host in &desired.hosts {
-            hosts.insert(host.name.clone(), question(desired, host, state, &bundle, &addons)?);
+            let question = ObserveAsk { aside, ..question(desired, host, state, &bundle, &addons)? };
+            hosts.insert(host.name.clone(), question);
         }
         let asks = Asks::new(Arc::clone(desired), stamp, hosts);
         let begun = Instant::now();
@@ -57,7 +67,7 @@ impl Look {
             let (answers, hurried) =
                 crate::observe::round(desired, &session.machines, &session.silent, &asks, session.at_once, wait).await;
             let electing = match crate::observe::classify(desired, &answers) {
-                Etcd::Silent(_) => running_members(desired, &answers) > desired.with(Role::Etcd).count() / 2,
+                Etcd::Silent(_) => may_elect(desired, &answers),
                 _ => false,
             };
             if !electing || begun.elapsed() > ELECTION_PATIENCE || session.stop.is_cancelled() {
@@ -68,6 +78,8 @@ impl Look {
         // Not before: what is the users' the hosts may not read.
         addons.extend(super::manifests::addon(&session.attached));
         let mut target = Target { addons, ..Target::default() };
+        let (text, recipients) = state.sealed(&session.inventory, &desired.snapshots.recipients)?;
+        let sealed = Sealed { text: &text, recipients: &recipients, authority: asks.stamp.ca };
         let mut files = Files::new();
         for host in &desired.hosts {
             let Some(Ok(facts)) = answers.get(&host.name) else { continue };
@@ -93,6 +105,7 @@ impl Look {
                 parts: &parts,
                 trust: &trust,
                 keys: host.is(Role::ControlPlane).then_some(&keys),
+                sealed: &sealed,
                 attached: &session.attached,
                 hactl_path: &hactl,
             })?;
@@ -111,36 +124,61 @@ impl Look {
     /// What would not be safe.
     pub fn plan(&self, state: &State, choices: &Choices, desired: &Desired) -> Result<Plan, Failure> {
         let needs_token = matches!(self.facts.etcd, Etcd::NeverBorn);
-        let intent = crate::plan::Intent {
-            stamp: self.asks.stamp.clone(),
+        let intent = Intent {
             genesis_token: if needs_token { state.genesis_token()? } else { String::new() },
-            born: state.born()?,
             prune: choices.prune.clone(),
             limit: choices.limit.clone(),
+            replace: choices.replace.clone(),
+            ..self.intent(state)?
         };
         Ok(crate::plan::up(desired, &self.target, &self.facts, &intent)?)
     }
 
-    /// The named checks.
-    pub async fn checks(&self, session: &Session) -> Vec<Check> {
-        let hash = match &self.facts.etcd {
+    /// What is meant where nothing may be founded, pruned or left out.
+    pub(super) fn intent(&self, state: &State) -> Result<Intent, Failure> {
+        let (dropped, lived) = state.dropped_and_lived()?;
+        Ok(Intent {
+            dropped,
+            lived,
+            stamp: self.asks.stamp.clone(),
+            genesis_token: String::new(),
+            born: state.born()?,
+            recovered: state.recovered()?,
+            prune: vec![],
+            limit: None,
+            replace: BTreeMap::new(),
+        })
+    }
+
+    /// Whether all members hold the same keys.
+    pub async fn hashes(&self, session: &Session) -> HashCheck {
+        match &self.facts.etcd {
             Etcd::Speaks(_) => crate::observe::hashes(&self.facts, &session.machines, &self.asks).await,
             _ => HashCheck::Unknown("no quorum answers".to_owned()),
-        };
+        }
+    }
+
+    /// The named checks.
+    pub async fn checks(&self, session: &Session) -> Vec<Check> {
+        let hash = self.hashes(session).await;
         crate::observe::checks(&session.desired, &self.facts, &hash)
     }
 }
 
-fn running_members(
-    desired: &Desired,
-    answers: &BTreeMap<HostName, Result<crate::model::facts::HostFacts, crate::model::facts::Silence>>,
-) -> usize {
+/// Whether the members that run may be a majority: of the inventory's, or, as after a recovery that began with fewer, of those that one of
+/// them lists. Then their silence is an election, or a machine that is busy, and not yet a loss.
+fn may_elect(desired: &Desired, answers: &Answers) -> bool {
     let unit = crate::plan::etcd_unit();
-    let runs = |h: &&Host| {
-        let facts = answers.get(&h.name).and_then(|f| f.as_ref().ok());
-        facts.and_then(|f| f.units.get(&unit)).is_some_and(|u| matches!(u.active.as_str(), "active" | "activating"))
+    let facts = |h: &Host| answers.get(&h.name).and_then(|f| f.as_ref().ok());
+    let runs = |h: &Host| facts(h).and_then(|f| f.units.get(&unit)).is_some_and(UnitFact::runs_or_starts);
+    let running: Vec<&Host> = desired.with(Role::Etcd).filter(|h| runs(h)).collect();
+    let majority_by = |disk: &DiskFact| {
+        let Some(voters) = disk.voters() else { return false };
+        let (up, down): (Vec<_>, Vec<_>) = voters.partition(|(_, peer)| running.iter().any(|h| &h.peer_url() == *peer));
+        up.len() > down.len()
     };
-    desired.with(Role::Etcd).filter(runs).count()
+    running.len() > desired.with(Role::Etcd).count() / 2
+        || running.iter().filter_map(|h| facts(h)?.etcd.as_ref()?.disk.as_ref()).any(majority_by)
 }
 
 /// Everything asked of one host.
@@ -166,6 +204,7 @@ fn question(
         ports: crate::render::ports(desired, host),
         firewall: preparation.openings.is_some(),
         etcd: crate::render::etcd_ask(desired, host),
+        aside: false,
         api: crate::render::api_ask(desired, host, addons),
     })
 }
@@ -194,4 +233,32 @@ fn split(
         contents.insert(set.set, set.files.iter().map(crate::render::RenderedFile::put).collect());
     }
     (target, contents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::facts::{EtcdFact, HostFacts};
+
+    #[test]
+    fn one_member_that_runs_may_be_a_majority_by_its_own_list_and_is_none_by_the_inventorys() {
+        let desired = crate::model::desired::sample(3);
+        let hosts: Vec<Host> = desired.with(Role::Etcd).cloned().collect();
+        let answers = |voters: &[Host], learners: &[Host]| {
+            let member = |h: &Host, learner| (1, h.name.to_string(), h.peer_url(), learner);
+            let members = voters.iter().map(|h| member(h, false)).chain(learners.iter().map(|h| member(h, true)));
+            let disk = DiskFact { members: Some(members.collect()), ..DiskFact::default() };
+            let runs = UnitFact { active: "active".to_owned(), enabled: true, started_ms: 1, reloaded_ms: 0 };
+            let facts = HostFacts {
+                units: [(crate::plan::etcd_unit(), runs)].into(),
+                etcd: Some(EtcdFact { data: true, disk: Some(disk), ..EtcdFact::default() }),
+                ..HostFacts::default()
+            };
+            Answers::from([(hosts[2].name.clone(), Ok(facts)), (hosts[0].name.clone(), Ok(HostFacts::default()))])
+        };
+        assert!(may_elect(&desired, &answers(&hosts[2..], &[])), "as after a recovery that began with one");
+        assert!(may_elect(&desired, &answers(&hosts[2..], &hosts[..1])), "learners have no vote");
+        assert!(!may_elect(&desired, &answers(&hosts, &[])), "one of three");
+        assert!(!may_elect(&desired, &answers(&hosts[1..], &[])), "one of two");
+    }
 }

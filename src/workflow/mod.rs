@@ -2,6 +2,7 @@
 //!
 //! In: a loaded inventory and the person's choices. Out: events on the way and a result or a [`Failure`] at the end.
 
+mod bundles;
 mod converge;
 mod down;
 mod failure;
@@ -9,21 +10,30 @@ mod joining;
 mod kubeconfig;
 mod look;
 mod manifests;
+mod named;
 mod preflight;
 mod recover;
+mod room;
+mod runbook;
 mod session;
+mod snapshot;
 mod state;
 mod status;
 mod support;
 mod up;
 
+pub use bundles::{Listed, Unusable, list as bundles, pull as pull_state};
 pub use converge::{Ask, Choices};
 pub use down::down;
 pub use failure::Failure;
 pub use kubeconfig::{Kind as KubeconfigKind, kubeconfig, kubectl};
 pub use manifests::collisions;
 pub use recover::{Recovered, Recovering, recover};
+pub use runbook::runbook;
 pub use session::{Places, Session};
+pub use snapshot::{
+    Drilled, Taken, Verified, drill, prune as prune_bundles, take as take_bundle, verify_file, verify_newest,
+};
 pub use state::State;
 pub use status::{Status, status};
 pub use support::{Supported, Wanted, support};

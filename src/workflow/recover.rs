@@ -3,31 +3,50 @@
 //! Nothing on any host is changed before a person agreed to what was shown. What was agreed to is in the journal before the first
 //! step: a run that was cut off is finished as it was begun, by the same command.
 
+use super::Unusable;
+use super::bundles::{fetch, identities, io_error, ours, private, scratch, verify};
 use super::converge::{Ask, Choices, Converge};
 use super::look::Look;
+use super::named::Named;
 use super::up::{Summary, up};
 use super::{Failure, Session, State};
-use crate::execute::taken;
+use crate::execute::{content_of, forget_taken, note_taken, taken};
 use crate::host::op::{Condition, Op};
 use crate::host::{Feed, Machine};
 use crate::model::desired::Role;
 use crate::model::event::Event;
-use crate::model::recovery::{Diagnosis, Proposal, Recovery};
+use crate::model::names::HostName;
+use crate::model::plan::{Action, Step};
+use crate::model::recovery::{Again, Diagnosis, Fullness, Loss, Origin, Proposal, Recovery};
 use crate::model::refusal::Refusal;
-use crate::observe::Wait;
+use crate::model::snapshot::BundleFact;
+use crate::observe::{HashCheck, Wait};
 use crate::plan::Wish;
+use crate::snapshot::{Bundle, Identities};
 use crate::vault::Entry;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long the endpoint is looked at until it says ready: images may have to be imported again.
 const SERVED_WITHIN: Duration = Duration::from_secs(300);
 
+/// How long the first API server has its host, or what hosts share, to itself before `up` starts the others. It takes a third of that where
+/// nothing else runs.
+const HEAD_START: Duration = Duration::from_secs(15);
+
 /// What the person said on the command line.
 #[derive(Debug, Clone, Default)]
 pub struct Recovering {
-    /// What to recover from, and who is off.
-    pub wish: Wish,
+    /// What to recover from: a host, data moved aside on one, a bundle's name on some host, or a bundle's file; `None`: the newest.
+    pub from: Option<String>,
+    /// Whether to go back though etcd may answer, to what the last recovery moved aside or to `from`.
+    pub undo: bool,
+    /// What opens a bundle; `None`: the identity in the state directory.
+    pub identity: Option<PathBuf>,
+    /// Hosts that do not answer and are known to be powered off.
+    pub powered_off: Vec<String>,
     /// Whether to stop after the proposal.
     pub dry_run: bool,
 }
@@ -39,6 +58,20 @@ pub enum Recovered {
     Nothing(Diagnosis),
     /// This would be done.
     Proposed(Box<Proposal>),
+    /// etcd had reached its quota, and has room again.
+    Room {
+        /// How full its members were.
+        before: Vec<Fullness>,
+        /// How full they are.
+        after: Vec<Fullness>,
+    },
+    /// Members that held other keys than the majority joined anew.
+    Replaced {
+        /// Whose keys were other ones.
+        odd: Vec<HostName>,
+        /// What `up` found at the end.
+        summary: Box<Summary>,
+    },
     /// Members only had to be started.
     Woken {
         /// What `up` found at the end.
@@ -78,20 +111,60 @@ pub async fn recover(
     let state = Arc::new(session.state(false).await?);
     let vault = state.vault().ok_or_else(|| Failure::NoState { state: session.places.state.clone() })?;
     let held = if asked.dry_run { None } else { state.hold("recover")? };
-    let look = Look::take(session, &state, Wait::ForAll).await?;
+    let look = Look::with(session, &state, Wait::ForAll, true).await?;
     if !asked.dry_run {
         state.end_recovery(&look.facts)?;
     }
+    let (from, file) = asked.source(&session.places.state, &state)?;
+    if asked.undo && same_again(&look, &state, from.as_ref())? {
+        drop(held);
+        return finish(session, asked, choices, ask).await;
+    }
+    // A quorum that answers ends what was begun, and this run has just noted it or would have.
+    let open = if look.facts.living().is_some() { None } else { state.open_recovery()? };
     // Before its snapshot was fetched no data was touched: then it is chosen anew, by what is there now.
     let fetched = |recovery: &Recovery| taken(&vault.dir().join("recovery"), &recovery.id).is_some();
-    let wish =
-        Wish { begun: state.open_recovery()?.filter(fetched), id: crate::vault::random_hex(16)?, ..asked.wish.clone() };
+    let wish = Wish {
+        id: crate::vault::random_hex(16)?,
+        from,
+        bundle: file.as_ref().map(|file| (file.bundle.manifest.host.clone(), file.fact.clone())),
+        powered_off: asked.powered_off.clone(),
+        begun: open.filter(fetched),
+        undo: asked.undo,
+    };
+    if !asked.dry_run {
+        tidied(session, wish.begun.as_ref().map(|recovery| recovery.id.as_str()), None);
+    }
     let proposal = match look.diagnose(&state, &wish, &session.desired)? {
         Diagnosis::Lost(proposal) => proposal,
         Diagnosis::Asleep if !asked.dry_run => {
             drop(held);
-            let finished = wish.begun.is_some();
-            return Ok(Recovered::Woken { summary: Box::new(up(session, choices, ask).await?), finished });
+            let summary = Box::new(Box::pin(up(session, choices, ask)).await?);
+            tidied(session, None, None);
+            // Whose members were woken: the recovery's, or those of before.
+            let finished = wish.begun.is_some_and(|begun| state.recovered().is_ok_and(|base| base == Some(begun.base)));
+            return Ok(Recovered::Woken { summary, finished });
+        }
+        Diagnosis::Full(before) if !asked.dry_run => {
+            let after = super::room::make_room(session, &before, choices, ask).await?;
+            return Ok(Recovered::Room { before, after });
+        }
+        Diagnosis::Serves { healthy, voters } if asked.from.is_none() => {
+            let (odd, agree) = odd_ones(session, &look, voters).await?;
+            if odd.is_empty() && unfinished(&look, &state)?.is_some_and(|(_, whole)| !whole) {
+                drop(held);
+                return finish(session, asked, choices, ask).await;
+            }
+            if odd.is_empty() {
+                return Ok(Recovered::Nothing(Diagnosis::Serves { healthy, voters }));
+            }
+            if asked.dry_run {
+                return Ok(Recovered::Nothing(Diagnosis::Odd { odd: odd.into_keys().collect(), agree }));
+            }
+            drop(held);
+            let hosts = odd.keys().cloned().collect();
+            let summary = Box::new(Box::pin(up(session, &Choices { replace: odd, ..choices.clone() }, ask)).await?);
+            return Ok(Recovered::Replaced { odd: hosts, summary });
         }
         other => return Ok(Recovered::Nothing(other)),
     };
@@ -99,19 +172,40 @@ pub async fn recover(
     if asked.dry_run {
         return Ok(Recovered::Proposed(proposal));
     }
+    // A bundle that cannot be opened is told before anybody agrees to anything.
+    let given = file.is_some();
+    let bundle = match &proposal.recovery.source {
+        Origin::Bundle(name) if !proposal.begun => Some(match file {
+            Some(file) => (file.bundle, file.identities),
+            None => opened(session, &look, name, asked.identity.as_deref(), &state).await?,
+        }),
+        _ => None,
+    };
+    let fetched = bundle.as_ref().filter(|_| !given).map(|(bundle, _)| bundle.path().to_owned());
     consent(session, &proposal, choices, ask)?;
     let recovery = &proposal.recovery;
     if !proposal.begun {
         state.record(Entry::RecoveryChosen { recovery: recovery.clone() })?;
     }
     let begun = Instant::now();
-    let plan = look.recovery(&state, recovery, proposal.begun, &session.desired)?;
+    if let Some((bundle, identities)) = &bundle {
+        let recoveries = scratch(&session.places.state)?;
+        let content = content_of(&recoveries, &recovery.id);
+        bundle.snapshot(identities, private(&content)?).map_err(Unusable::Bundle)?;
+        note_taken(&recoveries, &recovery.id, &bundle.manifest.snapshot)
+            .map_err(io_error("write a note in", &recoveries))?;
+    }
+    let plan = look.recovery(&state, recovery, proposal.begun || bundle.is_some(), &session.desired)?;
     let asked_of: Vec<_> =
         session.desired.with(Role::ControlPlane).filter_map(|h| session.machines.get(&h.name)).cloned().collect();
     let endpoint = look.asks.endpoint();
     session.sink.emit(Event::Planned { plan: Box::new(plan.clone()) });
     Converge::new(&state).run(session, look, &plan).await?;
     let quorum = begun.elapsed();
+    let starts =
+        |step: &Step| matches!(&step.action, Action::RunUnit { unit, .. } if *unit == crate::plan::kubelet_unit());
+    let one_starts = plan.steps.iter().any(starts);
+    tidied(session, None, fetched.as_deref());
     drop(held);
     drop(state);
     // What else hangs on etcd is what `up` is for, and it was agreed to with the rest.
@@ -120,8 +214,16 @@ pub async fn recover(
     // Whoever serves while `up` still works has served; afterwards nobody is waited for any more.
     let mut when = None;
     let after = {
-        let working = up(session, &agreed, ask);
-        tokio::pin!(working, served);
+        tokio::pin!(served);
+        if one_starts {
+            let doing = "the first API server starts; the others follow".to_owned();
+            session.sink.emit(Event::Phase { doing });
+            when = tokio::select! {
+                at = tokio::time::timeout(HEAD_START, &mut served) => at.ok(),
+                () = session.stop.cancelled() => None,
+            };
+        }
+        let mut working = Box::pin(up(session, &agreed, ask));
         loop {
             tokio::select! {
                 after = &mut working => break after,
@@ -131,12 +233,134 @@ pub async fn recover(
     };
     let after = match after {
         Ok(summary) => Ok(Box::new(summary)),
-        Err(failure @ (Failure::Unverified { .. } | Failure::Refused(Refusal::Blocked { .. }))) => {
-            Err(Box::new(failure))
-        }
-        Err(failure) => return Err(failure),
+        Err(failure @ Failure::Interrupted { .. }) => return Err(failure),
+        // That etcd is back must not be lost in what is still left to do.
+        Err(failure) => Err(Box::new(failure)),
     };
+    if after.is_ok() {
+        fresh(session).await;
+    }
     Ok(Recovered::Done { proposal, quorum, endpoint: when.flatten(), after })
+}
+
+/// The recovery that made the cluster which answers, and whether nothing was left to do behind it.
+fn unfinished(look: &Look, state: &State) -> Result<Option<(Recovery, bool)>, Failure> {
+    let Some(living) = look.facts.living() else { return Ok(None) };
+    // In a dry run its end may not be in the journal yet.
+    match state.open_recovery()?.filter(|recovery| living.revision >= recovery.base) {
+        Some(open) => Ok(Some((open, false))),
+        None => state.last_recovery(),
+    }
+}
+
+/// Whether an undo is asked for that was done already, and was cut off: it must not go back to where it came from.
+fn same_again(look: &Look, state: &State, from: Option<&Origin>) -> Result<bool, Failure> {
+    let Some((last, whole)) = unfinished(look, state)? else { return Ok(false) };
+    match last.again(from, whole) {
+        Again::Another => Ok(false),
+        Again::TheSame => Ok(true),
+        Again::Unclear => Err(Refusal::Undone { to: last.source }.into()),
+    }
+}
+
+/// Does what is left to do behind a recovery.
+async fn finish(
+    session: &mut Session,
+    asked: &Recovering,
+    choices: &Choices,
+    ask: &dyn Ask,
+) -> Result<Recovered, Failure> {
+    if asked.dry_run {
+        return Ok(Recovered::Nothing(Diagnosis::Unfinished));
+    }
+    let summary = Box::new(Box::pin(up(session, choices, ask)).await?);
+    tidied(session, None, None);
+    fresh(session).await;
+    Ok(Recovered::Woken { summary, finished: true })
+}
+
+/// A bundle of what was recovered: what was taken before is of before, and the timers' turn may be a while off. Without it nothing is
+/// lost, so that whoever interrupts does not wait for it.
+async fn fresh(session: &Session) {
+    let taken = tokio::select! {
+        taken = Box::pin(super::snapshot::take(session, None, None)) => taken.map(drop),
+        () = session.stop.cancelled() => return,
+    };
+    if let Err(failure) = taken {
+        let text = format!(
+            "no recovery bundle could be taken of what was recovered: {failure}; `hactl snapshot take` does it"
+        );
+        session.sink.emit(Event::Warning { text });
+    }
+}
+
+/// Members whose keys are not those of the majority, each with its id, and how many agree. They are asked twice: nobody is taken out for
+/// one answer.
+async fn odd_ones(session: &Session, look: &Look, voters: usize) -> Result<(BTreeMap<HostName, u64>, usize), Failure> {
+    let mut hash = look.hashes(session).await;
+    if matches!(hash, HashCheck::Differs(_)) {
+        hash = look.hashes(session).await;
+    }
+    if let HashCheck::Incomparable(why) | HashCheck::Unknown(why) = &hash {
+        let text = format!("whether all members hold the same keys could not be found out: {why}");
+        session.sink.emit(Event::Warning { text });
+    }
+    let HashCheck::Differs(all) = &hash else { return Ok((BTreeMap::new(), voters)) };
+    let hashes = || all.iter().map(|(host, hash)| (host.clone(), *hash)).collect();
+    let odd = hash.odd(voters).ok_or_else(|| Refusal::NobodyAgrees { hashes: hashes() })?;
+    let agree = all.len() - odd.len();
+    let member = |host: HostName| Some((host.clone(), look.facts.host(&host)?.etcd.as_ref()?.view.as_ref()?.member));
+    Ok((odd.into_iter().filter_map(member).collect(), agree))
+}
+
+/// A bundle in a file of this machine, checked to its last byte.
+struct Given {
+    bundle: Bundle,
+    fact: BundleFact,
+    identities: Identities,
+}
+
+/// Snapshots lie open here until a quorum has what is in them. What cannot be tidied is told and keeps nobody from recovering.
+fn tidied(session: &Session, open: Option<&str>, fetched: Option<&Path>) {
+    let at = session.places.state.join("recovery");
+    let removed = forget_taken(&at, open).and_then(|()| fetched.map_or(Ok(()), std::fs::remove_file));
+    if let Err(error) = removed {
+        let text = format!("a snapshot of etcd, not encrypted, may be left in {}: {error}", at.display());
+        session.sink.emit(Event::Warning { text });
+    }
+}
+
+impl Recovering {
+    /// What was asked for, and the bundle where that is a file of this machine.
+    fn source(&self, dir: &Path, state: &State) -> Result<(Option<Origin>, Option<Given>), Failure> {
+        let Some(named) = self.from.as_deref().map(Named::parse).transpose()? else { return Ok((None, None)) };
+        let Named::File(path) = named else { return Ok((named.origin(), None)) };
+        let identities = identities(self.identity.as_deref(), dir, &path)?;
+        let (bundle, _) = verify(&path, &identities)?;
+        ours(bundle.path(), &bundle.manifest, state)?;
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let fact = BundleFact::of(name.clone(), bundle.bytes, &bundle.manifest);
+        Ok((Some(Origin::Bundle(name)), Some(Given { bundle, fact, identities })))
+    }
+}
+
+/// The bundle that was chosen, fetched from a host that has it and checked to its last byte.
+async fn opened(
+    session: &Session,
+    look: &Look,
+    name: &str,
+    identity: Option<&Path>,
+    state: &State,
+) -> Result<(Bundle, Identities), Failure> {
+    let hosts = look.facts.hosts.iter().filter_map(|(host, f)| Some((host, f.as_ref().ok()?.bundles.as_ref()?)));
+    let mut has = hosts.flat_map(|(host, b)| b.bundles.iter().map(move |bundle| (host, bundle)));
+    let (host, bundle) = has.find(|(_, bundle)| bundle.name == name).ok_or(Unusable::None)?;
+    let path = scratch(&session.places.state)?.join(name);
+    fetch(session, host, bundle, &path).await?;
+    let identities = identities(identity, &session.places.state, &path)?;
+    let (bundle, _) = verify(&path, &identities)?;
+    ours(bundle.path(), &bundle.manifest, state)?;
+    Ok((bundle, identities))
 }
 
 /// Waits until the endpoint says ready to any of these hosts. Every API server was stopped before, so that whoever answers reads what
@@ -163,7 +387,8 @@ fn consent(session: &Session, proposal: &Proposal, choices: &Choices, ask: &dyn 
     }
     let cluster = &session.desired.cluster;
     let from = &proposal.recovery.source;
-    Ok(ask.name(cluster, &format!("the whole etcd of {cluster}: it is restored from {from}'s data"))?)
+    let lost = if matches!(proposal.loss, Loss::Undone { .. }) { ", and what it took since is lost" } else { "" };
+    Ok(ask.name(cluster, &format!("the whole etcd of {cluster}: it is restored from {from}{lost}"))?)
 }
 
 impl Look {
@@ -189,15 +414,5 @@ impl Look {
         desired: &crate::model::desired::Desired,
     ) -> Result<crate::model::plan::Plan, Failure> {
         Ok(crate::plan::recover(desired, &self.target, &self.facts, &self.intent(state)?, recovery, fetched)?)
-    }
-
-    fn intent(&self, state: &State) -> Result<crate::plan::Intent, Failure> {
-        Ok(crate::plan::Intent {
-            stamp: self.asks.stamp.clone(),
-            genesis_token: String::new(),
-            born: state.born()?,
-            prune: vec![],
-            limit: None,
-        })
     }
 }

@@ -10,9 +10,11 @@ use crate::model::refusal::Refusal;
 use crate::model::target::Leaf;
 use crate::pki::brought::Brought;
 use crate::pki::{self, Credential};
-use crate::vault::{Contents, Entry, Publics, Vault, VaultError, VaultLock};
+use crate::vault::{Carried, Contents, Entry, Publics, Vault, VaultError, VaultLock};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use time::OffsetDateTime;
 
 /// A kubeconfig with less than this left is made anew, days.
@@ -22,6 +24,8 @@ const RENEW_KUBECONFIG_DAYS: i64 = 30;
 pub struct State {
     cluster: ClusterName,
     kept: Kept,
+    /// Whether this run may write into the vault.
+    held: AtomicBool,
 }
 
 enum Kept {
@@ -30,20 +34,28 @@ enum Kept {
 }
 
 impl State {
+    fn of(cluster: ClusterName, kept: Kept) -> Self {
+        Self { cluster, kept, held: AtomicBool::new(false) }
+    }
     /// The state in a folder; `None` when there is none.
     pub fn open(dir: &Path, cluster: &ClusterName) -> Result<Option<Self>, Failure> {
         let vault = Vault::open(dir, cluster)?;
-        Ok(vault.map(|vault| Self { cluster: cluster.clone(), kept: Kept::InVault(Box::new(vault)) }))
+        Ok(vault.map(|vault| Self::of(cluster.clone(), Kept::InVault(Box::new(vault)))))
     }
     /// New authorities and keys, kept in a folder.
     pub fn create(dir: &Path, cluster: &ClusterName, brought: Brought) -> Result<Self, Failure> {
         let vault = Vault::create(dir, cluster, pki::found(cluster, brought, OffsetDateTime::now_utc())?)?;
-        Ok(Self { cluster: cluster.clone(), kept: Kept::InVault(Box::new(vault)) })
+        Ok(Self::of(cluster.clone(), Kept::InVault(Box::new(vault))))
+    }
+    /// Authorities and keys that were carried in a bundle. Whoever has those had a cluster: empty disks are a loss.
+    pub fn rebuilt(dir: &Path, carried: Carried) -> Result<Self, Failure> {
+        let cluster = carried.cluster.clone();
+        Ok(Self::of(cluster, Kept::InVault(Box::new(Vault::recreate(dir, carried)?))))
     }
     /// New authorities and keys that are forgotten again.
     pub fn ephemeral(cluster: &ClusterName, brought: Brought) -> Result<Self, Failure> {
         let contents = Box::new(pki::found(cluster, brought, OffsetDateTime::now_utc())?);
-        Ok(Self { cluster: cluster.clone(), kept: Kept::InMemory(contents) })
+        Ok(Self::of(cluster.clone(), Kept::InMemory(contents)))
     }
 
     /// Authorities and keys.
@@ -72,7 +84,11 @@ impl State {
             Err(VaultError::Held { path, holder }) => {
                 Err(Refusal::StateInUse { state: path.display().to_string(), holder }.into())
             }
-            held => Ok(Some(held?)),
+            held => {
+                let held = held?;
+                self.held.store(true, Ordering::Relaxed);
+                Ok(Some(held))
+            }
         }
     }
 
@@ -90,6 +106,13 @@ impl State {
             None => Ok(false),
         }
     }
+    /// The revision that the cluster's last recovery began at.
+    pub fn recovered(&self) -> Result<Option<i64>, Failure> {
+        match self.vault() {
+            Some(vault) => Ok(vault.recovered()?),
+            None => Ok(None),
+        }
+    }
     /// The recovery that was agreed to and has not ended.
     pub fn open_recovery(&self) -> Result<Option<Recovery>, Failure> {
         match self.vault() {
@@ -97,28 +120,43 @@ impl State {
             None => Ok(None),
         }
     }
+    /// The last recovery that made a cluster, and whether nothing was left to do behind it.
+    pub fn last_recovery(&self) -> Result<Option<(Recovery, bool)>, Failure> {
+        match self.vault() {
+            Some(vault) => Ok(vault.last_recovery()?),
+            None => Ok(None),
+        }
+    }
+    /// Notes that nothing is left to do behind the last recovery.
+    pub fn made_whole(&self) -> Result<(), Failure> {
+        match self.last_recovery()? {
+            Some((recovery, false)) => self.record(Entry::RecoveryWhole { id: recovery.id }),
+            _ => Ok(()),
+        }
+    }
+    /// The recoveries that were given up, and the ids of all clusters that ever answered.
+    pub fn dropped_and_lived(&self) -> Result<(BTreeSet<String>, BTreeSet<String>), Failure> {
+        match self.vault() {
+            Some(vault) => Ok((vault.dropped()?, vault.lived()?)),
+            None => Ok((BTreeSet::new(), BTreeSet::new())),
+        }
+    }
     /// A quorum that answers ends a recovery that was agreed to, whoever brought it about: finished later, it would undo what was
     /// written since.
     pub fn end_recovery(&self, facts: &Facts) -> Result<(), Failure> {
         let (Some(vault), Etcd::Speaks(_)) = (self.vault(), &facts.etcd) else { return Ok(()) };
-        let Some(recovery) = vault.open_recovery()? else { return Ok(()) };
-        let views = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.etcd.as_ref()?.view.as_ref());
-        let cluster_id = views.filter(|v| v.linearizable).map(|v| v.cluster.clone()).next().unwrap_or_default();
-        Ok(vault.record(Entry::RecoveryEnded { id: recovery.id, cluster_id })?)
+        let Some(living) = facts.living() else { return Ok(()) };
+        Ok(end(vault, &living.cluster, living.revision)?)
     }
-    /// Notes that a quorum answers: that the genesis under way made a cluster, or that a recovery did.
-    pub fn answers(&self, cluster_id: &str) -> Result<(), VaultError> {
-        if let Some((vault, recovery)) = self.vault().map(|v| Ok((v, v.open_recovery()?))).transpose()?
-            && let Some(recovery) = recovery
-        {
-            let cluster_id = cluster_id.to_owned();
-            return vault.record(Entry::RecoveryEnded { id: recovery.id, cluster_id });
+    /// Notes that a quorum answers: that the genesis under way made a cluster, or that a recovery did. With the cluster's id and its
+    /// revision.
+    pub fn answers(&self, cluster_id: &str, revision: i64) -> Result<(), VaultError> {
+        let Some(vault) = self.vault() else { return Ok(()) };
+        if vault.open_recovery()?.is_some() {
+            return end(vault, cluster_id, revision);
         }
-        match self.vault() {
-            // A cluster that was woken was born before: there is nothing to spend.
-            Some(vault) if vault.born()?.is_none() => vault.spend_genesis(cluster_id),
-            _ => Ok(()),
-        }
+        // A cluster that was woken was born before: there is nothing to spend.
+        if vault.born()?.is_some() { Ok(()) } else { vault.spend_genesis(cluster_id) }
     }
     /// Writes to the journal.
     pub fn record(&self, entry: Entry) -> Result<(), Failure> {
@@ -140,6 +178,17 @@ impl State {
         let credential = pki::own_credential(&self.contents().cluster, OffsetDateTime::now_utc())?;
         let ca = self.publics().cluster.cert_pem;
         Ok(Access::new(ca, credential.cert_pem, Arc::new(credential.key_pem)))
+    }
+
+    /// State and inventory as hosts keep them: sealed, and for whom. What is forgotten again is sealed to nobody.
+    pub fn sealed(&self, inventory: &str, named: &[String]) -> Result<(String, Vec<String>), Failure> {
+        match self.vault() {
+            Some(vault) => {
+                let keep = self.held.load(Ordering::Relaxed);
+                Ok((vault.sealed(&self.cluster, inventory, named, keep)?, vault.recipients(named)?))
+            }
+            None => Ok((String::new(), named.to_vec())),
+        }
     }
 
     /// Where the administrator's kubeconfig is kept.
@@ -185,4 +234,13 @@ impl State {
         })?;
         Ok(pki::kubeconfig(&self.cluster, url, &self.publics().cluster.cert_pem, credential))
     }
+}
+
+/// Ends the recovery that was agreed to, now that this cluster answers: it is the recovery's own only where its revision has leapt. What
+/// was there before leaves nothing of it but the note that it was given up.
+fn end(vault: &Vault, cluster_id: &str, revision: i64) -> Result<(), VaultError> {
+    let Some(recovery) = vault.open_recovery()? else { return Ok(()) };
+    let (id, cluster_id) = (recovery.id, cluster_id.to_owned());
+    let made = revision >= recovery.base;
+    vault.record(if made { Entry::RecoveryEnded { id, cluster_id } } else { Entry::RecoveryDropped { id } })
 }

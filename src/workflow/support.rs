@@ -270,14 +270,7 @@ fn page(name: &str, text: String) -> Page {
 
 /// A failure with everything behind it.
 fn told(what: &str, error: &dyn std::error::Error) -> String {
-    let mut text = format!("{what}: {error}\n");
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        // Writing into a String cannot fail.
-        let _ = writeln!(text, "  because: {error}");
-        cause = error.source();
-    }
-    text
+    format!("{what}: {}\n", report::words::chain(Some(error)).join("\n  because: "))
 }
 
 /// What is in the archive, for whoever opens it.

@@ -107,6 +107,9 @@ pub async fn up(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Resu
             if let Some(first) = plan.blocked.first().filter(|_| choices.limit.is_none()) {
                 return Err(Refusal::Blocked { steps: plan.blocked.len(), first: first.clone() }.into());
             }
+            if choices.limit.is_none() && plan.blocked.is_empty() {
+                state.made_whole()?;
+            }
             converge.tell_times(session, begun);
             return Ok(Summary { changed, facts, checks, kubeconfig });
         }
@@ -148,8 +151,13 @@ async fn verify(
         session.sink.emit(Event::Checked { check: check.clone() });
     }
     converge.count(Stage::Cluster, begun);
-    let failing: Vec<Check> = checks.iter().filter(|c| c.outcome >= Outcome::Fail).cloned().collect();
+    let failing = mendable(&checks);
     if failing.is_empty() { Ok((checks, facts)) } else { Err(Failure::Unverified { checks: failing }) }
+}
+
+/// What fails and would not have to after a run: that bundles are old or cannot be copied is told, and no run of `up` makes it better.
+fn mendable(checks: &[Check]) -> Vec<Check> {
+    checks.iter().filter(|c| c.outcome >= Outcome::Fail && c.name != crate::observe::BUNDLES).cloned().collect()
 }
 
 /// Repeats the checks until all pass, or until that can no longer be expected.
@@ -158,7 +166,7 @@ async fn pass(session: &Session, state: &State, mut look: Look, changed: bool) -
     let mut said = String::new();
     loop {
         let checks = look.checks(session).await;
-        let failing: Vec<Check> = checks.iter().filter(|c| c.outcome >= Outcome::Fail).cloned().collect();
+        let failing = mendable(&checks);
         if failing.is_empty() {
             return Ok((checks, look.facts));
         }

@@ -1,6 +1,6 @@
 //! `make bench`: hactl beside kubeadm on fresh hosts of this machine, from the same binaries and images, in one run.
 //!
-//! `cargo test --test bench -- [PAIRS]`, `-- scale` for the hundred hosts alone. Prints the tables that README shows. Ratios count;
+//! `cargo test --test bench -- [PAIRS]`, `-- scale` for the hundred hosts alone, `-- recovery [MB]...` for recoveries alone. Prints the tables that README shows. Ratios count;
 //! seconds are this machine's. Ends badly when a goal that the hundred hosts have is missed.
 
 #![allow(
@@ -14,6 +14,7 @@
 #[allow(dead_code, reason = "shared with the lab tests")]
 mod support;
 
+mod recovery;
 mod scale;
 
 use hactl::lab::{Scoped, Silent, Spec};
@@ -23,6 +24,8 @@ use std::time::{Duration, Instant};
 use support::{Api, Hactl, Knock};
 
 const HOSTS: [&str; 3] = ["cp1", "cp2", "cp3"];
+/// Sizes of the databases that are recovered, MB.
+const RECOVERED: [u64; 3] = [10, 100, 1000];
 /// A new connection is late when it takes longer than this.
 const LATE: Duration = Duration::from_millis(500);
 /// Between two new connections.
@@ -151,8 +154,16 @@ fn main() -> std::process::ExitCode {
             scale::carry::main(inventory, blob);
             return std::process::ExitCode::SUCCESS;
         }
+        ["recovery", ref sizes @ ..] => {
+            let sizes: Vec<u64> = sizes.iter().map(|mb| mb.parse().expect("sizes are megabytes")).collect();
+            recovery::main(if sizes.is_empty() { &RECOVERED } else { &sizes });
+            return std::process::ExitCode::SUCCESS;
+        }
         ["scale"] => {}
-        _ => pairs(arguments.iter().find_map(|a| a.parse().ok()).unwrap_or(3)),
+        _ => {
+            pairs(arguments.iter().find_map(|a| a.parse().ok()).unwrap_or(3));
+            recovery::main(&RECOVERED);
+        }
     }
     if scale::main() { std::process::ExitCode::SUCCESS } else { std::process::ExitCode::FAILURE }
 }

@@ -43,8 +43,8 @@ pub static FIXTURE: LazyLock<Fixture> = LazyLock::new(|| {
     for part in &mut parts {
         let content = noise(&part.name);
         let packed = zstd::encode_all(content.as_slice(), 1).expect("compressing to memory");
-        (part.digest, part.size) = (sha256(&content), content.len() as u64);
-        (part.sent_digest, part.sent_size) = (sha256(&packed), packed.len() as u64);
+        (part.digest, part.size) = (Digest::of(&content), content.len() as u64);
+        (part.sent_digest, part.sent_size) = (Digest::of(&packed), packed.len() as u64);
         if part.name == LINKED {
             part.place = Place::Program { link: Some(format!("/usr/local/bin/{LINKED}")) };
         }
@@ -69,12 +69,6 @@ impl Fixture {
         let authority = self.ours.issuer(leaf).or_else(|| self.others.issuer(leaf)).expect("a known authority");
         hactl::pki::sign(request, leaf, authority, OffsetDateTime::now_utc()).expect("a good request")
     }
-}
-
-pub fn sha256(content: &[u8]) -> Digest {
-    let mut bytes = [0; 32];
-    bytes.copy_from_slice(aws_lc_rs::digest::digest(&SHA256, content).as_ref());
-    Digest::new(bytes)
 }
 
 /// Content that cannot be compressed: then any byte that differs on the way differs in the content.
@@ -145,7 +139,7 @@ pub fn target(release: u8) -> Target {
     host.sysctls = preparation.sysctls;
     for (set, files) in &mut host.sets {
         for file in &mut files.files {
-            file.digest = sha256(content(&file.path, release).as_bytes());
+            file.digest = Digest::of(content(&file.path, release).as_bytes());
             file.mode = mode(*set, release);
             OWNER.clone_into(&mut file.owner);
         }

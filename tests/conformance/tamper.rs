@@ -1,7 +1,7 @@
 //! What people and broken disks do to a host between two operations, done to both: to the simulated one as the facts it
 //! amounts to, to the real one with the tools that they would use.
 
-use crate::fixture::{EMPTY, FIXTURE, LINKED, OWNER, host, part_names, sha256};
+use crate::fixture::{EMPTY, FIXTURE, LINKED, OWNER, host, part_names};
 use crate::place::{DATA, sysctl};
 use crate::play::Both;
 use crate::sim::effect::Effect;
@@ -189,7 +189,7 @@ impl Both {
         let found = self.world.host_mut(&host());
         let mode = found.files.get(path).map_or(0o644, |f| f.mode);
         self.place.chmod(path, mode);
-        let fact = FileFact { digest: sha256(&content), mode, owner: OWNER.to_owned(), changed_ms };
+        let fact = FileFact { digest: Digest::of(&content), mode, owner: OWNER.to_owned(), changed_ms };
         found.files.insert(path.to_owned(), fact);
         // Who makes a file makes the folders above it.
         found.programs.extend(folders.into_iter().filter(|folder| path.starts_with(&format!("{folder}/"))));

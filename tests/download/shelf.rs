@@ -26,10 +26,7 @@ pub fn noise(name: &str, size: usize) -> Vec<u8> {
 }
 
 pub fn sha256(content: &[u8]) -> String {
-    let sum = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, content);
-    let mut raw = [0; 32];
-    raw.copy_from_slice(sum.as_ref());
-    hactl::model::names::Digest::new(raw).hex()
+    hactl::model::names::Digest::of(content).hex()
 }
 
 pub fn program(name: &str) -> Vec<u8> {

@@ -196,7 +196,7 @@ fn cases() -> Vec<(&'static str, String)> {
         ("mirror-registry", with("registries: {mirrors: {\"https://registry.k8s.io\": [https://mirror.example]}}")),
         ("proxy-url", with("proxy: {http: \"proxy:3128\"}")),
         ("snapshots-every", with("snapshots: {every: hourly}")),
-        ("snapshots-no-effect", with("snapshots: {every: 15m}")),
+        ("snapshots-to-a-url", with("snapshots: {to: [\"s3://backup/lab\"]}")),
         ("vault-secret-key", with("vault: {recipients: [AGE-SECRET-KEY-1AAAA]}")),
         ("vault-not-a-key", with("vault: {recipients: [age1short]}")),
         ("packages-from-bundle", with("loadBalancer: {packages: bundle}")),

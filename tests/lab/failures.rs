@@ -30,10 +30,10 @@ pub const SCENARIOS: &[Scenario] = &[
         cut: true,
         run: address_dropped,
     },
-    Scenario { name: "a host cut off does not stop up from saying so", cut: true, run: cut_off },
+    Scenario { name: "a host cut off does not stop up from saying so", cut: false, run: cut_off },
     Scenario { name: "all hosts start cold at once", cut: true, run: cold_start },
     Scenario { name: "all hosts but one start cold, whichever it is", cut: false, run: cold_start_without_one },
-    Scenario { name: "with quorum lost up refuses, changes nothing and names recover", cut: true, run: lost_quorum },
+    Scenario { name: "with quorum lost up refuses, changes nothing and names recover", cut: false, run: lost_quorum },
     Scenario {
         name: "the documented way by hand brings back a quorum that is gone for good",
         cut: false,

@@ -2,7 +2,7 @@
 
 use super::bare_hosts::variant;
 use super::support::{Hactl, wait_for};
-use super::{Scenario, World};
+use super::{Scenario, World, in_one_line, with_pod};
 use std::time::Duration;
 
 pub const SCENARIOS: &[Scenario] = &[
@@ -31,9 +31,7 @@ fn told(w: &World) {
     wait_for("firewalld works on cp2", Duration::from_secs(30), || {
         w.on("cp2", "sudo firewall-cmd --state 2>&1").contains("running")
     });
-    let ran = w.hactl.up().exits(3).says("Nothing was changed");
-    // Lines are broken to fit a terminal.
-    let told = ran.all().split_whitespace().collect::<Vec<_>>().join(" ");
+    let told = in_one_line(&w.hactl.up().exits(3).says("Nothing was changed"));
     let address = |host: &str| w.lab.address(host).expect("the lab has this host");
     // VRRP is not among them: who has sent some is let through in return by the state that both firewalls keep.
     for text in [
@@ -57,8 +55,7 @@ fn ours(w: &World, host: &str) -> usize {
 
 fn managed(w: &World) {
     let hactl = managing(w);
-    let plan = hactl.run(&["plan", "-v"]).ok();
-    let told = plan.all().split_whitespace().collect::<Vec<_>>().join(" ");
+    let told = in_one_line(&hactl.run(&["plan", "-v"]).ok());
     assert!(told.contains("open in ufw: ") && told.contains("open in firewalld: "), "{told}");
     hactl.up().ok();
     hactl.up().ok().says("nothing to do");
@@ -68,29 +65,21 @@ fn managed(w: &World) {
 
     // The API server on cp1 is asked by pods behind either firewall, over their own hosts and through that of cp1.
     let address = w.lab.address("cp1").expect("the lab has this host");
-    let images = hactl.kubectl(&["get", "pods", "-A", "-o", "jsonpath={.items[*].spec.containers[*].image}"]).ok().out;
-    let coredns = images.split_whitespace().find(|i| i.contains("coredns")).expect("CoreDNS runs").to_owned();
     for host in ["w1", "cp2"] {
-        let pod = format!("{{\"spec\":{{\"nodeName\":\"{host}\",\"tolerations\":[{{\"operator\":\"Exists\"}}]}}}}");
-        let name = format!("on-{host}");
-        let run = ["run", &name, "--image", &coredns, "--image-pull-policy=IfNotPresent", "--overrides", &pod];
-        hactl.kubectl(&run).ok();
-        let phase = ["get", "pod", &name, "-o", "jsonpath={.status.phase}"];
-        wait_for("a pod runs there", Duration::from_secs(60), || hactl.kubectl(&phase).out == "Running");
         let knock = format!(
             "sudo nsenter -n -t $(pgrep -n coredns) bash -c 'exec 3<>/dev/tcp/{address}/6443 && echo through' 2>&1"
         );
         let through = || w.on(host, &knock).contains("through");
-        wait_for("a pod reaches an API server of another host", Duration::from_secs(20), through);
-        hactl.kubectl(&["delete", "pod", &name, "--grace-period=1"]).ok();
+        with_pod(&hactl, host, || {
+            wait_for("a pod reaches an API server of another host", Duration::from_secs(20), through);
+        });
     }
 
     // A rule that somebody took out is put back, on either.
     let from = w.lab.address("cp2").expect("the lab has this host");
     w.on("cp1", &format!("sudo ufw delete allow proto tcp from {from} to any port 2380"));
     w.on("cp2", "sudo firewall-cmd --permanent --delete-policy hactl && sudo firewall-cmd --reload");
-    let plan = hactl.run(&["plan", "--exit-code", "-v"]).exits(5);
-    let told = plan.all().split_whitespace().collect::<Vec<_>>().join(" ");
+    let told = in_one_line(&hactl.run(&["plan", "--exit-code", "-v"]).exits(5));
     assert!(told.contains(&format!("open in ufw: 2380/tcp from {from}")), "{told}");
     let before = ours(w, "cp1");
     hactl.up().ok();

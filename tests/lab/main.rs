@@ -15,11 +15,13 @@ mod support;
 
 mod bad_input;
 mod bare_hosts;
+mod bundles;
 mod cluster;
 mod failures;
 mod firewalls;
 mod founding;
 mod recover;
+mod runbook;
 mod secrets;
 mod settings;
 mod shapes;
@@ -30,7 +32,7 @@ mod worker;
 use hactl::lab::{Scoped, Silent, Spec};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
-use support::{Api, Hactl};
+use support::{Api, Hactl, Ran, wait_for};
 
 /// A lab and hactl on it.
 pub struct World {
@@ -65,6 +67,26 @@ impl World {
     pub fn healthy(&self, within: Duration) -> Duration {
         support::wait_for("status passes every check", within, || self.hactl.run(&["status"]).code == 0)
     }
+}
+
+/// What it printed, whose lines are broken to fit a terminal, with single blanks between the words.
+pub fn in_one_line(ran: &Ran) -> String {
+    ran.all().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Runs a pod on a host, of an image that is there already, for as long as `meanwhile` takes.
+pub fn with_pod(hactl: &Hactl, host: &str, meanwhile: impl FnOnce()) {
+    let images = hactl.kubectl(&["get", "pods", "-A", "-o", "jsonpath={.items[*].spec.containers[*].image}"]).ok().out;
+    let coredns = images.split_whitespace().find(|i| i.contains("coredns")).expect("CoreDNS runs");
+    let spec = format!("{{\"spec\":{{\"nodeName\":\"{host}\",\"tolerations\":[{{\"operator\":\"Exists\"}}]}}}}");
+    let name = format!("on-{host}");
+    let run = ["run", &name, "--image", coredns, "--image-pull-policy=IfNotPresent", "--overrides", &spec];
+    hactl.kubectl(&run).ok();
+    let (phase, there) =
+        (["get", "pod", &name, "-o", "jsonpath={.status.phase}@{.spec.nodeName}"], format!("Running@{host}"));
+    wait_for("a pod runs there", Duration::from_secs(60), || hactl.kubectl(&phase).out == there);
+    meanwhile();
+    hactl.kubectl(&["delete", "pod", &name, "--grace-period=1"]).ok();
 }
 
 /// One scenario.
@@ -129,14 +151,14 @@ fn main() {
         &[cluster::SCENARIOS, secrets::SCENARIOS, failures::SCENARIOS, bad_input::SCENARIOS, cluster::LAST].concat(),
     );
     tally.suite("t-found", (3, 0), &[bare_hosts::SCENARIOS, founding::SCENARIOS].concat());
-    tally.suite("t-rec", (3, 0), recover::SCENARIOS);
+    tally.suite("t-rec", (3, 0), &[recover::SCENARIOS, runbook::SCENARIOS, bundles::SCENARIOS].concat());
     tally.suite("t-worker", (1, 1), worker::SCENARIOS);
     tally.suite("t-set", (3, 1), settings::SCENARIOS);
     tally.suite("t-fire", (3, 1), firewalls::SCENARIOS);
     tally.suite("t-grown", (3, 0), shapes::GROWN);
     tally.suite("t-local", (3, 1), shapes::LOCAL);
     tally.suite("t-external", (4, 0), shapes::EXTERNAL);
-    tally.suite("t-zones", (5, 0), shapes::ZONES);
+    tally.suite("t-zones", (5, 0), &[shapes::ZONES, recover::FIVE].concat());
     tally.suite("t-apart", (7, 1), shapes::APART);
     tally.suite("t-seven", (7, 0), shapes::SEVEN);
     tally.suite("t-ways", (1, 1), ways_in::SCENARIOS);

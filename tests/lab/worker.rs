@@ -1,9 +1,7 @@
 //! One control-plane host and a worker: the smallest cluster with a host that has neither API server nor etcd.
 
 use super::bare_hosts::variant;
-use super::support::wait_for;
-use super::{Scenario, World};
-use std::time::Duration;
+use super::{Scenario, World, with_pod};
 
 pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "one control-plane host and a worker become a cluster", cut: true, run: from_bare },
@@ -14,14 +12,7 @@ pub const SCENARIOS: &[Scenario] = &[
 fn from_bare(w: &World) {
     w.hactl.up().ok().says("nodes Ready");
     w.hactl.up().ok().says("nothing to do");
-    let pod = "{\"spec\":{\"nodeName\":\"w1\",\"tolerations\":[{\"operator\":\"Exists\"}]}}";
-    let image = w.hactl.kubectl(&["get", "pods", "-A", "-o", "jsonpath={.items[*].spec.containers[*].image}"]).ok().out;
-    let coredns = image.split_whitespace().find(|i| i.contains("coredns")).expect("CoreDNS runs").to_owned();
-    let run = ["run", "there", "--image", &coredns, "--image-pull-policy=IfNotPresent", "--overrides", pod];
-    w.hactl.kubectl(&run).ok();
-    let phase = ["get", "pod", "there", "-o", "jsonpath={.status.phase}@{.spec.nodeName}"];
-    wait_for("a pod runs on the worker", Duration::from_secs(60), || w.hactl.kubectl(&phase).out == "Running@w1");
-    w.hactl.kubectl(&["delete", "pod", "there", "--grace-period=1"]).ok();
+    with_pod(&w.hactl, "w1", || ());
 }
 
 fn renewed(w: &World) {

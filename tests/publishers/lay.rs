@@ -18,9 +18,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 fn sha256(content: &[u8]) -> String {
-    let mut raw = [0; 32];
-    raw.copy_from_slice(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, content).as_ref());
-    Digest::new(raw).hex()
+    Digest::of(content).hex()
 }
 
 fn rows(dist: &Path) -> Vec<Value> {

@@ -133,9 +133,11 @@ fn a_refusal_about_silent_hosts_founds_nothing() {
 
 #[test]
 fn a_recovery_says_what_it_takes_what_it_loses_and_who_comes_later_before_anybody_agrees() {
-    use hactl::model::recovery::{Loss, Proposal, Recovery, Source};
+    use hactl::model::recovery::{Loss, Origin, Proposal, Recovery, Source};
     let source = |host: &str, reach, revision, age_ms| Source {
+        aside: None,
         host: name(host),
+        bundle: None,
         reach,
         revision,
         age_ms,
@@ -144,10 +146,11 @@ fn a_recovery_says_what_it_takes_what_it_loses_and_who_comes_later_before_anybod
     };
     let recovery = Recovery {
         id: "0123456789abcdef0123456789abcdef".into(),
-        source: name("cp3"),
+        source: Origin::Data(name("cp3")),
         reach: (5, 12_345),
         base: 1_000_012_000,
         members: vec![(name("cp3"), peer(3)), (name("cp4"), peer(4))],
+        undo: false,
     };
     let lost = Proposal {
         recovery,
@@ -171,6 +174,24 @@ fn a_recovery_says_what_it_takes_what_it_loses_and_who_comes_later_before_anybod
         loss: Loss::Chosen { entries: 45 },
         ..lost.clone()
     };
-    let texts: Vec<String> = [lost, one].iter().map(|p| hactl::report::recovery::proposal_text(p, &NARROW)).collect();
+    let file = "lab-20261122T060000000Z-cp1.hactl".to_owned();
+    let bundle = Proposal {
+        recovery: Recovery { source: Origin::Bundle(file.clone()), ..lost.recovery.clone() },
+        sources: vec![Source { bundle: Some(file), ..source("cp1", (5, 11_000), 10_800, 4_000_000) }],
+        dark: vec![],
+        loss: Loss::Since { ms: 4_000_000 },
+        ..lost.clone()
+    };
+    let moved = "member.moved-20261122T055000.000Z".to_owned();
+    let undone = Proposal {
+        recovery: Recovery { source: Origin::Aside(name("cp3"), moved.clone()), ..lost.recovery.clone() },
+        sources: vec![Source { aside: Some(moved), ..source("cp3", (5, 11_000), 10_800, 4_000_000) }],
+        dark: vec![],
+        loss: Loss::Undone { revisions: 1_234 },
+        later: vec![],
+        ..lost.clone()
+    };
+    let texts: Vec<String> =
+        [lost, one, bundle, undone].iter().map(|p| hactl::report::recovery::proposal_text(p, &NARROW)).collect();
     assert_data_eq!(texts.join("\n=====\n"), file!["proposal.txt"]);
 }

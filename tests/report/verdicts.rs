@@ -2,6 +2,7 @@
 
 use crate::world::*;
 use hactl::model::facts::Evidence;
+use hactl::model::recovery::Fullness;
 use hactl::model::refusal::Refusal;
 use hactl::report::{ConnectKind, FailureKind, FetchKind, Style, Verdict};
 use snapbox::{assert_data_eq, file};
@@ -62,8 +63,14 @@ fn refusals() -> Vec<Refusal> {
                 reachable: true,
             }],
         },
+        Refusal::NothingAside,
+        Refusal::Undone { to: hactl::model::recovery::Origin::Data(name("cp2")) },
+        Refusal::NobodyAgrees { hashes: vec![(name("cp1"), 0x00c0_ffee), (name("cp2"), 0xdead_beef)] },
         Refusal::TwoOrigins { hosts: (name("cp1"), name("cp3")) },
         Refusal::NotLost { intact: 2, voters: 3 },
+        Refusal::StillFull {
+            members: vec![Fullness { host: name("cp1"), db_bytes: 2_147_500_000, quota_bytes: 2 << 30 }],
+        },
         Refusal::MayLive { dark: vec!["cp1".into(), "10.88.0.12".into()], quorum: 2, voters: 3 },
         Refusal::Preflight {
             problems: vec!["cp1: port 2379 is taken by nginx (pid 812)".into(), "cp3: the clock is 4.2 s off".into()],
@@ -198,11 +205,11 @@ fn what_a_lock_holder_writes_cannot_draw_on_our_terminal() {
 }
 
 #[test]
-fn a_refusal_in_a_later_round_does_not_claim_that_nothing_was_changed() {
+fn a_refusal_after_work_was_done_does_not_claim_that_nothing_was_changed() {
     for refusal in refusals() {
-        let text = Verdict::from(&refusal).after(12).text(&NARROW);
+        let text = Verdict::from(&refusal).after_work().text(&NARROW);
         assert!(!text.to_lowercase().contains("nothing was changed.") && !text.contains(": nothing was"), "{text}");
     }
-    let text = Verdict::from(&refusals()[0]).after(12).text(&NARROW);
-    assert!(text.contains("12 steps were done before this; nothing was changed since."), "{text}");
+    let text = Verdict::from(&refusals()[0]).after_work().text(&NARROW);
+    assert!(text.contains("What was done before this stays done;"), "{text}");
 }

@@ -51,6 +51,7 @@ pub fn desired(hosts: u8) -> Desired {
         },
         control_plane: ControlPlane { schedulable: false, security: Security::Baseline },
         etcd: EtcdSettings { data_dir: PathBuf::from("/var/lib/etcd"), quota_gib: 8 },
+        snapshots: Snapshots::default(),
         jwt: vec![],
         mirrors: BTreeMap::new(),
         named: hactl::model::desired::Named::default(),
@@ -149,7 +150,18 @@ pub fn target(desired: &Desired) -> Target {
 }
 
 pub fn intent() -> Intent {
-    Intent { stamp: stamp(), genesis_token: "a-random-token".into(), prune: vec![], limit: None, born: false }
+    let genesis_token = "a-random-token".into();
+    Intent {
+        stamp: stamp(),
+        genesis_token,
+        prune: vec![],
+        limit: None,
+        born: false,
+        recovered: None,
+        replace: [].into(),
+        dropped: [].into(),
+        lived: [].into(),
+    }
 }
 
 /// For a cluster whose birth is in the journal.
@@ -197,6 +209,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
         applied: 10_240,
         revision: 8_812,
         db_bytes: 24_100_000,
+        quota_bytes: 8 << 30,
         version: "3.6.16".into(),
         learner: false,
         linearizable: true,
@@ -215,6 +228,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
         programs: wanted.paths.iter().chain(wanted.packages.keys()).cloned().collect(),
         sysctls: wanted.sysctls.clone(),
         etcd: Some(EtcdFact {
+            aside: [].into(),
             data: true,
             elsewhere: None,
             token: None,

@@ -28,7 +28,7 @@ pub enum Effect {
     MemberStarts(HostName, bool),
     DataAside(HostName),
     PodsEnd(HostName),
-    SnapshotTaken(HostName, String),
+    SnapshotTaken(HostName, String, Option<String>),
     Restored(HostName, Recovery),
     QuorumAnswers,
     /// The journal of the administrator learns that the cluster was born: the record after the effect.
@@ -95,8 +95,8 @@ pub fn effects(world: &World, action: &Action) -> Vec<Effect> {
             Effect::UnitStops(host.clone(), etcd()),
             Effect::PodsEnd(host.clone()),
         ],
-        Action::TakeSnapshot { host, recovery, reach: _ } => {
-            vec![Effect::SnapshotTaken(host.clone(), recovery.clone())]
+        Action::TakeSnapshot { host, recovery, aside, reach: _ } => {
+            vec![Effect::SnapshotTaken(host.clone(), recovery.clone(), aside.clone())]
         }
         Action::Restore { host, recovery } => {
             vec![Effect::DataAside(host.clone()), Effect::Restored(host.clone(), recovery.clone())]
@@ -143,7 +143,7 @@ pub fn place(effect: &Effect) -> Option<&HostName> {
         | Effect::MemberStarts(h, _)
         | Effect::DataAside(h)
         | Effect::PodsEnd(h)
-        | Effect::SnapshotTaken(h, _)
+        | Effect::SnapshotTaken(h, _, _)
         | Effect::Restored(h, _)
         | Effect::Born(h)
         | Effect::TokenSpent(h)
@@ -220,14 +220,25 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
             host.aside.extend(disk);
         }
         Effect::PodsEnd(h) => world.host_mut(h).processes.clear(),
-        Effect::SnapshotTaken(h, id) => {
-            need(!world.host(h).runs("etcd.service"), || format!("etcd still runs on {h}"))?;
-            let Some(disk) = world.host(h).disk.clone() else { return failed(format!("{h} holds no data")) };
+        Effect::SnapshotTaken(h, id, aside) => {
+            need(aside.is_some() || !world.host(h).runs("etcd.service"), || format!("etcd still runs on {h}"))?;
+            let found = match aside {
+                Some(name) => world.host(h).moved().find(|(moved, _)| moved == name).map(|(_, disk)| disk.clone()),
+                None => world.host(h).disk.clone(),
+            };
+            let Some(disk) = found else { return failed(format!("{h} holds no data")) };
             world.snapshots.insert(id.clone(), disk);
         }
         Effect::Restored(h, recovery) => world.restore(h, recovery)?,
         Effect::QuorumAnswers => need(world.living().is_some(), || "no quorum answers".to_owned())?,
-        Effect::BirthRecorded => world.intent.born = true,
+        Effect::BirthRecorded => {
+            world.intent.born = true;
+            world.intent.lived.extend(world.living());
+            let living = world.living().map(|id| &world.clusters[&id]);
+            if let Some(base) = living.filter(|c| c.restored).map(|c| c.revision) {
+                world.intent.recovered = Some(base);
+            }
+        }
         Effect::Born(h) => {
             let disk = world.host(h).disk.clone();
             let Some(disk) = disk else { return failed(format!("there is no member on {h} to seal")) };
@@ -419,6 +430,7 @@ fn start(world: &mut World, host: &HostName, unit: &UnitName) -> Result<(), Stop
         "haproxy.service" | "hactl-etcd-balancer.service" => program("/usr/sbin/haproxy"),
         "keepalived.service" => program("/usr/sbin/keepalived") && found.runs("haproxy.service"),
         "hactl-approver.service" => world.applied("rbac"),
+        "hactl-snapshot.timer" => part("etcd") && found.leaves.contains_key(&LeafId::EtcdPeer),
         _ => false,
     };
     need(can, || format!("{unit} cannot start on {host} yet"))?;

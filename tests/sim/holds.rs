@@ -79,6 +79,7 @@ impl World {
             FileSet::Os
             | FileSet::Trust
             | FileSet::Etcd
+            | FileSet::Fence
             | FileSet::EtcdBalancer
             | FileSet::Runtime
             | FileSet::Registries
@@ -86,7 +87,9 @@ impl World {
             | FileSet::ControlPlaneConfig
             | FileSet::LoadBalancer
             | FileSet::Keepalived
-            | FileSet::Approver => false,
+            | FileSet::Approver
+            | FileSet::State
+            | FileSet::Snapshots => false,
         }
     }
 }

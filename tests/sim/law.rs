@@ -64,7 +64,7 @@ pub fn judge(before: &Scene, world: &World, effect: &Effect) -> Result<(), Broke
     for (cluster, (had, voters)) in &before.quorum {
         let has = after.quorum.get(cluster).is_some_and(|(has, _)| *has);
         // A lone member has nobody to stand in for it while it restarts.
-        if *had && !has && *voters > 1 && !wiping {
+        if *had && !has && *voters > 1 && !wiping && !world.standstill {
             return Err(Broken::QuorumLost { cluster: cluster.clone() });
         }
     }
@@ -97,12 +97,12 @@ pub fn judge(before: &Scene, world: &World, effect: &Effect) -> Result<(), Broke
             return Err(Broken::ManifestBeforeSeal { host: host.clone(), unsealed });
         }
     }
-    if world.disturbed.len() > 1 {
+    if world.disturbed.len() > 1 && !world.standstill {
         return Err(Broken::TwoDisturbed { hosts: world.disturbed.iter().cloned().collect() });
     }
     let control = world.with(hactl::model::desired::Role::ControlPlane).len();
     let alone = after.quorum.values().any(|(has, voters)| !has && *voters <= 1);
-    if before.api && !after.api && control > 1 && !wiping && !alone {
+    if before.api && !after.api && control > 1 && !wiping && !alone && !world.standstill {
         return Err(Broken::ApiLost);
     }
     Ok(())

@@ -3,7 +3,7 @@
 
 use hactl::model::desired::{
     Cidr, Cni, ControlPlane, Desired, Endpoint, EndpointKind, EtcdSettings, Extra, Host, KubeProxy, Network, Proxy,
-    Role, Security, SshTarget, Versions,
+    Role, Security, Snapshots, SshTarget, Versions,
 };
 use hactl::model::names::{Digest, HostName, UnitName};
 use hactl::model::target::{
@@ -94,6 +94,7 @@ pub fn desired(control: u8, workers: u8) -> Desired {
         network,
         control_plane: ControlPlane { schedulable: false, security: Security::Baseline },
         etcd: EtcdSettings { data_dir: "/var/lib/etcd".into(), quota_gib: 8 },
+        snapshots: Snapshots::default(),
         jwt: vec![],
         mirrors: BTreeMap::new(),
         named: hactl::model::desired::Named::default(),
@@ -189,6 +190,9 @@ pub const MANIFESTS: [&str; 3] = [
     "/etc/kubernetes/manifests/kube-scheduler.yaml",
 ];
 
+/// What asks before a start of etcd.
+pub const FENCE: &str = "/etc/systemd/system/etcd.service.d/10-fence.conf";
+
 fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
     // Files name every etcd host where the real ones do, so that a new host changes them.
     let peers: Vec<&str> = desired.with(Role::Etcd).map(|h| h.name.as_str()).collect();
@@ -214,8 +218,13 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
     if host.is(Role::Etcd) {
         let files = ["/etc/systemd/system/etcd.service", "/etc/etcd/etcd.conf"];
         sets.push((FileSet::Etcd, set(Some("etcd.service"), false, &files, &plain(release.etcd))));
+        // It names hactl, as the approver's unit does.
+        sets.push((FileSet::Fence, set(None, false, &[FENCE], &plain(release.approver))));
         target.parts.push(program("etcd", release.etcd));
         target.leaves.push(leaf(LeafId::EtcdPeer, host, release.leaves));
+        sets.push((FileSet::State, set(None, false, &["/var/lib/hactl/state.age"], "r0")));
+        let timer = ["/etc/hactl/snapshots.json", "/etc/systemd/system/hactl-snapshot.timer"];
+        sets.push((FileSet::Snapshots, set(Some("hactl-snapshot.timer"), false, &timer, &plain(release.approver))));
     }
     if host.is(Role::ControlPlane) {
         target.leaves.push(leaf(LeafId::ApiserverEtcdClient, host, release.leaves));

@@ -2,9 +2,9 @@
 
 use super::law::Broken;
 use super::make;
-use super::world::{Disk, FirstBoot, World};
+use super::world::{Disk, FirstBoot, SimHost, World};
 use hactl::model::names::{HostName, PeerUrl};
-use hactl::model::recovery::Recovery;
+use hactl::model::recovery::{Recovery, left_behind};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A member as the list has it.
@@ -32,6 +32,8 @@ pub struct Cluster {
     pub restored: bool,
     /// Whether a recovery has taken its place: it must never answer again.
     pub superseded: bool,
+    /// Where its members' stores are; within one cluster they are never far apart.
+    pub revision: i64,
 }
 
 impl Cluster {
@@ -177,12 +179,33 @@ impl World {
                 self.unit_stopped(name, &unit, true);
                 return failed(format!("etcd on {name}: the member was removed from its cluster"));
             }
+            if let Some(other) = self.fenced(name) {
+                self.unit_stopped(name, &unit, false);
+                return failed(format!("etcd on {name}: its data is of before the recovery that {other} is of"));
+            }
             self.unit_started(name, &unit);
             self.settle();
             return Ok(());
         }
         self.unit_stopped(name, &unit, true);
         failed(format!("etcd on {name}: its disk is empty"))
+    }
+
+    /// Who tells this host before a start of etcd that its data is of the past. The members that its data lists are asked, and a
+    /// member answers once it had a quorum since its own start.
+    pub fn fenced(&self, name: &HostName) -> Option<HostName> {
+        let host = self.host(name);
+        let disk = host.disk.as_ref().filter(|_| host.files.contains_key(make::FENCE))?;
+        let own = &self.clusters[&disk.cluster];
+        let newer = |(_, other): &(&HostName, &SimHost)| {
+            let ready = other.on && other.units.get(&make::unit("etcd.service")).is_some_and(|u| u.running && u.ready);
+            let Some(found) = other.disk.as_ref().filter(|_| ready) else { return false };
+            let theirs = &self.clusters[&found.cluster];
+            let peer = theirs.members.get(&found.member).map(|m| &m.peer);
+            let listed = own.members.values().any(|m| Some(&m.peer) == peer);
+            listed && left_behind((&disk.cluster, own.revision), (&found.cluster, theirs.revision))
+        };
+        self.hosts.iter().find(newer).map(|(name, _)| name.clone())
     }
 
     /// A first start on an empty disk, by the first-boot file.
@@ -217,7 +240,7 @@ impl World {
                 let listed = Listed { peer: peer.clone(), name: name.to_string(), learner: false, started: false };
                 (genesis_id(peer, token), listed)
             };
-            Cluster { members: founders.iter().map(listed).collect(), ..Cluster::default() }
+            Cluster { members: founders.iter().map(listed).collect(), revision: 5, ..Cluster::default() }
         });
         if cluster.removed.contains(&member) {
             return failed(format!("etcd on {name}: the member was removed from its cluster"));
@@ -244,9 +267,10 @@ impl World {
         };
         let acknowledged = self.clusters[&from.cluster].acknowledged;
         let members = recovery.members.iter().map(listed).collect();
-        let fresh = Cluster { members, acknowledged, restored: true, ..Cluster::default() };
+        let fresh = Cluster { members, acknowledged, restored: true, revision: recovery.base, ..Cluster::default() };
         self.clusters.entry(id.clone()).or_insert(fresh);
-        self.clusters.get_mut(&from.cluster).expect("a disk's cluster is known").superseded = true;
+        // Whose data it is, and whoever went on until now.
+        self.clusters.iter_mut().filter(|(other, _)| **other != id).for_each(|(_, c)| c.superseded = true);
         let member = genesis_id(&self.peer(name), &recovery.id);
         let host = self.host_mut(name);
         host.token = Some(recovery.id.clone());

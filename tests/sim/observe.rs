@@ -1,7 +1,7 @@
 //! Facts as `observe/` tells them: what each host says, and what the answers say together about etcd.
 
 use super::make;
-use super::world::{SimHost, World};
+use super::world::{Disk, SimHost, World};
 use hactl::model::desired::Role;
 use hactl::model::facts::{
     ApiFact, DiskFact, Etcd, EtcdFact, EtcdView, Evidence, Facts, HostFacts, Member, Members, NodeFact, Silence, Stale,
@@ -103,8 +103,9 @@ impl World {
                 leader: self.leader(&disk.cluster).unwrap_or(0),
                 term: 2,
                 applied: 9,
-                revision: 5,
+                revision: cluster.revision,
                 db_bytes: 20_480,
+                quota_bytes: 8 << 30,
                 version: "3.6.16".to_owned(),
                 learner,
                 linearizable: self.has_quorum(&disk.cluster) && !learner,
@@ -113,7 +114,7 @@ impl World {
             })
         });
         let speaks = view.as_ref().is_some_and(|v| v.linearizable);
-        let disk = host.disk.as_ref().filter(|_| !speaks).map(|disk| {
+        let read = |disk: &Disk| {
             let members = self.clusters[&disk.cluster].members.iter();
             DiskFact {
                 cluster: disk.cluster.clone(),
@@ -121,14 +122,16 @@ impl World {
                 term: 2,
                 index: 9,
                 commit: 9,
-                revision: Some(5),
+                revision: Some(self.clusters[&disk.cluster].revision),
                 applied: Some(9),
                 members: Some(members.map(|(id, m)| (*id, m.name.clone(), m.peer.clone(), m.learner)).collect()),
                 db_bytes: 20_480,
                 written_ms: 0,
                 flaws: vec![],
             }
-        });
+        };
+        let disk = host.disk.as_ref().filter(|_| !speaks).map(read);
+        let aside = host.moved().map(|(name, disk)| (name, read(disk))).collect();
         let trouble = view.is_none().then(|| "connection refused".to_owned());
         EtcdFact {
             data: host.disk.is_some(),
@@ -138,6 +141,7 @@ impl World {
             view,
             trouble,
             disk,
+            aside,
             high_water: None,
             secret_is_ciphertext: None,
         }

@@ -64,6 +64,10 @@ pub struct SimHost {
 }
 
 impl SimHost {
+    /// What was moved aside, by the names that hactl would give it: the clock of this world counts the moves.
+    pub fn moved(&self) -> impl Iterator<Item = (String, &Disk)> {
+        self.aside.iter().enumerate().map(|(at, disk)| (format!("member.moved-{at}"), disk))
+    }
     fn bare() -> Self {
         let sysctls = [("net.ipv4.ip_forward".to_owned(), "0".to_owned())].into();
         Self { on: true, swap: true, sysctls, ..Self::default() }
@@ -109,6 +113,8 @@ pub struct World {
     pub answered: BTreeSet<HostName>,
     /// Whether the person asked for everything to be taken down and deleted.
     pub down_wipe: bool,
+    /// A person agreed that a cluster which answers stands still: no quorum and no API is owed, and data still is.
+    pub standstill: bool,
     /// Whether the inventory ever came to name other hosts.
     pub rehosted: bool,
     /// Distinguishes members that join with the same peer URL one after the other.
@@ -130,8 +136,12 @@ impl World {
             stamp: Stamp { cluster: desired.cluster.clone(), ca: make::digest("ca") },
             genesis_token: "token-1".to_owned(),
             born: false,
+            recovered: None,
             prune: vec![],
             limit: None,
+            replace: BTreeMap::new(),
+            dropped: BTreeSet::new(),
+            lived: BTreeSet::new(),
         };
         Self {
             now: 1_000_000,
@@ -147,6 +157,7 @@ impl World {
             disturbed: BTreeSet::new(),
             answered: BTreeSet::new(),
             down_wipe: false,
+            standstill: false,
             rehosted: false,
             joins: 0,
         }

@@ -122,6 +122,11 @@ impl Api {
         Self { client, base, runtime: Arc::new(runtime) }
     }
 
+    /// The same client for one API server by its own address.
+    pub fn at(&self, address: std::net::Ipv4Addr) -> Self {
+        Self { base: format!("https://{address}:6443"), ..self.clone() }
+    }
+
     pub fn get(&self, path: &str) -> Result<Value, String> {
         let request = self.client.get(format!("{}{path}", self.base));
         self.runtime.block_on(async { send(request).await })
@@ -261,4 +266,24 @@ impl Writer {
         assert!(lost.is_empty(), "{} acknowledged writes are lost: {lost:?}", lost.len());
         (acknowledged.len(), longest)
     }
+}
+
+/// etcd's own client on a control-plane host, as root, with the certificate that may write.
+pub const ETCDCTL: &str = "sudo etcdctl --endpoints=https://127.0.0.1:2379 --cacert=/etc/etcd/pki/ca.crt \
+    --cert=/etc/kubernetes/pki/apiserver-etcd-client.crt --key=/etc/kubernetes/pki/apiserver-etcd-client.key";
+
+/// What a person would paste of a runbook: its blocks of this kind, in their order.
+pub fn blocks(runbook: &str, kind: &str) -> Vec<String> {
+    let fence = format!("\n```{kind}\n");
+    let all = runbook.split(&fence).skip(1);
+    all.map(|rest| rest.split("\n```").next().unwrap_or_default().to_owned()).collect()
+}
+
+/// The way by hand, with what the page asks its reader to set: who has the newest data.
+pub fn by_hand(runbook: &str, source: &str) -> Vec<String> {
+    let set = |step: String| match step.split_once("source=") {
+        Some((before, _)) if !step.contains("ctl ") => format!("{before}source={source}"),
+        _ => step,
+    };
+    blocks(runbook, "sh").into_iter().map(set).collect()
 }

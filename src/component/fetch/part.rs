@@ -5,9 +5,9 @@
 //! else can be taken for it.
 
 use super::super::lock::replace;
-use super::super::sum::Sum;
 use super::super::{BundleError, io_error};
 use crate::model::names::Digest;
+use crate::model::sum::Sum;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};

@@ -5,7 +5,6 @@
 
 use super::super::BundleError;
 use super::super::publishers::{Arch, Image};
-use super::super::sum;
 use super::Moment;
 use super::error::FetchError;
 use super::net::{Net, Place};
@@ -200,7 +199,7 @@ async fn ask(
                 return Err(FetchError::TooLarge { url, limit: LARGEST_MANIFEST as u64 }.into());
             }
             Ok(bytes) => {
-                let digest = sum::of(&bytes);
+                let digest = Digest::of(&bytes);
                 return Ok((bytes.to_vec(), digest));
             }
             Err(trouble) => tries.after(trouble, 0, None, tell).await?,

@@ -28,6 +28,8 @@ const TRIES: usize = 5;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Store {
     pub consistent_index: u64,
+    /// The term of that entry; 0 where the store does not say, as one that was only just restored.
+    pub term: u64,
     pub revision: i64,
     /// The value of each member of the list: JSON.
     pub members: Vec<Vec<u8>>,
@@ -146,6 +148,8 @@ impl<'a> Bolt<'a> {
         let meta = self.bucket(&top, b"meta")?;
         let index = self.get(&meta, b"consistent_index")?;
         let index = index.and_then(|(value, _)| number(&value, 0)).map(u64::from_be_bytes);
+        let term = self.get(&meta, b"term")?;
+        let term = term.and_then(|(value, _)| number(&value, 0)).map_or(0, u64::from_be_bytes);
         let keys = self.bucket(&top, b"key")?;
         // A store without a key is at revision 1.
         let revision = match self.last(&keys)? {
@@ -155,7 +159,8 @@ impl<'a> Bolt<'a> {
         let members = self.bucket(&top, b"members")?;
         let members = self.values(&members)?;
         let odd = || self.damaged(0, "it is not etcd's");
-        Ok(Store { consistent_index: index.ok_or_else(odd)?, revision: revision.ok_or_else(odd)?, members })
+        let (consistent_index, revision) = (index.ok_or_else(odd)?, revision.ok_or_else(odd)?);
+        Ok(Store { consistent_index, term, revision, members })
     }
 
     /// All values of a small bucket.

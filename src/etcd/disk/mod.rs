@@ -53,7 +53,14 @@ fn io(path: &Path) -> impl FnOnce(io::Error) -> DiskError {
 /// A log that cannot be read, or whose older part is damaged. A last record that was cut short is none: a loss of power does that, and
 /// nobody was told that it had been written. A store that cannot be read is no error either, but a flaw of the fact.
 pub fn read(data_dir: &Path) -> Result<DiskFact, DiskError> {
-    let member = data_dir.join("member");
+    member(&data_dir.join("member"))
+}
+
+/// The same of the directory of a member that goes by another name, for it was moved aside.
+///
+/// # Errors
+/// As for [`read`].
+pub fn member(member: &Path) -> Result<DiskFact, DiskError> {
     let log = wal::read(&member.join("wal"))?;
     let db = member.join("snap").join("db");
     let (store, mut flaws) = match bolt::read(&db) {
@@ -118,6 +125,14 @@ pub fn commit_all(data_dir: &Path) -> Result<(u64, u64), DiskError> {
 /// A store that cannot be read.
 pub fn applied(data_dir: &Path) -> Result<(u64, i64), DiskError> {
     bolt::read(&data_dir.join("member").join("snap").join("db")).map(|s| (s.consistent_index, s.revision))
+}
+
+/// How far a store in a file of its own goes, such as a snapshot: raft term, index of the last entry in it, revision.
+///
+/// # Errors
+/// A store that cannot be read.
+pub fn point(file: &Path) -> Result<(u64, u64, i64), DiskError> {
+    bolt::read(file).map(|s| (s.term, s.consistent_index, s.revision))
 }
 
 /// The revision of a store in a file of its own, such as a snapshot.

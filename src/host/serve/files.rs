@@ -3,12 +3,13 @@
 //! In: contents with mode, owner and a check. Out: all of them in place, or none. A file that is as it should be is not
 //! touched, so that its change time goes on saying when it last changed.
 
-use super::Host;
 use super::fault::{Explain, Outcome, bad, failed, tail};
 use super::root::Root;
 use super::run::{blocking, run};
+use super::{Host, units};
 use crate::host::op::{Fault, FaultKind, FilePut};
 use crate::model::facts::Stamp;
+use crate::model::names::UnitName;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -121,6 +122,7 @@ pub(super) async fn write(host: &Host, files: Vec<FilePut>, remove_these: Vec<St
     if let Some(twice) = files.iter().find(|f| !seen.insert(f.path.clone())) {
         return Err(bad(format!("{} is to be written twice", twice.path)));
     }
+    let changes: Vec<_> = files.iter().map(|f| units::changed_by(&f.path)).collect();
     let checks: Vec<_> = files.iter().map(|f| f.check.clone()).collect();
     let ready = blocking(move || files.iter().map(|file| prepare(&root, file)).collect::<Outcome<Vec<_>>>()).await?;
     for (file, check) in ready.iter().zip(checks) {
@@ -129,11 +131,15 @@ pub(super) async fn write(host: &Host, files: Vec<FilePut>, remove_these: Vec<St
             accept(file, &check).await?;
         }
     }
+    // Unlike a unit's own file, these belong to no step that runs the unit afterwards.
+    let changed: Vec<UnitName> =
+        ready.iter().zip(changes).filter(|(r, _)| r.is_some()).filter_map(|(_, u)| u).collect();
     blocking(move || {
         put_all(ready.into_iter().flatten().collect())?;
         gone.iter().try_for_each(|path| remove(path))
     })
-    .await
+    .await?;
+    units::read_again(host, &changed).await
 }
 
 /// Lays a file ready beside its place; `None` when it is there already.

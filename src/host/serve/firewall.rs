@@ -5,14 +5,14 @@
 
 use super::Host;
 use super::fault::{Explain, Outcome, failed};
-use super::files::{remove, write_one};
+use super::files::{remove, same, write_one};
 use super::run::{blocking, must, run};
+use crate::model::desired::Cidr;
 use crate::model::firewall::{FirewallFact, Manager, Opening, Source};
 use crate::model::survey::Way;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
-use std::net::IpAddr;
 use std::time::Duration;
 
 /// Both managers are Python programs, and firewalld answers nobody while it reloads.
@@ -60,6 +60,12 @@ async fn found(manager: Manager) -> Outcome<BTreeSet<Opening>> {
     }
 }
 
+/// What firewalld lets in because of us until it reloads, whatever its files say.
+async fn in_force() -> Outcome<BTreeSet<Opening>> {
+    let (incoming, through) = tokio::try_join!(rules(IN, &[]), rules(THROUGH, &[]))?;
+    Ok(incoming.into_iter().chain(through).collect())
+}
+
 /// Lets in exactly this, besides what people let in. Nothing to do where no manager is active.
 pub(super) async fn open(host: &Host, wanted: &BTreeSet<Opening>) -> Outcome<()> {
     let Some(manager) = manager().await else { return Ok(()) };
@@ -91,14 +97,26 @@ pub(super) async fn open(host: &Host, wanted: &BTreeSet<Opening>) -> Outcome<()>
             let texts = policies(wanted);
             let root = host.root.clone();
             let nothing = wanted.is_empty();
-            blocking(move || {
+            let changed = blocking(move || {
                 fs::create_dir_all(root.path(POLICIES)?).explain("create", &root.path(POLICIES)?)?;
-                texts.iter().try_for_each(|(path, text)| {
-                    let at = root.path(path)?;
-                    if nothing { remove(&at) } else { write_one(at, text.as_bytes(), 0o644, root.owner("root")?) }
-                })
+                let mut changed = false;
+                for (path, text) in &texts {
+                    let (at, owner) = (root.path(path)?, root.owner("root")?);
+                    if nothing {
+                        changed |= at.exists();
+                        remove(&at)?;
+                    } else if !same(&at, text.as_bytes(), 0o644, owner) {
+                        changed = true;
+                        write_one(at, text.as_bytes(), 0o644, owner)?;
+                    }
+                }
+                Ok(changed)
             })
             .await?;
+            // While it reloads it answers nobody: not for nothing.
+            if !changed && &in_force().await? == wanted {
+                return Ok(());
+            }
             must(&["firewall-cmd", "--reload"], WITHIN).await?;
         }
     }
@@ -118,7 +136,7 @@ fn policy(name: &str) -> String {
 fn to_ufw(opening: &Opening) -> String {
     let word = |from: &Source| match from {
         Source::Anywhere => "any".to_owned(),
-        range @ Source::Range { .. } => range.to_string(),
+        range @ Source::Range(_) => range.to_string(),
     };
     match opening {
         Opening::In { way: Way::Tcp(port), from } => format!("allow proto tcp from {} to any port {port}", word(from)),
@@ -157,14 +175,11 @@ fn way(protocol: &str, port: Option<&str>) -> Option<Way> {
 }
 
 fn source(text: &str) -> Option<Source> {
-    let (base, prefix) = match text.split_once('/') {
-        Some((base, prefix)) => (base.parse().ok()?, prefix.parse().ok()?),
-        None => {
-            let base: IpAddr = text.parse().ok()?;
-            (base, if base.is_ipv4() { 32 } else { 128 })
-        }
+    let range = match text.split_once('/') {
+        Some((base, prefix)) => Cidr { base: base.parse().ok()?, prefix: prefix.parse().ok()? },
+        None => Cidr::single(text.parse().ok()?),
     };
-    Some(Source::Range { base, prefix })
+    Some(Source::Range(range))
 }
 
 /// The rules of one of our policies, in force or kept.
@@ -213,7 +228,7 @@ fn policies(wanted: &BTreeSet<Opening>) -> [(String, String); 2] {
         };
         let source = match from {
             Source::Anywhere => String::new(),
-            range @ Source::Range { .. } => format!("<source address=\"{range}\"/>"),
+            range @ Source::Range(_) => format!("<source address=\"{range}\"/>"),
         };
         // Writing to a string cannot fail.
         let _ = writeln!(rules, "  <rule family=\"ipv4\">{source}{what}<accept/></rule>");
@@ -234,10 +249,11 @@ fn framed(what: &str, egress: &str, rules: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::IpAddr;
 
     fn openings() -> BTreeSet<Opening> {
         let address = |last: u8| IpAddr::from([10, 88, 0, last]);
-        let pods = Source::Range { base: IpAddr::from([10, 244, 0, 0]), prefix: 16 };
+        let pods = Source::Range(Cidr { base: IpAddr::from([10, 244, 0, 0]), prefix: 16 });
         BTreeSet::from([
             Opening::from_address(address(12), Way::Tcp(2380)),
             Opening::from_address(address(12), Way::Udp(8472)),

@@ -11,6 +11,8 @@ use super::run::blocking;
 use super::{observe, units, when};
 use crate::etcd::{self, Access, EtcdError};
 use crate::host::op::{EtcdAsk, Fault, FaultKind, FirstBoot, MemberChange, MemberStart, Reply};
+use crate::model::names::PeerUrl;
+use crate::model::recovery::Room;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::path::Path;
@@ -36,6 +38,8 @@ const PEER_PORT: u16 = 2380;
 /// How long a change of the member list may be tried again; a learner may have gigabytes to catch up on.
 const CHANGE: Duration = Duration::from_secs(60);
 const PROMOTE: Duration = Duration::from_secs(590);
+/// How long a store of the largest quota that is sensible may take to be written anew.
+const ROOM: Duration = Duration::from_secs(590);
 
 /// Reads what a request says about reaching the member.
 pub(super) fn access(root: &Root, ask: &EtcdAsk) -> Outcome<Access> {
@@ -70,6 +74,17 @@ pub(super) async fn change(host: &Host, ask: &EtcdAsk, change: MemberChange) -> 
     Box::pin(etcd::change(&access, &change, patience)).await.map_err(|e| trouble(&e))
 }
 
+/// Makes room in the store through this host's member.
+pub(super) async fn make_room(host: &Host, ask: &EtcdAsk, room: Room) -> Outcome<()> {
+    host.waits(match room {
+        Room::Compact => "etcd to forget what was replaced",
+        Room::Defragment => "etcd to write its store anew",
+        Room::Disarm => "etcd to take writes again",
+    });
+    let access = access(&host.root, ask)?;
+    Box::pin(etcd::make_room(&access, room, ROOM)).await.map_err(|e| trouble(&e))
+}
+
 /// Writes the settings of the first start and starts the member, without waiting for quorum.
 pub(super) async fn start(host: &Host, start: MemberStart) -> Outcome<()> {
     host.waits(format!("{} to listen to its peers", start.unit));
@@ -88,12 +103,7 @@ pub(super) async fn start(host: &Host, start: MemberStart) -> Outcome<()> {
             "failed" => return Err(units::blame(&unit, FaultKind::Failed, "failed").await),
             // Right after the launch systemd has not come to it yet.
             "inactive" if launched.elapsed() > COME_TO_IT => {
-                return Err(units::blame(
-                    &unit,
-                    FaultKind::Failed,
-                    "was not started: a condition of its unit does not hold",
-                )
-                .await);
+                return Err(units::not_begun(&unit).await);
             }
             _ if Instant::now() > until => {
                 return Err(units::blame(&unit, FaultKind::TimedOut, "does not listen to its peers yet").await);
@@ -178,20 +188,24 @@ pub(super) fn read_mark(data: &Path, name: &str) -> Outcome<Option<String>> {
     }
 }
 
+fn plain(text: &str, also: &str) -> bool {
+    !text.is_empty() && text.len() <= 200 && text.chars().all(|c| c.is_ascii_alphanumeric() || also.contains(c))
+}
+
+/// The members of a new cluster as etcd and its tools are told of them.
+pub(super) fn initial_cluster(members: &[(String, PeerUrl)]) -> Outcome<String> {
+    let word = |(name, peer): &(String, PeerUrl)| {
+        let good = plain(name, "-.") && plain(peer.as_str(), "-.:/[]%");
+        if good { Ok(format!("{name}={peer}")) } else { Err(bad(format!("{name:?} at {peer} cannot be a member"))) }
+    };
+    Ok(members.iter().map(word).collect::<Outcome<Vec<_>>>()?.join(","))
+}
+
 /// The environment file of a first start. Every word is checked: systemd would interpret some characters.
 fn first_boot_text(first: &FirstBoot) -> Outcome<String> {
-    let plain = |text: &str, also: &str| {
-        !text.is_empty() && text.len() <= 200 && text.chars().all(|c| c.is_ascii_alphanumeric() || also.contains(c))
-    };
-    let mut members = Vec::new();
-    for (name, peer) in &first.members {
-        if !plain(name, "-.") || !plain(peer.as_str(), "-.:/[]%") {
-            return Err(bad(format!("{name:?} at {peer} cannot be a member")));
-        }
-        members.push(format!("{name}={peer}"));
-    }
+    let members = initial_cluster(&first.members)?;
     let state = if first.token.is_some() { "new" } else { "existing" };
-    let mut text = format!("ETCD_INITIAL_CLUSTER={}\nETCD_INITIAL_CLUSTER_STATE={state}\n", members.join(","));
+    let mut text = format!("ETCD_INITIAL_CLUSTER={members}\nETCD_INITIAL_CLUSTER_STATE={state}\n");
     if let Some(token) = &first.token {
         if !plain(token, "-_") {
             return Err(bad("the token of the genesis is not plain text"));

@@ -8,8 +8,11 @@
 //! answer to the same request saying [`Reply::Done`] or why not. A fault may come before the end of the blob; pieces already
 //! on their way are then ignored.
 
+mod alone;
+mod bundles;
 mod dns;
 mod fault;
+mod fence;
 mod files;
 mod firewall;
 mod gather;
@@ -18,6 +21,7 @@ mod lock;
 mod member;
 mod observe;
 mod packages;
+mod packed;
 mod parts;
 mod pki;
 mod prepare;
@@ -36,6 +40,7 @@ mod when;
 mod wipe;
 
 pub use dns::{DnsError, dns_probe};
+pub use fence::{Fence, fence};
 pub use root::Root;
 pub use session::{ServeError, serve, serve_at};
 
@@ -65,6 +70,15 @@ impl Host {
     }
 }
 
+/// Takes a recovery bundle on this host when it is its turn; says what came of it.
+///
+/// # Errors
+/// What went wrong, in words.
+pub async fn save_bundle(root: Root) -> Result<Option<crate::model::snapshot::BundleFact>, Fault> {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    bundles::take(&Host::new(root), bundles::Occasion::Timer).await
+}
+
 /// Whether an operation changes the host, and so needs the lock.
 fn changes(op: &Op) -> bool {
     match op {
@@ -77,6 +91,10 @@ fn changes(op: &Op) -> bool {
         | Op::Await { .. }
         | Op::Relay { .. }
         | Op::Gather(_)
+        // These change nothing that a run would look at.
+        | Op::SaveBundle
+        | Op::ReadBundle { .. }
+        | Op::PruneBundles
         | Op::Journal { .. } => false,
         Op::Stamp(_)
         | Op::Prepare(_)
@@ -94,8 +112,10 @@ fn changes(op: &Op) -> bool {
         | Op::TakeSnapshot(_)
         | Op::ReadSnapshot { .. }
         | Op::Restore(_)
+        | Op::Rehearse(_)
         | Op::Seal { .. }
         | Op::ChangeMembers { .. }
+        | Op::MakeRoom { .. }
         | Op::Wipe(_)
         | Op::Sweep(_) => true,
     }
@@ -129,6 +149,13 @@ async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
         Op::TakeSnapshot(ask) => recover::take(host, ask).await.map(Reply::Taken),
         Op::ReadSnapshot { recovery, from } => recover::read(host, recovery, from).await.map(Reply::Bytes),
         Op::Restore(ask) => recover::restore(host, *ask).await.map(done),
+        Op::SaveBundle => match Box::pin(bundles::take(host, bundles::Occasion::Asked)).await? {
+            Some(taken) => Ok(Reply::Saved(taken)),
+            None => Err(fault::failed("no bundle was taken although one was asked for")),
+        },
+        Op::ReadBundle { name, from } => bundles::read(host, name, from).await.map(Reply::Bytes),
+        Op::PruneBundles => bundles::prune(host).await.map(Reply::Lines),
+        Op::Rehearse(part) => Box::pin(bundles::rehearse(host, part)).await.map(Reply::Proved),
         Op::Seal { data_dir, cluster } => member::seal(host, data_dir, cluster).await.map(done),
         Op::ChangeMembers { etcd, change } => {
             host.waits(match &change {
@@ -138,6 +165,7 @@ async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
             });
             member::change(host, &etcd, change).await.map(done)
         }
+        Op::MakeRoom { etcd, room } => member::make_room(host, &etcd, room).await.map(done),
         Op::Await { condition, within_ms } => {
             wait::wait(host, &condition, Duration::from_millis(within_ms)).await.map(done)
         }

@@ -10,6 +10,7 @@ use super::root::Root;
 use super::run::blocking;
 use super::tls;
 use crate::model::facts::LeafFact;
+use crate::model::names::Digest;
 use crate::model::target::{Leaf, LeafId};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
@@ -120,9 +121,8 @@ fn pair(root: &Root, leaf: &Leaf, pem: &str) -> Outcome<Vec<Ready>> {
 /// The file behind the link of a certificate that its component renews: kubelet only ever moves a link from one such file
 /// to the next, and refuses a regular file in the link's place.
 fn dated(link: &std::path::Path, pem: &str) -> PathBuf {
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, pem.as_bytes());
     let stem = link.file_stem().unwrap_or_default().to_string_lossy().replace("-current", "");
-    link.with_file_name(format!("{stem}-{}.pem", &hex(digest.as_ref())[..12]))
+    link.with_file_name(format!("{stem}-{}.pem", Digest::of(pem.as_bytes()).short()))
 }
 
 /// Points the link at its file, atomically.

@@ -5,34 +5,32 @@
 //! a copy, on which etcd runs alone and with sockets that nobody else can open, until everything in its log is in its store. That it
 //! is, is read from the store afterwards and not believed.
 
-use super::fault::{Explain, Outcome, bad, disk_full, failed, free_bytes, tail};
+use super::alone::Alone;
+use super::fault::{Explain, Outcome, bad, disk_full, failed, free_bytes};
 use super::files::{absent, remove, sync_parent, write_one};
-use super::member::{BORN, GENESIS, aside, in_use, mark, me, read_mark};
+use super::member::{BORN, GENESIS, aside, in_use, initial_cluster, mark, me, read_mark};
+use super::packed::{End, packed};
 use super::root::Root;
-use super::run::{PATH, blocking, run};
+use super::run::{blocking, run};
 use super::{Host, parts, prepare, units, wipe};
 use crate::etcd::disk;
-use crate::host::op::{RestoreAsk, SnapshotAsk, SnapshotTaken};
-use crate::model::names::{Digest, UnitName};
-use crate::model::target::{Part, Place};
-use aws_lc_rs::digest::{Context, SHA256};
+use crate::host::op::{RestoreAsk, SnapshotAsk};
+use crate::model::names::UnitName;
+use crate::model::recovery::is_aside;
+use crate::model::target::Part;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek as _, SeekFrom, Write};
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
-use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 
 /// Where the snapshots of recoveries lie until they are fetched; root's alone.
 const KEPT: &str = "/var/lib/hactl/recovery";
 /// The greatest revision that a restored store was ever begun at here: no later one may begin below it.
 const HIGH_WATER: &str = "/var/lib/hactl/high-water";
-const ETCD: &str = "/usr/local/bin/etcd";
 const ETCDUTL: &str = "/usr/local/bin/etcdutl";
 const OWNER: &str = "etcd";
 /// How long etcd may take to bring its store up to its log: seconds per GB, and it starts within one.
@@ -43,7 +41,6 @@ const RESTORE: Duration = Duration::from_secs(600);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Bytes of one answer, before base64: far below a frame.
 const PIECE: usize = 6 << 20;
-const WINDOW: usize = 1 << 20;
 /// Room asked for: the copy, the snapshot and its compressed form, and what must be left.
 const TIMES: u64 = 3;
 const RESERVE: u64 = 64 << 20;
@@ -56,22 +53,8 @@ pub(super) async fn halt(host: &Host, stopped: &[UnitName], programs: &[String])
         return Ok(());
     }
     host.waits(format!("{} to end", programs.join(", ")));
-    let until = Instant::now() + END;
-    loop {
-        let programs = programs.to_vec();
-        let left: Vec<Pid> = blocking(move || Ok(wipe::pods_of(&programs))).await?;
-        if left.is_empty() {
-            return Ok(());
-        }
-        if Instant::now() > until {
-            return Err(failed(format!("{} processes of the control plane do not end", left.len())));
-        }
-        for pid in left {
-            // One that is gone already is what we want.
-            let _ = kill_process(pid, Signal::KILL);
-        }
-        sleep(LOOK_AGAIN).await;
-    }
+    let programs = programs.to_vec();
+    wipe::end_all("the control plane", END, move || wipe::pods_of(&programs)).await
 }
 
 fn plain(word: &str) -> Outcome<&str> {
@@ -89,24 +72,26 @@ fn private(at: &Path) -> Outcome<()> {
 }
 
 /// Takes the snapshot. What an earlier attempt left is thrown away: it may be half of one.
-pub(super) async fn take(host: &Host, ask: SnapshotAsk) -> Outcome<SnapshotTaken> {
-    let SnapshotAsk { data_dir, recovery, reach } = ask;
+pub(super) async fn take(host: &Host, ask: SnapshotAsk) -> Outcome<Part> {
+    let SnapshotAsk { data_dir, aside, recovery, reach } = ask;
+    if aside.as_deref().is_some_and(|name| !is_aside(name)) {
+        return Err(bad("data that was moved aside lies in a directory of another name"));
+    }
     let place = kept(&host.root, &recovery)?;
     let data = host.root.path(&data_dir)?;
     let work = data.join(format!("hactl-recovery-{recovery}"));
     host.waits("a copy of etcd's data");
-    {
-        let (data, work) = (data.clone(), work.clone());
-        blocking(move || copy(&data, &work, reach)).await?;
-    }
+    let (_, end) = {
+        let (member, work) = (data.join(aside.as_deref().unwrap_or("member")), work.clone());
+        blocking(move || copy(&member, &work, reach)).await?
+    };
     host.waits("etcd to bring the copy up to the end of its log");
-    let outcome = caught_up(&work).await;
-    let taken = match outcome {
+    let taken = match caught_up(&work, end).await {
         Err(fault) => Err(fault),
-        Ok((reach, revision)) => {
+        Ok(()) => {
             host.waits("the snapshot to be compressed");
             let (work, place, version) = (work.clone(), place, recovery);
-            blocking(move || pack(&work, &place, version).map(|part| SnapshotTaken { part, reach, revision })).await
+            blocking(move || pack(&work, &place, version)).await
         }
     };
     // The copy is of no use any more, whatever came of it.
@@ -114,11 +99,11 @@ pub(super) async fn take(host: &Host, ask: SnapshotAsk) -> Outcome<SnapshotTaken
     taken
 }
 
-/// Copies the member's files, once it is certain that nobody writes them and that they go as far as was agreed to.
-fn copy(data: &Path, work: &Path, agreed: (u64, u64)) -> Outcome<()> {
-    let member = data.join("member");
+/// Copies the member's files, once it is certain that nobody writes them and that they go as far as was agreed to. Gives term and
+/// index of the last entry of the copy's log.
+fn copy(member: &Path, work: &Path, agreed: (u64, u64)) -> Outcome<(u64, u64)> {
     in_use(&member.join("snap/db"))?;
-    let found = disk::read(data).map_err(|error| failed(error.to_string()))?;
+    let found = disk::member(member).map_err(|error| failed(error.to_string()))?;
     if found.reach() < agreed {
         return Err(bad(format!(
             "the data goes up to term {}, entry {}, and what was agreed to went up to term {}, entry {}: look again",
@@ -127,12 +112,12 @@ fn copy(data: &Path, work: &Path, agreed: (u64, u64)) -> Outcome<()> {
     }
     absent(fs::remove_dir_all(work)).explain("remove", work)?;
     let needed = TIMES * found.db_bytes + RESERVE;
-    if free_bytes(data).is_some_and(|free| free < needed) {
-        return Err(disk_full(data, Some(needed)));
+    if free_bytes(member).is_some_and(|free| free < needed) {
+        return Err(disk_full(member, Some(needed)));
     }
     private(work)?;
-    copy_all(&member, &work.join("member"))?;
-    disk::commit_all(work).map(drop).map_err(|error| failed(error.to_string()))
+    copy_all(member, &work.join("member"))?;
+    disk::commit_all(work).map_err(|error| failed(error.to_string()))
 }
 
 fn copy_all(from: &Path, to: &Path) -> Outcome<()> {
@@ -152,142 +137,43 @@ fn copy_all(from: &Path, to: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// Runs etcd alone on the copy until its store has everything that its log has. Gives how far that is, and the revision.
-async fn caught_up(work: &Path) -> Outcome<((u64, u64), i64)> {
-    let end = disk::read(work).map_err(|error| failed(error.to_string()))?;
-    let log = work.join("etcd.log");
-    let said = File::create(&log).explain("create", &log)?;
-    let also = said.try_clone().explain("open", &log)?;
-    // Sockets in a folder that is root's alone: nobody else can read or write the copy meanwhile.
-    let argv = [
-        "--name=recovery",
-        "--data-dir=.",
-        "--force-new-cluster",
-        "--unsafe-no-fsync",
-        "--listen-client-urls=unix://localhost:1",
-        "--advertise-client-urls=unix://localhost:1",
-        "--listen-peer-urls=unix://localhost:2",
-        "--heartbeat-interval=20",
-        "--election-timeout=200",
-        "--quota-backend-bytes=17179869184",
-        "--log-level=warn",
-    ];
-    let mut child = Command::new(ETCD)
-        .args(argv)
-        .current_dir(work)
-        .env_clear()
-        .env("PATH", PATH)
-        .stdin(Stdio::null())
-        .stdout(said)
-        .stderr(also)
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(|error| failed(format!("could not run {ETCD}: {error}")))?;
+/// Runs etcd alone on the copy until its store has everything that its log has, up to its last entry.
+async fn caught_up(work: &Path, end: u64) -> Outcome<()> {
+    let mut etcd = Alone::start(work, "recovery", &["--force-new-cluster"])?;
     let until = Instant::now() + CATCH_UP;
-    let words = || tail(&fs::read_to_string(&log).unwrap_or_default());
     loop {
-        if let Some(status) = child.try_wait().explain("wait for", Path::new(ETCD))? {
-            let mut fault = failed(format!("etcd ended on the copy of its data ({status})"));
-            fault.tail = words();
-            return Err(fault);
-        }
+        etcd.runs()?;
         let at = work.to_owned();
         // While it is written to, the store may not be readable for a moment.
         let far = blocking(move || Ok(disk::applied(&at).ok())).await?;
-        if far.is_some_and(|(index, _)| index >= end.index) {
+        if far.is_some_and(|(index, _)| index >= end) {
             break;
         }
         if Instant::now() > until {
-            let mut fault = failed(format!("etcd did not get to entry {} of its log within {CATCH_UP:?}", end.index));
-            fault.tail = words();
-            return Err(fault);
+            return Err(etcd.fault(format!("etcd did not get to entry {end} of its log within {CATCH_UP:?}")));
         }
         sleep(LOOK_AGAIN).await;
     }
-    stopped(&mut child).await?;
-    let (index, revision) = disk::applied(work).map_err(|error| failed(error.to_string()))?;
-    if index < end.index {
-        return Err(failed(format!("the copy's store ends at entry {index}, and its log at {}", end.index)));
+    etcd.stop().await?;
+    let (index, _) = disk::applied(work).map_err(|error| failed(error.to_string()))?;
+    if index < end {
+        return Err(failed(format!("the copy's store ends at entry {index}, and its log at {end}")));
     }
-    Ok((end.reach(), revision))
-}
-
-/// Asks it to end, so that it closes its store in order.
-async fn stopped(child: &mut Child) -> Outcome<()> {
-    if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
-        // It may have ended by itself, which shows below.
-        let _ = kill_process(pid, Signal::TERM);
-    }
-    match tokio::time::timeout(END, child.wait()).await {
-        // With its sockets closed under it, etcd ends with an error of its own; what its store holds is looked at, not its code.
-        Ok(status) => status.map(drop).explain("wait for", Path::new(ETCD)),
-        Err(_) => Err(failed(format!("etcd did not end on the copy of its data within {END:?}"))),
-    }
-}
-
-/// Counts and sums what goes through to a writer.
-struct Summed<W> {
-    to: W,
-    sum: Context,
-    bytes: u64,
-}
-
-impl<W: Write> Summed<W> {
-    fn new(to: W) -> Self {
-        Self { to, sum: Context::new(&SHA256), bytes: 0 }
-    }
-    fn digest(self) -> (W, Digest, u64) {
-        let mut bytes = [0; 32];
-        bytes.copy_from_slice(self.sum.finish().as_ref());
-        (self.to, Digest::new(bytes), self.bytes)
-    }
-}
-
-impl<W: Write> Write for Summed<W> {
-    fn write(&mut self, from: &[u8]) -> std::io::Result<usize> {
-        let written = self.to.write(from)?;
-        self.sum.update(&from[..written]);
-        self.bytes += written as u64;
-        Ok(written)
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.to.flush()
-    }
+    Ok(())
 }
 
 /// Writes the store in the form of etcd's own snapshots (the file, then its SHA-256), compressed.
-fn pack(work: &Path, place: &Path, version: String) -> Outcome<Part> {
+fn pack(work: &Path, place: &Path, recovery: String) -> Outcome<Part> {
     let db = work.join("member/snap/db");
     private(place.parent().unwrap_or(Path::new("/")))?;
     let fresh = place.with_extension("new");
-    let out = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&fresh)
-        .explain("create", &fresh)?;
-    let packing = zstd::Encoder::new(Summed::new(out), 1).explain("compress", &db)?;
-    let mut whole = Summed::new(packing);
-    let mut store = Context::new(&SHA256);
-    let mut from = File::open(&db).explain("open", &db)?;
-    let mut window = vec![0; WINDOW];
-    loop {
-        let read = from.read(&mut window).explain("read", &db)?;
-        if read == 0 {
-            break;
-        }
-        store.update(&window[..read]);
-        whole.write_all(&window[..read]).explain("write", &fresh)?;
-    }
-    whole.write_all(store.finish().as_ref()).explain("write", &fresh)?;
-    let (packing, digest, size) = whole.digest();
-    let (out, sent_digest, sent_size) = packing.finish().explain("write", &fresh)?.digest();
+    let mut options = OpenOptions::new();
+    let out = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh).explain("create", &fresh)?;
+    let (out, part) = packed(File::open(&db).explain("open", &db)?, End::Sum, &db, out, recovery)?;
     out.sync_all().explain("write", &fresh)?;
     fs::rename(&fresh, place).explain("put in place", place)?;
     sync_parent(place)?;
-    let name = "snapshot".to_owned();
-    Ok(Part { name, version, digest, size, sent_digest, sent_size, place: Place::Snapshot })
+    Ok(part)
 }
 
 /// A piece of the compressed snapshot; at its end nothing, and then the file is not needed any more.
@@ -348,6 +234,7 @@ pub(super) async fn restore(host: &Host, ask: RestoreAsk) -> Outcome<()> {
         fs::rename(&from, &to).explain("put in place", &to)?;
         sync_parent(&to)?;
         absent(fs::remove_dir_all(&fresh)).explain("remove", &fresh)?;
+        super::fence::may_start_once(&root, &ask.token)?;
         parts::forget(&root, &ask.part)
     })
     .await
@@ -355,16 +242,9 @@ pub(super) async fn restore(host: &Host, ask: RestoreAsk) -> Outcome<()> {
 
 /// Etcd's own tool: it checks the snapshot's sum, and writes a new cluster's members and ids.
 async fn etcdutl(ask: &RestoreAsk, snapshot: &Path, fresh: &Path, bump: i64) -> Outcome<()> {
-    let word = |text: &str| {
-        let good = !text.is_empty() && text.len() <= 200;
-        good && text.chars().all(|c| c.is_ascii_alphanumeric() || "-.:/[]%".contains(c))
-    };
     let own = ask.members.iter().find(|(name, _)| name == &ask.name);
     let (_, peer) = own.ok_or_else(|| bad(format!("{} is no member of the new cluster", ask.name)))?;
-    if let Some((odd, peer)) = ask.members.iter().find(|(name, peer)| !word(name) || !word(peer.as_str())) {
-        return Err(bad(format!("{odd:?} at {peer} cannot be a member")));
-    }
-    let list: Vec<String> = ask.members.iter().map(|(name, peer)| format!("{name}={peer}")).collect();
+    let members = initial_cluster(&ask.members)?;
     let (snapshot, fresh) = (snapshot.display().to_string(), fresh.display().to_string());
     let argv = [
         ETCDUTL,
@@ -372,7 +252,7 @@ async fn etcdutl(ask: &RestoreAsk, snapshot: &Path, fresh: &Path, bump: i64) -> 
         "restore",
         &snapshot,
         &format!("--name={}", ask.name),
-        &format!("--initial-cluster={}", list.join(",")),
+        &format!("--initial-cluster={members}"),
         &format!("--initial-cluster-token={}", ask.token),
         &format!("--initial-advertise-peer-urls={peer}"),
         &format!("--data-dir={fresh}"),

@@ -22,8 +22,13 @@ const ANSWER: Duration = Duration::from_secs(60);
 /// How long a unit may take to become active, or to stop.
 const PATIENCE: Duration = Duration::from_secs(110);
 const POLL: Duration = Duration::from_millis(50);
+/// Where units of the administrator lie, and so ours.
+const ADMINISTRATORS: &str = "/etc/systemd/system";
+/// What it means that a unit's own check kept it from starting. Only etcd's has one.
+const SKIPPED: &str = "was not started: its data is of before a recovery, and the cluster went on without it; `hactl up` moves the data \
+                       aside and takes this host in again";
 /// What is read of a unit.
-const PROPERTIES: &str = "--property=Id,LoadState,FragmentPath,NeedDaemonReload,Type,Result,ActiveState,UnitFileState,MainPID,ExecMainStartTimestamp,ActiveEnterTimestamp";
+const PROPERTIES: &str = "--property=Id,LoadState,FragmentPath,NeedDaemonReload,DropInPaths,Type,Result,ActiveState,UnitFileState,MainPID,ExecMainStartTimestamp,ActiveEnterTimestamp";
 
 /// A unit as systemd shows it.
 #[derive(Debug, Clone, Default)]
@@ -36,6 +41,10 @@ impl Shown {
     pub(super) fn active(&self) -> &str {
         self.get("ActiveState")
     }
+    /// Whether it starts at the next boot because somebody enabled it.
+    fn enabled(&self) -> bool {
+        matches!(self.get("UnitFileState"), "enabled" | "enabled-runtime")
+    }
     /// Whether systemd has any file for it.
     pub(super) fn known(&self) -> bool {
         self.get("LoadState") != "not-found"
@@ -43,10 +52,15 @@ impl Shown {
     /// Whether systemd knows another text than the one that stands on the disk.
     fn stale(&self, unit: &UnitName) -> bool {
         // Its own judgement does not see that a file of the administrator has come to lie over the one of a package.
-        let ours = Path::new("/etc/systemd/system").join(unit.as_str());
+        let ours = Path::new(ADMINISTRATORS).join(unit.as_str());
         self.get("LoadState") != "loaded"
             || self.get("NeedDaemonReload") != "no"
             || (ours.exists() && Path::new(self.get("FragmentPath")) != ours)
+            || drop_ins(unit).iter().any(|path| !self.get("DropInPaths").split(' ').any(|known| known == path))
+    }
+    /// Whether its own condition said no, which is neither a failure nor an end.
+    fn skipped(&self) -> bool {
+        self.active() == "inactive" && self.get("Result") == "exec-condition"
     }
     fn started_ms(&self) -> i64 {
         let since = if self.get("MainPID").parse::<u32>().is_ok_and(|pid| pid > 0) {
@@ -59,6 +73,37 @@ impl Shown {
         };
         when::parse_systemd(self.get(since)).unwrap_or(0)
     }
+}
+
+/// Our files that change a unit's own.
+fn drop_ins(unit: &UnitName) -> Vec<String> {
+    // A folder that cannot be read is not there.
+    let Ok(entries) = fs::read_dir(format!("{ADMINISTRATORS}/{unit}.d")) else { return Vec::new() };
+    let paths = entries.flatten().map(|e| e.path().display().to_string());
+    paths.filter(|path| path.ends_with(".conf")).collect()
+}
+
+/// The unit that a file changes, where it is such a file.
+pub(super) fn changed_by(path: &str) -> Option<UnitName> {
+    let (folder, file) = path.strip_prefix(ADMINISTRATORS)?.strip_prefix('/')?.split_once('/')?;
+    let unit = folder.strip_suffix(".d").filter(|_| file.ends_with(".conf") && !file.contains('/'))?;
+    unit.parse().ok()
+}
+
+/// Makes systemd read what changes units that run: nothing restarts, and by the time they start again by themselves it counts. One that
+/// does not run is read when it is started.
+pub(super) async fn read_again(host: &Host, units: &[UnitName]) -> Outcome<()> {
+    if units.is_empty() || !host.root.is_host() {
+        return Ok(());
+    }
+    let shown = show(units).await?;
+    let due = |(unit, shown): (&UnitName, &Shown)| {
+        matches!(shown.active(), "active" | "activating" | "reloading") && shown.stale(unit)
+    };
+    if units.iter().zip(&shown).any(due) {
+        must(&["systemctl", "daemon-reload"], PATIENCE).await?;
+    }
+    Ok(())
 }
 
 /// Asks systemd about several units at once.
@@ -130,10 +175,20 @@ async fn enable(unit: &UnitName) -> Outcome<()> {
     }
     if !matches!(shown.get("UnitFileState"), "enabled" | "static" | "generated") {
         must(&["systemctl", "enable", "--quiet", "--no-reload", unit.as_str()], ANSWER).await?;
+        noticed(std::slice::from_ref(unit), true).await?;
     }
     if shown.active() == "failed" {
         // A unit that failed too often in a row would refuse to start again for a while.
         must(&["systemctl", "reset-failed", unit.as_str()], ANSWER).await?;
+    }
+    Ok(())
+}
+
+/// Makes systemd notice that units were enabled or disabled. Of one that it keeps loaded, as those that the last boot wanted, it goes on
+/// showing the old state until it reads all anew; who believed that would leave a unit disabled for the next boot.
+async fn noticed(units: &[UnitName], enabled: bool) -> Outcome<()> {
+    if show(units).await?.iter().any(|shown| shown.enabled() != enabled) {
+        must(&["systemctl", "daemon-reload"], PATIENCE).await?;
     }
     Ok(())
 }
@@ -186,6 +241,7 @@ async fn settle(unit: &UnitName, until: Instant) -> Outcome<()> {
             "active" => return Ok(()),
             "inactive" if shown.get("Type") == "oneshot" && shown.get("Result") == "success" => return Ok(()),
             "failed" => return Err(blame(unit, FaultKind::Failed, "failed").await),
+            "inactive" if shown.skipped() => return Err(blame(unit, FaultKind::Failed, SKIPPED).await),
             "inactive" => return Err(blame(unit, FaultKind::Failed, "ended as soon as it had started").await),
             _ if Instant::now() > until => return Err(blame(unit, FaultKind::TimedOut, "is still not active").await),
             // Starting again by itself after a failure: it may need something that comes up next to it.
@@ -211,6 +267,7 @@ pub(super) async fn stop(host: &Host, units: &[UnitName]) -> Outcome<()> {
     }
     own_systemd(host)?;
     let shown = show(units).await?;
+    let mut disabled = Vec::new();
     for (unit, shown) in units.iter().zip(&shown) {
         if matches!(shown.active(), "active" | "activating" | "reloading" | "deactivating") {
             host.waits(format!("{unit} to stop"));
@@ -218,14 +275,15 @@ pub(super) async fn stop(host: &Host, units: &[UnitName]) -> Outcome<()> {
                 return Err(Fault { tail: blame(unit, fault.kind, "").await.tail, ..fault });
             }
         }
-        if matches!(shown.get("UnitFileState"), "enabled" | "enabled-runtime") {
+        if shown.enabled() {
             must(&["systemctl", "disable", "--quiet", "--no-reload", unit.as_str()], ANSWER).await?;
+            disabled.push(unit.clone());
         }
         if shown.active() == "failed" {
             must(&["systemctl", "reset-failed", unit.as_str()], ANSWER).await?;
         }
     }
-    Ok(())
+    noticed(&disabled, false).await
 }
 
 /// Starts a unit without waiting; one that runs by settings that `changed` starts anew.
@@ -234,6 +292,15 @@ pub(super) async fn launch(host: &Host, unit: &UnitName, changed: bool) -> Outco
     let anew = changed && matches!(state(unit).await?.as_str(), "active" | "activating");
     enable(unit).await?;
     must(&["systemctl", if anew { "restart" } else { "start" }, "--no-block", unit.as_str()], ANSWER).await.map(|_| ())
+}
+
+/// Why a unit that was told to start does not run, although it did not fail.
+pub(super) async fn not_begun(unit: &UnitName) -> Fault {
+    match show_one(unit).await {
+        Ok(shown) if shown.skipped() => blame(unit, FaultKind::Failed, SKIPPED).await,
+        Ok(_) => blame(unit, FaultKind::Failed, "was not started: a condition of its unit does not hold").await,
+        Err(fault) => fault,
+    }
 }
 
 /// What systemd calls the state of a unit right now.
@@ -255,6 +322,29 @@ pub(super) async fn journal(units: &[UnitName], lines: u32) -> Outcome<Vec<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_unit_whose_check_said_no_is_skipped_and_neither_failed_nor_at_work() {
+        let text = "Id=etcd.service\nActiveState=inactive\nResult=exec-condition\n\n\
+                    Id=etcd.service\nActiveState=activating\nResult=exec-condition\n\n\
+                    Id=etcd.service\nActiveState=inactive\nResult=success\n";
+        assert_eq!(parse(text).iter().map(Shown::skipped).collect::<Vec<_>>(), [true, false, false]);
+    }
+
+    #[test]
+    fn a_file_changes_a_unit_only_from_the_folder_of_its_name() {
+        let unit = |path: &str| changed_by(path).map(|unit| unit.to_string());
+        assert_eq!(unit("/etc/systemd/system/etcd.service.d/10-fence.conf").as_deref(), Some("etcd.service"));
+        for other in [
+            "/etc/systemd/system/etcd.service",
+            "/etc/systemd/system/etcd.service.d/10-fence.txt",
+            "/etc/systemd/system/etcd.service.wants/a.conf",
+            "/etc/systemd/system/a.service.d/b/c.conf",
+            "/etc/haproxy/haproxy.cfg",
+        ] {
+            assert_eq!(unit(other), None, "{other}");
+        }
+    }
 
     #[test]
     fn a_running_unit_says_since_when_and_an_ended_one_does_not() {

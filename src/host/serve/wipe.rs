@@ -38,7 +38,7 @@ pub(super) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
     units::stop(host, &ask.units).await?;
     if host.root.is_host() {
         host.waits("the containers to end");
-        end_containers().await?;
+        end_all("pods", GONE, pod_processes).await?;
         host.waits("mounts and interfaces of pods to be gone");
         unmount().await?;
         network(ask.vip).await?;
@@ -46,6 +46,7 @@ pub(super) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
         firewall::open(host, &BTreeSet::new()).await?;
     }
     host.waits("files to be removed");
+    let systemd = host.root.own("/etc/systemd/system");
     let keep = [host.root.own(lock::LOCK), host.root.own(lock::BUSY)];
     let stamp = when::stamp(when::now_ms());
     let delete = ask.delete;
@@ -53,7 +54,15 @@ pub(super) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
         for path in &data {
             if delete { clear(path, &keep)? } else { aside(path, &stamp)? }
         }
-        remove.iter().try_for_each(|path| clear(path, &keep))
+        remove.iter().try_for_each(|path| {
+            clear(path, &keep)?;
+            // The folder of a unit's changes goes with the last of them; others' stay, and it with them.
+            let folder = path.parent().filter(|f| f.extension().is_some_and(|end| end == "d"));
+            if let Some(folder) = folder.filter(|f| f.starts_with(&systemd)) {
+                let _ = fs::remove_dir(folder);
+            }
+            Ok(())
+        })
     })
     .await?;
     if host.root.is_host() {
@@ -90,20 +99,20 @@ fn ours(host: &Host, path: &str) -> Outcome<PathBuf> {
     Ok(at)
 }
 
-/// Kills every process of a pod and the shims that keep them, until none is left.
-async fn end_containers() -> Outcome<()> {
-    let until = Instant::now() + GONE;
+/// Kills the processes that are found, until none is found any more.
+pub(super) async fn end_all(
+    whose: &str,
+    patience: Duration,
+    find: impl Fn() -> Vec<Pid> + Clone + Send + 'static,
+) -> Outcome<()> {
+    let until = Instant::now() + patience;
     loop {
-        let left = blocking(|| Ok(pod_processes())).await?;
-        if left.is_empty() {
-            return Ok(());
-        }
+        let find = find.clone();
+        let left = blocking(move || Ok(find())).await?;
+        let Some(first) = left.first() else { return Ok(()) };
         if Instant::now() > until {
-            return Err(failed(format!(
-                "{} processes of pods do not end, such as pid {}",
-                left.len(),
-                left[0].as_raw_nonzero()
-            )));
+            let (number, pid) = (left.len(), first.as_raw_nonzero());
+            return Err(failed(format!("{number} processes of {whose} do not end, such as pid {pid}")));
         }
         for pid in left {
             // One that is gone already is what we want.
@@ -124,6 +133,7 @@ pub(super) fn pods_of(programs: &[String]) -> Vec<Pid> {
     pod_processes().into_iter().filter(runs).collect()
 }
 
+/// Every process of a pod and the shims that keep them.
 fn pod_processes() -> Vec<Pid> {
     let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };
     all.flatten()

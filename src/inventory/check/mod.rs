@@ -15,6 +15,7 @@ pub mod pki;
 pub mod quorum;
 pub mod registries;
 pub mod settings;
+mod snapshots;
 pub mod text;
 pub mod ways;
 
@@ -197,6 +198,7 @@ pub fn desired(judge: &mut Judge<'_>, raw: &At<Inventory>) -> Desired {
         network,
         control_plane: settings::control_plane(judge, raw.control_plane.as_ref()),
         etcd,
+        snapshots: snapshots::snapshots(judge, raw.snapshots.as_ref(), raw.vault.as_ref()),
         jwt: jwt::authenticators(judge, raw.authentication.as_ref()),
         mirrors: registries::mirrors(judge, raw.registries.as_ref()),
         named: Named {

@@ -1,6 +1,6 @@
 //! Everything that is neither hosts nor networks: versions, etcd, proxy, manifests, and what is not built yet.
 
-use super::text::{choice, duration, number, url, version};
+use super::text::{choice, number, url, version};
 use super::{DATA_DIR, Judge, Reading, shorten};
 use crate::inventory::DEFAULT_KUBERNETES;
 use crate::inventory::at::At;
@@ -136,8 +136,6 @@ pub fn manifests(judge: &mut Judge<'_>, raw: Option<&Texts>) -> Vec<PathBuf> {
 
 /// Keys that are judged like the others and do nothing yet. Whoever builds one removes its line here.
 pub fn not_built_yet(judge: &mut Judge<'_>, raw: &Inventory) {
-    snapshots(judge, raw.snapshots.as_ref());
-    vault(judge, raw.vault.as_ref());
     if let Some(text) = raw.load_balancer.as_ref().and_then(|l| l.value.packages.as_ref())
         && choice(judge, "source of packages", text, &[("host", false), ("bundle", true)]) == Some(true)
     {
@@ -147,57 +145,4 @@ pub fn not_built_yet(judge: &mut Judge<'_>, raw: &Inventory) {
             "haproxy and keepalived come from the host's package manager",
         );
     }
-}
-
-fn snapshots(judge: &mut Judge<'_>, raw: Option<&At<schema::Snapshots>>) {
-    let Some(whole) = raw else { return };
-    let raw = &whole.value;
-    if let Some(every) = &raw.every {
-        duration(judge, "snapshots.every", every);
-    }
-    if let Some(keep) = raw.keep.as_ref().map(|k| &k.value) {
-        for (key, least, text) in [
-            ("snapshots.keep.last", 1, &keep.last),
-            ("snapshots.keep.daily", 0, &keep.daily),
-            ("snapshots.keep.weekly", 0, &keep.weekly),
-        ] {
-            if let Some(text) = text {
-                number(judge, key, text, least, 100_000);
-            }
-        }
-    }
-    for to in raw.to.iter().flat_map(|list| &list.value) {
-        if to.value.is_empty() || to.value.chars().any(char::is_control) {
-            judge.refuse(to.place, "this is no destination", "a directory or a URL", "write one, or remove the entry");
-        }
-    }
-    judge.no_effect(
-        whole.place,
-        "snapshots",
-        "until then save snapshots yourself, with `etcdctl snapshot save` from a timer",
-    );
-}
-
-fn vault(judge: &mut Judge<'_>, raw: Option<&At<schema::Vault>>) {
-    let Some(list) = raw.and_then(|v| v.value.recipients.as_ref()).filter(|list| !list.value.is_empty()) else {
-        return;
-    };
-    for key in &list.value {
-        // Bech32: 58 characters after the separator, without 1, b, i and o.
-        let body = key.value.strip_prefix("age1").unwrap_or_default();
-        let fine =
-            |b: u8| b.is_ascii_digit() && b != b'1' || b.is_ascii_lowercase() && !matches!(b, b'b' | b'i' | b'o');
-        if key.value.starts_with("AGE-SECRET-KEY-") {
-            judge.refuse(
-                key.place,
-                "this is a secret key",
-                "the public key, age1...",
-                "treat this key as leaked: make a new one with `age-keygen` and put its public key here",
-            );
-        } else if body.len() != 58 || !body.bytes().all(fine) {
-            let what = format!("{:?} is not an age public key", shorten(&key.value));
-            judge.refuse(key.place, what, "age1 and 58 characters", "print it with `age-keygen -y FILE`");
-        }
-    }
-    judge.no_effect(list.place, "vault.recipients", "keep a copy of the state directory in a safe place");
 }

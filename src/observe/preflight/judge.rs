@@ -23,6 +23,9 @@ const SPARE_MIB: u64 = 512;
 /// The first kernel with all that kube-proxy's nftables mode uses, see Kubernetes' documentation of it.
 const NFTABLES_KERNEL: (u32, u32) = (5, 13);
 
+/// The check that one host's packets arrive at another.
+pub const PATHS: &str = "paths";
+
 /// Everything the verdicts rest on.
 #[derive(Debug)]
 pub struct Seen<'a> {
@@ -308,7 +311,7 @@ fn ways(seen: &Seen<'_>, list: &mut Vec<Finding>) {
             // A step of the plan opens it.
             continue;
         } else {
-            ("paths", rule(way, &addresses, firewalls))
+            (PATHS, rule(way, &addresses, firewalls))
         };
         list.push(stops(check, to, what, remedy));
     }

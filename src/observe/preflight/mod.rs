@@ -5,12 +5,12 @@
 
 mod judge;
 
-pub use judge::{Seen, judge};
+pub use judge::{PATHS, Seen, judge};
 
 use crate::host::op::{Expected, Heard, Knock, Meeting, Op, Reply};
 use crate::host::{Feed, Machine};
 use crate::model::desired::{Desired, Role};
-use crate::model::facts::Facts;
+use crate::model::facts::{Facts, UnitFact};
 use crate::model::names::{HostName, UnitName};
 use crate::model::survey::{Survey, Tried, Way};
 use crate::model::ways;
@@ -53,8 +53,7 @@ pub async fn look(
 /// Whether the component that listens on this port runs on a host of the cluster: on one that is being healed it may not.
 fn runs(facts: &Facts, host: &HostName, port: u16) -> bool {
     let Some(found) = facts.host(host) else { return false };
-    let active =
-        |unit: UnitName| found.units.get(&unit).is_some_and(|u| matches!(u.active.as_str(), "active" | "activating"));
+    let active = |unit: UnitName| found.units.get(&unit).is_some_and(UnitFact::runs_or_starts);
     match port {
         ways::ETCD_CLIENTS | ways::ETCD_PEERS => active(crate::plan::etcd_unit()),
         ways::KUBELET => active(crate::plan::kubelet_unit()),

@@ -158,6 +158,37 @@ fn etcd_waits_for_the_volume_of_its_data() {
     assert!(content(&desired, "cp1", "/etc/etcd/etcd.env").contains("ETCD_DATA_DIR=/srv/etcd\n"));
 }
 
+#[test]
+fn only_one_exit_code_of_the_fence_keeps_etcd_from_starting_and_no_shell_reads_its_arguments() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mut desired = desired();
+    desired.etcd.data_dir = "/srv/etcd".into();
+    let text = content(&desired, "cp1", "/etc/systemd/system/etcd.service.d/10-fence.conf");
+    let command = text.replace(" \\\n   ", "");
+    let command = command.lines().find_map(|l| l.strip_prefix("ExecCondition=+/bin/sh -c '")).expect("a condition");
+    // systemd makes one dollar sign of two.
+    let (script, arguments) = command.split_once("' ").expect("a script and its arguments");
+    let (script, arguments) = (script.replace("$$", "$"), arguments.replace('"', ""));
+    assert!(arguments.starts_with("/var/lib/hactl/bin/abc/hactl host-fence --data-dir /srv/etcd --ca "), "{arguments}");
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("hactl");
+    let starts = |body: &str| {
+        std::fs::write(&program, format!("#!/bin/sh\n{body}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut shell = std::process::Command::new("/bin/sh");
+        shell.args(["-c", &script]).arg(&program).args(["host-fence", "--data-dir", "$(exit 86) `exit 86`"]);
+        shell.stderr(std::process::Stdio::null()).status().unwrap().success()
+    };
+    assert!(!starts("exit 86"));
+    for body in ["exit 0", "exit 1", "exit 2", "exit 85", "exit 101", "exit 255", "kill -SEGV $$", "kill -KILL $$"] {
+        assert!(starts(body), "{body}");
+    }
+    assert!(starts("[ \"$3\" = '$(exit 86) `exit 86`' ] || exit 86"), "its arguments come as they are");
+    let mut shell = std::process::Command::new("/bin/sh");
+    shell.args(["-c", &script, "/nowhere/hactl", "host-fence"]).stderr(std::process::Stdio::null());
+    assert!(shell.status().unwrap().success(), "a program that is not there");
+}
+
 // Who owns what. Everything that a template or a manifest sets must be named in `inventory::owned`: refused, or a default.
 
 /// `--name=value` among the words of a command.

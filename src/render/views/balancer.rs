@@ -4,7 +4,7 @@ use serde::Serialize;
 use std::net::Ipv4Addr;
 
 use super::in_url;
-use crate::model::desired::{EndpointKind, Role};
+use crate::model::desired::{Cidr, EndpointKind, Role};
 use crate::render::{Input, RenderError};
 
 /// Where haproxy tells keepalived whether it has an API server to send clients to.
@@ -73,7 +73,7 @@ pub(in crate::render) fn keepalived(input: &Input<'_>) -> Result<Keepalived, Ren
         has_peers: !peers.is_empty(),
         peers,
         vip: vip.to_string(),
-        prefix: if vip.is_ipv4() { 32 } else { 128 },
+        prefix: Cidr::single(*vip).prefix,
         usable_port: USABLE_PORT,
     })
 }

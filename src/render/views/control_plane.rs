@@ -1,12 +1,12 @@
 //! The control plane: configuration, kubeconfigs, static pods and the approver.
 
-use aws_lc_rs::digest::{Context, SHA256};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 use super::{CIPHERS, Setting, kubelet, runtime};
 use crate::model::desired::{Desired, Role, Security};
 use crate::model::names::Digest;
+use crate::model::sum::Sum;
 use crate::render::input::minor;
 use crate::render::{Input, RenderError, RenderedFile};
 
@@ -105,21 +105,19 @@ pub(in crate::render) fn static_pod(
     written: &[RenderedFile],
 ) -> Result<StaticPod, RenderError> {
     let desired = input.desired;
-    let mut all = Context::new(&SHA256);
+    let mut all = Sum::new(());
     for file in written.iter().filter(|file| reads(name).contains(&file.path.as_str())) {
-        all.update(file.path.as_bytes());
-        all.update(&[0]);
-        all.update(digest(&file.content).hex().as_bytes());
+        all.add(file.path.as_bytes());
+        all.add(&[0]);
+        all.add(Digest::of(file.content.as_bytes()).hex().as_bytes());
     }
-    let mut sum = [0; 32];
-    sum.copy_from_slice(all.finish().as_ref());
     let mut public_cas = vec!["/etc/ssl/certs"];
     if input.red_hat() {
         // There /etc/ssl/certs is links into this.
         public_cas.push("/etc/pki");
     }
     Ok(StaticPod {
-        reads: Digest::new(sum).short(),
+        reads: all.so_far().short(),
         image: input.image(name)?,
         address: input.host.address.to_string(),
         port: desired.api_port,
@@ -136,13 +134,6 @@ pub(in crate::render) fn static_pod(
         mounts: desired.extra.mounts.get(name).cloned().unwrap_or_default(),
         env: runtime::proxy(desired),
     })
-}
-
-/// The SHA-256 of a file's text.
-pub(in crate::render) fn digest(content: &str) -> Digest {
-    let mut sum = [0; 32];
-    sum.copy_from_slice(aws_lc_rs::digest::digest(&SHA256, content.as_bytes()).as_ref());
-    Digest::new(sum)
 }
 
 /// Admission plugins beyond those that are on by themselves.

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::{CIPHERS, Setting, in_url};
 use crate::model::desired::{Host, Role};
+use crate::model::recovery::STAYS_DOWN;
 use crate::render::{Input, RenderError};
 
 /// For `etcd/etcd.service`.
@@ -15,6 +16,18 @@ pub(in crate::render) struct Unit {
 
 pub(in crate::render) fn unit(input: &Input<'_>) -> Result<Unit, RenderError> {
     Ok(Unit { data_dir: data_dir(input), program: input.program("etcd")? })
+}
+
+/// For `etcd/10-fence.conf`.
+#[derive(Debug, Serialize)]
+pub(in crate::render) struct Fence {
+    program: String,
+    data_dir: String,
+    stays_down: u8,
+}
+
+pub(in crate::render) fn fence(input: &Input<'_>) -> Fence {
+    Fence { program: input.hactl_path.to_owned(), data_dir: data_dir(input), stays_down: STAYS_DOWN }
 }
 
 /// For `etcd/etcd.env`.

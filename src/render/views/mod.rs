@@ -7,6 +7,7 @@ pub(super) mod etcd;
 pub(super) mod kubelet;
 pub(super) mod registries;
 pub(super) mod runtime;
+pub(super) mod snapshots;
 
 use serde::Serialize;
 

@@ -51,16 +51,12 @@ pub fn pack(blob: &Path) -> Part {
     let content = std::fs::read(blob).expect("the blob can be read");
     let sent = zstd::bulk::compress(&content, LEVEL).expect("it can be compressed");
     std::fs::write(blob.with_extension("zst"), &sent).expect("writable");
-    let digest = |bytes: &[u8]| {
-        let sum = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes);
-        Digest::new(sum.as_ref().try_into().expect("32 bytes"))
-    };
     let part = Part {
         name: NAME.to_owned(),
         version: "1".to_owned(),
-        digest: digest(&content),
+        digest: Digest::of(&content),
         size: content.len() as u64,
-        sent_digest: digest(&sent),
+        sent_digest: Digest::of(&sent),
         sent_size: sent.len() as u64,
         place: Place::Program { link: None },
     };
@@ -111,7 +107,7 @@ async fn carry(inventory: &Path, blob: &Path) {
             asks: asks.clone(),
             sign: Box::new(|_, _| Err("nothing is signed here".to_owned())),
             blob: Box::new(move |_| Ok(sent.clone())),
-            record_birth: Box::new(|_| Err("nothing is founded here".to_owned())),
+            record_birth: Box::new(|_, _| Err("nothing is founded here".to_owned())),
             recoveries: std::path::PathBuf::new(),
             api: state.access().expect("the cluster's state"),
             sink: Arc::clone(&sink),

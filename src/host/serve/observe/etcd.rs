@@ -10,6 +10,9 @@ use super::super::run::blocking;
 use crate::etcd::{EtcdError, disk, raw, view};
 use crate::host::op::EtcdAsk;
 use crate::model::facts::EtcdFact;
+use crate::model::recovery::is_aside;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,9 +21,11 @@ const WITHIN: Duration = Duration::from_millis(1400);
 /// The Secret that shows whether Secrets are encrypted, and what encryption begins with.
 const CANARY: &str = "/registry/secrets/kube-system/hactl-canary";
 const CIPHERTEXT: &[u8] = b"k8s:enc:";
+/// So many directories that were moved aside are read, those that were written to last.
+const MOST_ASIDE: usize = 16;
 
 /// Looks at disk and member.
-pub(super) async fn look(root: &Root, ask: &EtcdAsk) -> Outcome<EtcdFact> {
+pub(super) async fn look(root: &Root, ask: &EtcdAsk, aside: bool) -> Outcome<EtcdFact> {
     let data = root.path(&ask.data_dir)?;
     let mut fact = EtcdFact {
         data: data.join("member").exists(),
@@ -35,7 +40,7 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk) -> Outcome<EtcdFact> {
         // Before the first certificate there is nothing to ask with, and nobody who would answer.
         Err(fault) => {
             let fact = EtcdFact { trouble: Some(fault.what), ..fact };
-            return on_disk(data, fact).await;
+            return on_disk(data, fact, aside).await;
         }
     };
     let seen = tokio::time::timeout(WITHIN + Duration::from_millis(300), Box::pin(view(&access, WITHIN)));
@@ -50,11 +55,39 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk) -> Outcome<EtcdFact> {
         Err(error) => fact.trouble = Some(error.to_string()),
     }
     // What its files say counts only where the member cannot speak for the cluster; reading them takes a moment.
-    if fact.view.as_ref().is_some_and(|view| view.linearizable) { Ok(fact) } else { on_disk(data, fact).await }
+    let speaks = fact.view.as_ref().is_some_and(|view| view.linearizable);
+    if speaks && !aside { Ok(fact) } else { on_disk(data, fact, aside).await }
+}
+
+/// Adds what was moved aside; what cannot be read is nothing to come back from.
+async fn moved_aside(data: PathBuf, mut fact: EtcdFact) -> Outcome<EtcdFact> {
+    fact.aside = blocking(move || {
+        let Ok(entries) = std::fs::read_dir(&data) else { return Ok(BTreeMap::new()) };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut names: Vec<String> = names.filter(|name| is_aside(name)).collect();
+        let written = |name: &String| {
+            data.join(name)
+                .join("snap/db")
+                .metadata()
+                .and_then(|file| file.modified())
+                .map_or(Reverse(None), |at| Reverse(Some(at)))
+        };
+        names.sort_by_key(written);
+        names.truncate(MOST_ASIDE);
+        Ok(names
+            .into_iter()
+            .filter_map(|name| disk::member(&data.join(&name)).ok().map(|found| (name, found)))
+            .collect())
+    })
+    .await?;
+    Ok(fact)
 }
 
 /// Adds how far the data goes, where there is any.
-async fn on_disk(data: PathBuf, mut fact: EtcdFact) -> Outcome<EtcdFact> {
+async fn on_disk(data: PathBuf, mut fact: EtcdFact, aside: bool) -> Outcome<EtcdFact> {
+    if aside {
+        fact = moved_aside(data.clone(), fact).await?;
+    }
     if !fact.data {
         return Ok(fact);
     }

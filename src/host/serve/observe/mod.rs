@@ -13,12 +13,11 @@ pub(super) mod system;
 use super::fault::Outcome;
 use super::root::Root;
 use super::run::blocking;
-use super::{Host, files, firewall, images, parts, pki, prepare, units};
+use super::{Host, bundles, files, firewall, images, parts, pki, prepare, units};
 use crate::host::op::ObserveAsk;
 use crate::model::facts::{FileFact, HostFacts};
 use crate::model::names::Digest;
 use crate::model::target::{Leaf, Part};
-use aws_lc_rs::digest::{SHA256, digest};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -37,11 +36,26 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         ports,
         firewall,
         etcd,
+        aside,
         api,
     } = ask;
     host.waits("everything asked for to be looked at");
     let root = &host.root;
-    let (system, addresses, files, blobs, shown, leaves, listed, (programs, sysctls), taken, opened, etcd, api) = tokio::try_join!(
+    let (
+        system,
+        addresses,
+        files,
+        blobs,
+        shown,
+        leaves,
+        listed,
+        (programs, sysctls),
+        taken,
+        opened,
+        etcd,
+        bundles,
+        api,
+    ) = tokio::try_join!(
         with(root, (), |root, ()| system::facts(root)),
         system::addresses(),
         with(root, (paths, folders), |root, (mut paths, folders)| {
@@ -62,7 +76,13 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         async { if firewall { firewall::look().await } else { Ok(None) } },
         async {
             match &etcd {
-                Some(ask) => etcd::look(root, ask).await.map(Some),
+                Some(ask) => etcd::look(root, ask, aside).await.map(Some),
+                None => Ok(None),
+            }
+        },
+        async {
+            match &etcd {
+                Some(_) => with(root, (), |root, ()| bundles::fact(root)).await.map(Some),
                 None => Ok(None),
             }
         },
@@ -86,6 +106,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         ports: taken,
         firewall: opened,
         etcd,
+        bundles,
         api,
         ..system
     };
@@ -114,10 +135,8 @@ fn file_facts(root: &Root, paths: &[String]) -> Outcome<BTreeMap<String, FileFac
         }
         // Gone between the two calls: not there.
         let Ok(content) = fs::read(&at) else { continue };
-        let mut sum = [0; 32];
-        sum.copy_from_slice(digest(&SHA256, &content).as_ref());
         let fact = FileFact {
-            digest: Digest::new(sum),
+            digest: Digest::of(&content),
             mode: meta.mode() & 0o7777,
             owner: name(meta.uid()),
             changed_ms: meta.ctime() * 1000 + meta.ctime_nsec() / 1_000_000,

@@ -14,9 +14,8 @@ use super::root::Root;
 use super::run::blocking;
 use super::session::Appetite;
 use crate::host::op::FaultKind;
-use crate::model::names::Digest;
+use crate::model::sum::Sum;
 use crate::model::target::{Part, Place};
-use aws_lc_rs::digest::{Context, SHA256};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -54,12 +53,6 @@ const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 const MODE_PROGRAM: u32 = 0o755;
 const MODE_IMAGE: u32 = 0o644;
 const MODE_SNAPSHOT: u32 = 0o600;
-
-fn digest_of(sum: Context) -> Digest {
-    let mut bytes = [0; 32];
-    bytes.copy_from_slice(sum.finish().as_ref());
-    Digest::new(bytes)
-}
 
 fn linked(paths: &Paths) -> bool {
     paths.link.as_ref().is_none_or(|(at, to)| fs::read_link(at).is_ok_and(|found| found == Path::new(to)))
@@ -240,7 +233,7 @@ fn take_in(paths: &Paths, part: &Part, partial: &mut File, pieces: &mut mpsc::Re
 /// containerd needs its content, and unpacks it when it takes it.
 enum Intake<'a> {
     Program(Box<Unpack<'a>>),
-    Image(Context),
+    Image(Sum<()>),
 }
 
 impl<'a> Intake<'a> {
@@ -249,7 +242,7 @@ impl<'a> Intake<'a> {
             Place::Program { .. } | Place::Snapshot => {
                 Self::Program(Box::new(Unpack::new(part, &paths.fresh, fresh(paths)?)?))
             }
-            Place::Image { .. } => Self::Image(Context::new(&SHA256)),
+            Place::Image { .. } => Self::Image(Sum::new(())),
         })
     }
 
@@ -257,7 +250,7 @@ impl<'a> Intake<'a> {
         match self {
             Self::Program(unpack) => unpack.take(piece),
             Self::Image(sum) => {
-                sum.update(piece);
+                sum.add(piece);
                 Ok(())
             }
         }
@@ -267,7 +260,7 @@ impl<'a> Intake<'a> {
     fn finish(self, part: &Part, got: u64) -> Outcome<Option<File>> {
         let sum = match self {
             Self::Program(unpack) => return unpack.finish().map(Some),
-            Self::Image(sum) => digest_of(sum),
+            Self::Image(sum) => sum.so_far(),
         };
         if got != part.sent_size {
             return Err(corrupt(part, format!("it has {got} bytes instead of {}", part.sent_size)));
@@ -322,21 +315,16 @@ fn link(paths: &Paths) -> Outcome<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::names::Digest;
 
     fn part(content: &[u8]) -> (Part, Vec<u8>) {
         let sent = zstd::encode_all(content, 1).unwrap();
-        let mut sum = Context::new(&SHA256);
-        sum.update(content);
         let part = Part {
             name: "x".to_owned(),
             version: "1".to_owned(),
-            digest: digest_of(sum),
+            digest: Digest::of(content),
             size: content.len() as u64,
-            sent_digest: digest_of({
-                let mut sum = Context::new(&SHA256);
-                sum.update(&sent);
-                sum
-            }),
+            sent_digest: Digest::of(&sent),
             sent_size: sent.len() as u64,
             place: Place::Program { link: None },
         };

@@ -8,9 +8,10 @@
 use super::super::fault::{Explain, Outcome, bad};
 use super::super::files::sync_parent;
 use super::super::root::Root;
-use super::{MODE_IMAGE, MODE_PROGRAM, MODE_SNAPSHOT, NOFOLLOW, WINDOW, digest_of};
+use super::{MODE_IMAGE, MODE_PROGRAM, MODE_SNAPSHOT, NOFOLLOW, WINDOW};
+use crate::model::names::Digest;
+use crate::model::sum::Sum;
 use crate::model::target::{Part, Place};
-use aws_lc_rs::digest::{Context, SHA256};
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -131,20 +132,14 @@ impl Paths {
 }
 
 /// The digest of what can be read, which must be of this size.
-fn sum(from: &mut impl Read, size: u64) -> std::io::Result<crate::model::names::Digest> {
-    let (mut sum, mut window, mut got) = (Context::new(&SHA256), vec![0; WINDOW], 0);
-    loop {
-        match from.read(&mut window)? {
-            0 => return Ok(digest_of(sum)),
-            more => {
-                got += more as u64;
-                if got > size {
-                    return Err(std::io::ErrorKind::InvalidData.into());
-                }
-                sum.update(&window[..more]);
-            }
+fn sum(from: &mut impl Read, size: u64) -> std::io::Result<Digest> {
+    let (mut from, mut window) = (Sum::new(from), vec![0; WINDOW]);
+    while from.read(&mut window)? > 0 {
+        if from.count() > size {
+            return Err(std::io::ErrorKind::InvalidData.into());
         }
     }
+    Ok(from.so_far())
 }
 
 /// What must be as it was when the content was verified.

@@ -3,10 +3,10 @@
 //! In: pieces. Out: the content, known to be what was announced, or a fault that tells damage from a full disk.
 
 use super::super::fault::{Explain, Outcome, disk_full, failed, fault};
-use super::{WINDOW, digest_of};
+use super::WINDOW;
 use crate::host::op::{Fault, FaultKind};
+use crate::model::sum::Sum;
 use crate::model::target::Part;
-use aws_lc_rs::digest::{Context, SHA256};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
@@ -22,28 +22,17 @@ pub(super) struct Unpack<'a> {
     part: &'a Part,
     path: &'a Path,
     decoder: Decoder<'static>,
-    sum: Context,
-    size: u64,
     window: Vec<u8>,
     /// Whether the compressed form may end here: between two frames.
     between: bool,
     /// Where the content goes.
-    out: File,
+    out: Sum<File>,
 }
 
 impl<'a> Unpack<'a> {
     pub(super) fn new(part: &'a Part, path: &'a Path, out: File) -> Outcome<Self> {
         let decoder = Decoder::new().map_err(|e| failed(format!("could not set up decompression: {e}")))?;
-        Ok(Self {
-            part,
-            path,
-            decoder,
-            sum: Context::new(&SHA256),
-            size: 0,
-            window: vec![0; WINDOW],
-            between: false,
-            out,
-        })
+        Ok(Self { part, path, decoder, window: vec![0; WINDOW], between: false, out: Sum::new(out) })
     }
 
     pub(super) fn take(&mut self, compressed: &[u8]) -> Outcome<()> {
@@ -53,11 +42,9 @@ impl<'a> Unpack<'a> {
             let more = self.decoder.run(&mut input, &mut output).map_err(|e| corrupt(self.part, e))?;
             let made = output.pos();
             self.between = more == 0;
-            self.size += made as u64;
-            if self.size > self.part.size {
+            if self.out.count() + made as u64 > self.part.size {
                 return Err(corrupt(self.part, format!("it is larger than {} bytes", self.part.size)));
             }
-            self.sum.update(&self.window[..made]);
             write(&mut self.out, &self.window[..made], self.path, self.part)?;
             // A full window may have left more inside the decoder.
             if input.pos() == compressed.len() && made < self.window.len() {
@@ -73,18 +60,18 @@ impl<'a> Unpack<'a> {
         if !self.between {
             return Err(corrupt(self.part, "it ends too early"));
         }
-        if self.size != self.part.size {
-            return Err(corrupt(self.part, format!("it has {} bytes instead of {}", self.size, self.part.size)));
+        let (out, digest, size) = self.out.finish();
+        if size != self.part.size {
+            return Err(corrupt(self.part, format!("it has {size} bytes instead of {}", self.part.size)));
         }
-        let digest = digest_of(self.sum);
         if digest != self.part.digest {
             return Err(corrupt(self.part, format!("its digest is {digest} instead of {}", self.part.digest)));
         }
-        Ok(self.out)
+        Ok(out)
     }
 }
 
-fn write(out: &mut File, bytes: &[u8], path: &Path, part: &Part) -> Outcome<()> {
+fn write(out: &mut impl Write, bytes: &[u8], path: &Path, part: &Part) -> Outcome<()> {
     match out.write_all(bytes) {
         Err(error) if error.kind() == io::ErrorKind::StorageFull => Err(disk_full(path, Some(part.size))),
         outcome => outcome.explain("write", path),

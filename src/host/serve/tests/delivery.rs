@@ -4,7 +4,6 @@ use super::*;
 use crate::host::op::{FaultKind, ObserveAsk};
 use crate::model::names::Digest;
 use crate::model::target::{Part, Place as Becomes};
-use aws_lc_rs::digest::{SHA256, digest};
 use std::os::unix::fs::PermissionsExt;
 
 /// Content that compresses a little and is not the same everywhere.
@@ -14,16 +13,12 @@ fn content(size: usize) -> Vec<u8> {
 
 fn part(content: &[u8]) -> (Part, Vec<u8>) {
     let sent = zstd::encode_all(content, 3).unwrap();
-    let mut sum = [0; 32];
-    sum.copy_from_slice(digest(&SHA256, content).as_ref());
-    let mut sent_sum = [0; 32];
-    sent_sum.copy_from_slice(digest(&SHA256, &sent).as_ref());
     let part = Part {
         name: "etcd".to_owned(),
         version: "3.6.0".to_owned(),
-        digest: Digest::new(sum),
+        digest: Digest::of(content),
         size: content.len() as u64,
-        sent_digest: Digest::new(sent_sum),
+        sent_digest: Digest::of(&sent),
         sent_size: sent.len() as u64,
         place: Becomes::Program { link: Some("/usr/local/bin/etcd".to_owned()) },
     };

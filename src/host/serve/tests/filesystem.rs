@@ -205,6 +205,27 @@ async fn a_wipe_moves_data_aside_and_spares_the_lock_and_can_be_repeated() {
 }
 
 #[tokio::test]
+async fn the_folder_of_a_units_changes_goes_with_the_last_of_them() {
+    let place = Place::new();
+    let ours = "/etc/systemd/system/etcd.service.d/10-fence.conf";
+    let mut client = place.locked().await;
+    for theirs in [true, false] {
+        place.write(ours, "[Service]\n");
+        let other = "/etc/systemd/system/etcd.service.d/limits.conf";
+        if theirs {
+            place.write(other, "[Service]\n");
+        } else {
+            std::fs::remove_file(place.at(other)).unwrap();
+        }
+        let ask = WipeAsk { units: vec![], remove: vec![ours.to_owned()], data: vec![], delete: false, vip: None };
+        client.ask(Op::Wipe(ask)).await.unwrap();
+        let left = place.list("/etc/systemd/system");
+        assert_eq!(left, if theirs { vec!["etcd.service.d/limits.conf"] } else { vec![] });
+        assert_eq!(place.at("/etc/systemd/system/etcd.service.d").exists(), theirs);
+    }
+}
+
+#[tokio::test]
 async fn a_wiped_host_belongs_to_no_cluster_any_more_and_may_be_of_another_one() {
     let place = Place::new();
     place.write("/var/lib/hactl/parts/x/y", "part");

@@ -4,12 +4,13 @@
 
 use super::SshTarget;
 use std::fs;
-use std::io::Write as _;
-use std::net::Ipv4Addr;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use tokio::net::TcpSocket;
 
 /// The ordinary user's password.
 pub(super) const PASSWORD: &str = "correct horse battery staple";
@@ -19,7 +20,7 @@ const HASH: &str =
 
 /// One sshd, with one root-capable user and one ordinary one.
 pub(super) struct Sshd {
-    process: Child,
+    process: Option<Child>,
     pub(super) dir: tempfile::TempDir,
     pub(super) port: u16,
 }
@@ -81,22 +82,34 @@ impl Sshd {
             sign(dir.path(), &["-h", "-n", setup.names], "host_ed25519");
             certificates = format!("HostCertificate {at}/host_ed25519-cert.pub\n");
         }
-        // Free a moment ago; sshd failing to bind shows at once below.
-        let port = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         let config = format!(
-            "ListenAddress 127.0.0.1:{port}\nHostKey {at}/host_ed25519\nHostKey {at}/host_ecdsa\nAuthorizedKeysFile {at}/authorized\n\
+            "HostKey {at}/host_ed25519\nHostKey {at}/host_ecdsa\nAuthorizedKeysFile {at}/authorized\n\
              PidFile none\nUsePAM no\nStrictModes no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
              PermitRootLogin yes\nMaxStartups 100\nLogLevel QUIET\n{certificates}{}\n",
             setup.config.replace('@', &at.to_string())
         );
         fs::write(dir.path().join("sshd_config"), config).unwrap();
-        let mount = if setup.mount.is_empty() { "size=64m" } else { setup.mount };
+        let mut sshd = Self { process: None, dir, port: 0 };
+        // A port that is free now may be anybody's in a moment; sshd ends where it cannot have it.
+        for _ in 0..5 {
+            sshd.port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+            if sshd.serves(setup.mount) {
+                return sshd;
+            }
+        }
+        panic!("sshd does not start");
+    }
+
+    /// Starts it on its port, and waits until it listens there; not, where it ended instead.
+    fn serves(&mut self, mount: &str) -> bool {
+        let (at, port) = (self.dir.path().display(), self.port);
+        let mount = if mount.is_empty() { "size=64m" } else { mount };
         let script = format!(
             "mount -t tmpfs -o mode=755,{mount} tmpfs /var/lib && mkdir -p /run/sshd /run/sudo && \
              mount -t tmpfs tmpfs /run/sudo && \
              mount --bind {at}/passwd /etc/passwd && mount --bind {at}/shadow /etc/shadow && \
              {{ [ ! -e /etc/sudoers ] || mount --bind {at}/sudoers /etc/sudoers; }} && \
-             exec /usr/sbin/sshd -D -e -f {at}/sshd_config"
+             exec /usr/sbin/sshd -D -e -f {at}/sshd_config -o ListenAddress=127.0.0.1:{port}"
         );
         let mut command =
             if rustix::process::geteuid().is_root() { Command::new("unshare") } else { Command::new("sudo") };
@@ -108,14 +121,19 @@ impl Sshd {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        let mut sshd = Self { process, dir, port };
+        let process = self.process.insert(process);
         let deadline = Instant::now() + Duration::from_secs(20);
-        while std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-            assert!(sshd.process.try_wait().unwrap().is_none(), "sshd ended");
+        loop {
+            if process.try_wait().unwrap().is_some() {
+                return false;
+            }
+            // Its own greeting, and of a process that still runs after it: nobody else's port.
+            if greets(port) && process.try_wait().unwrap().is_none() {
+                return true;
+            }
             assert!(Instant::now() < deadline, "sshd does not listen");
             std::thread::sleep(Duration::from_millis(20));
         }
-        sshd
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -155,9 +173,27 @@ impl Sshd {
 impl Drop for Sshd {
     fn drop(&mut self) {
         // Its name space ends with it. It may be root's, then it goes when its parent does.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        if let Some(mut process) = self.process.take() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
     }
+}
+
+/// Whether an SSH server answers there.
+fn greets(port: u16) -> bool {
+    let Ok(mut stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else { return false };
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let mut word = [0; 4];
+    stream.read_exact(&mut word).is_ok() && &word == b"SSH-"
+}
+
+/// A port where nobody listens for as long as this is held: bound, and no more.
+pub(super) fn closed_port() -> (TcpSocket, u16) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    (socket, port)
 }
 
 pub(super) fn keygen(path: &Path, kind: &str) {

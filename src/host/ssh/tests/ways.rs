@@ -330,8 +330,8 @@ async fn a_jump_host_that_forbids_forwarding_is_told_apart_from_one_that_cannot_
     for (config, told) in [("AllowTcpForwarding no", "forwarding"), ("", "seen from")] {
         let bastion = Sshd::start(Setup { config, ..Setup::default() });
         let target = SshTarget { jump: vec![bastion.target("root")], ..SshTarget::new("127.0.0.1", "root") };
-        let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
-        let error = connect(&SshTarget { port: free, ..target }, &bastion.access()).await.unwrap_err();
+        let (_held, port) = super::sshd::closed_port();
+        let error = connect(&SshTarget { port, ..target }, &bastion.access()).await.unwrap_err();
         match told {
             "forwarding" => assert!(matches!(error, HostError::JumpForbidsForwarding { .. }), "{error}"),
             _ => assert!(matches!(&error, HostError::Unreachable { said, .. } if said.contains(told)), "{error}"),

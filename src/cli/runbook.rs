@@ -1,0 +1,59 @@
+//! `hactl runbook`.
+
+use super::common::{Common, Needs, Output, Quiet};
+use super::snapshot::now_ms;
+use super::verbs::{ended, print};
+use crate::model::event::Sink;
+use crate::report::Verdict;
+use crate::report::runbook::About;
+use crate::workflow::{self, Failure, Unusable};
+use clap::Args;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+#[derive(Debug, Args)]
+pub struct RunbookArgs {
+    /// Write it to this file, and not to standard output
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
+}
+
+pub fn run(common: &Common, args: &RunbookArgs) -> u8 {
+    let reader = common.reader();
+    // What is printed is the runbook alone.
+    let told = args.to.is_some() && common.output == Output::Text;
+    let sink: Arc<dyn Sink> = if told { Arc::clone(&reader) as Arc<dyn Sink> } else { Arc::new(Quiet) };
+    let result = common.run(sink, Needs::Nothing, async |session| {
+        let about =
+            About { inventory: absolute(&common.inventory), state: absolute(&session.places.state), now_ms: now_ms() };
+        let text = workflow::runbook(session, &about).await?;
+        if let Some(to) = &args.to {
+            let failed = |source| Unusable::Io { doing: "write", path: to.clone(), source };
+            std::fs::write(to, &text).map_err(|error| Failure::from(failed(error)))?;
+        }
+        Ok((text, session.silent.keys().map(ToString::to_string).collect::<Vec<_>>()))
+    });
+    let result = result.map(|(text, silent)| {
+        reader.pause();
+        match (&args.to, common.output) {
+            (to, Output::Json) => print(&format!("{}\n", json!({"markdown": text, "to": to, "silent": silent}))),
+            (None, Output::Text) => print(&text),
+            (Some(to), Output::Text) => {
+                let missing =
+                    if silent.is_empty() { String::new() } else { format!(", without {}", silent.join(", ")) };
+                reader.end(&Verdict::ok(format!(
+                    "the runbook is {}{missing}: print it, and keep it where the cluster is not",
+                    to.display()
+                )));
+            }
+        }
+        0
+    });
+    ended(&reader, result)
+}
+
+/// As it is found from anywhere; as it was said where that cannot be told.
+fn absolute(path: &Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
+}

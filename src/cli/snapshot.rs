@@ -1,0 +1,151 @@
+//! `hactl snapshot`.
+
+use super::common::{Common, Needs, Output, Quiet};
+use super::verbs::{ended, print};
+use crate::model::event::Sink;
+use crate::model::names::HostName;
+use crate::report::{self, Verdict, snapshots as words};
+use crate::snapshot::BundleError;
+use crate::workflow::{self, Unusable};
+use clap::{Args, Subcommand};
+use serde_json::json;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+#[derive(Debug, Args)]
+pub struct SnapshotArgs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Take a bundle now
+    #[command(
+        after_help = "Examples:\n  hactl snapshot take                     on a host whose member follows\n  hactl snapshot take --host cp2          on this one\n  hactl snapshot take --to /mnt/backup/   and fetch it"
+    )]
+    Take {
+        /// On this host [default: one whose etcd member does not lead]
+        #[arg(long, value_name = "HOST")]
+        host: Option<HostName>,
+        /// Fetch it to this file or folder
+        #[arg(long, value_name = "PATH")]
+        to: Option<PathBuf>,
+    },
+    /// List the bundles on all etcd hosts
+    #[command(
+        after_help = "Examples:\n  hactl snapshot list\n  hactl snapshot list -o json | jq '.hosts | map_values(.bundles | length)'"
+    )]
+    List,
+    /// Check a bundle: every byte, whether it opens, whether its keys are keys
+    #[command(
+        after_help = "Examples:\n  hactl snapshot verify                   the newest on the hosts\n  hactl snapshot verify --deep            and restore it, beside what runs there\n  hactl snapshot verify --identity ~/lab-identity.txt lab-20261122T060000000Z-cp1.hactl"
+    )]
+    Verify {
+        /// The bundle [default: the newest on the hosts]
+        file: Option<PathBuf>,
+        /// Of this host alone
+        #[arg(long, value_name = "HOST", conflicts_with = "file")]
+        host: Option<HostName>,
+        /// Restore it on a host as well, in a folder and on sockets of its own
+        #[arg(long)]
+        deep: bool,
+        /// The age identity to open it with [default: the one in the state directory]
+        #[arg(long, value_name = "FILE")]
+        identity: Option<PathBuf>,
+    },
+    /// Drop the bundles that `snapshots.keep` does not keep; every timer's run does so, too
+    #[command(after_help = "Examples:\n  hactl snapshot prune")]
+    Prune,
+}
+
+/// What is printed, and the last line.
+struct Said {
+    text: String,
+    object: serde_json::Value,
+    headline: String,
+}
+
+pub fn run(common: &Common, args: &SnapshotArgs) -> u8 {
+    let reader = common.reader();
+    let json = common.output == Output::Json;
+    // One object is all that a program wants to read.
+    let sink: Arc<dyn Sink> = if json { Arc::new(Quiet) } else { Arc::clone(&reader) as Arc<dyn Sink> };
+    let needs = if matches!(args.verb, Verb::Verify { file: Some(_), .. }) { Needs::Nothing } else { Needs::Hosts };
+    let now = now_ms();
+    let result = common.run(sink, needs, async |session| {
+        Ok(match &args.verb {
+            Verb::Take { host, to } => {
+                let taken = workflow::take_bundle(session, host.as_ref(), to.as_deref()).await?;
+                let object = json!({"host": taken.host, "bundle": taken.bundle, "fetched": taken.fetched});
+                Said {
+                    text: String::new(),
+                    object,
+                    headline: words::taken(&taken.host, &taken.bundle, taken.fetched.as_deref()),
+                }
+            }
+            Verb::List => {
+                let listed = workflow::bundles(session).await?;
+                let headline = words::listed(&listed, now);
+                Said { text: words::table(&listed, now), object: json!({"hosts": listed}), headline }
+            }
+            Verb::Verify { file, host, deep, identity } => {
+                let identity = identity.as_deref();
+                let verified = match file {
+                    Some(file) => workflow::verify_file(session, file, identity, *deep).await?,
+                    None => workflow::verify_newest(session, host.as_ref(), identity, *deep).await?,
+                };
+                let restored = verified.restored.as_ref().map(|(host, proof)| json!({"host": host, "proof": proof}));
+                let object = json!({"manifest": verified.manifest, "restored": restored});
+                let headline = words::verified(&verified.path, verified.restored.as_ref());
+                Said { text: words::manifest(&verified.manifest, now), object, headline }
+            }
+            Verb::Prune => {
+                let removed = workflow::prune_bundles(session).await?;
+                let headline = match removed.values().map(Vec::len).sum() {
+                    0 => "nothing to drop".to_owned(),
+                    some => format!("dropped {}", report::words::count(some, "bundle")),
+                };
+                Said { text: words::removed(&removed), object: json!({"removed": removed}), headline }
+            }
+        })
+    });
+    let result = result.map(|said| {
+        reader.pause();
+        if json {
+            print(&format!("{}\n", said.object));
+        } else {
+            print(&said.text);
+            reader.end(&Verdict::ok(&said.headline));
+        }
+        0
+    });
+    ended(&reader, result)
+}
+
+pub(super) fn now_ms() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// What to do about a bundle that cannot be used.
+pub(super) fn verdict(unusable: &Unusable, mut verdict: Verdict) -> Verdict {
+    let hint = match unusable {
+        Unusable::Io { .. } | Unusable::Bundle(BundleError::Io { .. }) => {
+            "look at the path, its permissions and the room on its disk"
+        }
+        Unusable::Bundle(BundleError::WrongIdentity(_)) => {
+            "--identity FILE: the identity.txt of the state directory it was taken under, or the key of one of vault.recipients"
+        }
+        Unusable::Bundle(BundleError::TooNew { .. }) => "use a newer hactl",
+        Unusable::Bundle(_) => "take another one: hactl snapshot list",
+        Unusable::Identity { .. } | Unusable::NoIdentity(_) => {
+            "--identity FILE: a file with a line AGE-SECRET-KEY-1..., such as identity.txt of the state directory"
+        }
+        Unusable::State { .. } => "take another one: hactl snapshot list",
+        Unusable::OtherCluster { .. } => "use the inventory of the cluster that it is of, or a bundle of this one",
+        Unusable::None => "hactl snapshot take; on the hosts: journalctl -u hactl-snapshot",
+    };
+    verdict.hints = vec![hint.to_owned()];
+    verdict
+}

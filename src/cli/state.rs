@@ -1,0 +1,49 @@
+//! `hactl state`.
+
+use super::common::{Common, Needs};
+use super::verbs::ended;
+use crate::model::event::Sink;
+use crate::report::Verdict;
+use crate::workflow;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+#[derive(Debug, Args)]
+pub struct StateArgs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Rebuild a lost state directory from a recovery bundle: the newest on the hosts, or one in a file
+    #[command(
+        after_help = "Examples:\n  hactl state pull --identity ~/lab-identity.txt\n  hactl state pull --identity ~/lab-identity.txt --from lab-20261122T060000000Z-cp1.hactl"
+    )]
+    Pull {
+        /// The age identity to open it with: a copy of identity.txt, or the key of one of vault.recipients
+        #[arg(long, value_name = "FILE")]
+        identity: PathBuf,
+        /// The bundle, when no host has one any more
+        #[arg(long, value_name = "FILE")]
+        from: Option<PathBuf>,
+    },
+}
+
+pub fn run(common: &Common, args: &StateArgs) -> u8 {
+    let reader = common.reader();
+    let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
+    let Verb::Pull { identity, from } = &args.verb;
+    let needs = if from.is_some() { Needs::Nothing } else { Needs::Hosts };
+    let result =
+        common.run(sink, needs, async |session| workflow::pull_state(session, from.as_deref(), identity).await);
+    let result = result.map(|at| {
+        reader.end(&Verdict::ok(format!(
+            "the state is rebuilt in {}: now `hactl up`, or `hactl recover --from FILE` where the hosts are empty",
+            at.display()
+        )));
+        0
+    });
+    ended(&reader, result)
+}

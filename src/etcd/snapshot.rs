@@ -1,0 +1,39 @@
+//! A snapshot streamed from a member.
+//!
+//! In: [`Access`] and a writer. Out: the member's store as etcd's own tool would save it, the file and its SHA-256 behind it, with that sum
+//! checked. The member alone answers: no quorum is needed, and nothing is locked in it meanwhile.
+
+use super::{Access, EtcdError, ask};
+use crate::model::sum::Sum;
+use std::io::Write;
+use std::time::Duration;
+
+/// The sum at the end.
+const SUM: usize = 32;
+const DOING: &str = "send a snapshot";
+
+/// Streams the member's store into a writer; gives the number of bytes. `within` is for each piece, not for the whole.
+///
+/// # Errors
+/// See [`EtcdError`]; a stream whose sum does not fit, and a writer that fails, are transport errors.
+pub async fn snapshot(access: &Access, mut to: impl Write, within: Duration) -> Result<u64, EtcdError> {
+    let broken = |message: String| EtcdError::Transport { doing: DOING, message };
+    let mut link = access.connect(within).await?;
+    let mut stream = ask(DOING, within, link.0.snapshot()).await?;
+    let mut sum = Sum::new(());
+    // The last bytes seen: they are the sum, or belong to the file once more follow.
+    let mut last: Vec<u8> = Vec::new();
+    let mut bytes = 0;
+    while let Some(piece) = ask(DOING, within, stream.message()).await? {
+        to.write_all(piece.blob()).map_err(|e| broken(format!("cannot write it: {e}")))?;
+        bytes += piece.blob().len() as u64;
+        last.extend_from_slice(piece.blob());
+        let whole = last.len().saturating_sub(SUM);
+        sum.add(&last[..whole]);
+        last.drain(..whole);
+    }
+    if last.len() != SUM || sum.so_far().bytes().as_slice() != last {
+        return Err(broken("it arrived damaged, or not whole".to_owned()));
+    }
+    Ok(bytes)
+}

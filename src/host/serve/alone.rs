@@ -1,0 +1,127 @@
+//! An etcd of our own on a directory of root's alone: to bring a copy up to its log, or to prove that a snapshot can be served.
+//!
+//! In: a data directory that nothing else uses. Out: a process on unix sockets inside it, which nobody else can open; it ends with the
+//! value.
+
+use super::fault::{Explain, Outcome, failed, tail};
+use super::run::PATH;
+use crate::host::op::Fault;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+const ETCD: &str = "/usr/local/bin/etcd";
+/// What etcd makes of `unix://localhost:1`: a socket of this name in its working directory.
+const CLIENTS: &str = "localhost:1";
+const PEERS: &str = "localhost:2";
+/// How long it may take to end.
+const END: Duration = Duration::from_secs(60);
+/// How long it may take to answer; a hash over gigabytes takes a while.
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// The process.
+pub(super) struct Alone {
+    child: Child,
+    at: PathBuf,
+}
+
+impl Alone {
+    /// Starts it; `name` is the member's.
+    pub(super) fn start(at: &Path, name: &str, more: &[&str]) -> Outcome<Self> {
+        let log = at.join("etcd.log");
+        let said = File::create(&log).explain("create", &log)?;
+        let also = said.try_clone().explain("open", &log)?;
+        let child = Command::new(ETCD)
+            .arg(format!("--name={name}"))
+            .args([
+                "--data-dir=.",
+                "--unsafe-no-fsync",
+                "--listen-client-urls=unix://localhost:1",
+                "--advertise-client-urls=unix://localhost:1",
+                "--listen-peer-urls=unix://localhost:2",
+                "--heartbeat-interval=20",
+                "--election-timeout=200",
+                "--quota-backend-bytes=68719476736",
+                "--log-level=warn",
+            ])
+            .args(more)
+            .current_dir(at)
+            .env_clear()
+            .env("PATH", PATH)
+            .stdin(Stdio::null())
+            .stdout(said)
+            .stderr(also)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| failed(format!("could not run {ETCD}: {error}")))?;
+        Ok(Self { child, at: at.to_owned() })
+    }
+
+    /// A fault with the last lines it said.
+    pub(super) fn fault(&self, what: impl Into<String>) -> Fault {
+        Fault { tail: tail(&fs::read_to_string(self.at.join("etcd.log")).unwrap_or_default()), ..failed(what) }
+    }
+
+    /// An error once it has ended by itself.
+    pub(super) fn runs(&mut self) -> Outcome<()> {
+        match self.child.try_wait().explain("wait for", Path::new(ETCD))? {
+            Some(status) => Err(self.fault(format!("etcd ended on {} ({status})", self.at.display()))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it answers a read that needs a quorum: its own.
+    pub(super) async fn answers(&self) -> bool {
+        self.ask(CLIENTS, "/health", "").await.is_ok_and(|said| said.contains("\"health\":\"true\""))
+    }
+
+    /// etcd's hash over all keys up to a revision, and up to which one they were compacted; as members ask it of one another.
+    pub(super) async fn hash(&self, revision: i64) -> Outcome<(u32, i64)> {
+        #[derive(serde::Deserialize)]
+        struct Hash {
+            hash: u32,
+            #[serde(rename = "compact_revision")]
+            compacted: i64,
+        }
+        let said = self.ask(PEERS, "/members/hashkv", &format!("{{\"revision\":{revision}}}")).await;
+        let body = said.as_deref().ok().and_then(|said| said.split_once("\r\n\r\n")).map(|(_, body)| body.trim());
+        match body.and_then(|body| serde_json::from_str::<Hash>(body).ok()) {
+            Some(found) => Ok((found.hash, found.compacted)),
+            None => Err(self.fault(format!("etcd on {} did not tell the hash of its keys", self.at.display()))),
+        }
+    }
+
+    /// One request on one of its sockets, and all that comes back.
+    async fn ask(&self, socket: &str, path: &str, body: &str) -> io::Result<String> {
+        let length = body.len();
+        let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}");
+        let ask = async {
+            let mut to = UnixStream::connect(self.at.join(socket)).await?;
+            to.write_all(request.as_bytes()).await?;
+            let mut said = Vec::new();
+            to.take(64 << 10).read_to_end(&mut said).await?;
+            Ok(String::from_utf8_lossy(&said).into_owned())
+        };
+        timeout(ANSWER, ask).await.map_err(|_| io::ErrorKind::TimedOut)?
+    }
+
+    /// Asks it to end, so that it closes its store in order, and waits for that.
+    pub(super) async fn stop(mut self) -> Outcome<()> {
+        if let Some(pid) = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
+            // It may have ended by itself, which shows below.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        match timeout(END, self.child.wait()).await {
+            // With its sockets closed under it, etcd ends with an error of its own; what its store holds is looked at, not its code.
+            Ok(status) => status.map(drop).explain("wait for", Path::new(ETCD)),
+            Err(_) => Err(failed(format!("etcd did not end on {} within {END:?}", self.at.display()))),
+        }
+    }
+}

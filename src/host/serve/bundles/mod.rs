@@ -1,0 +1,277 @@
+//! Recovery bundles on this host: taken, proven, kept, told, read.
+//!
+//! In: the settings that `up` wrote, and the member on this host. Out: bundles in a folder of root's alone, each whole or not there. A
+//! snapshot that could not be restored never becomes one. What went wrong last is kept beside them, so that nobody has to read a journal
+//! to notice.
+
+mod proof;
+mod store;
+
+pub(super) use store::fact;
+
+use super::fault::{Explain, Outcome, bad, disk_full, failed, fault, free_bytes};
+use super::files::{absent, sync_parent};
+use super::member::{access, trouble};
+use super::packed::{End, packed};
+use super::recover::high_water;
+use super::root::Root;
+use super::run::blocking;
+use super::{Host, parts, when};
+use crate::etcd::{self, disk};
+use crate::host::op::{EtcdAsk, Fault, FaultKind};
+use crate::model::snapshot::{BundleFact, ENDING, Manifest, Point, Proof, SCHEMA, Settings};
+use crate::model::target::Part;
+use crate::snapshot::{Recipients, Writer};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How the host takes and keeps them.
+const SETTINGS: &str = "/etc/hactl/snapshots.json";
+/// The sealed state that goes into each.
+const STATE: &str = "/var/lib/hactl/state.age";
+/// How long the member may take to answer, and each piece of the snapshot to arrive.
+const ANSWER: Duration = Duration::from_secs(5);
+const PIECE_WITHIN: Duration = Duration::from_secs(30);
+const HASH: Duration = Duration::from_secs(60);
+/// Room asked for: the snapshot, its proof, the bundle; and what must be left, for the proof's etcd reserves 128 MiB for its log, and
+/// the living one lies on the same disk more often than not.
+const TIMES: u64 = 3;
+const RESERVE: u64 = 512 << 20;
+/// Bytes of one answer, before base64: far below a frame.
+const PIECE: u64 = 6 << 20;
+
+/// Why one is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Occasion {
+    /// A person asked for it.
+    Asked,
+    /// The timer: a member that leads leaves it to those that follow.
+    Timer,
+}
+
+/// The settings, as `up` wrote them.
+pub(super) fn settings(root: &Root) -> Outcome<Settings> {
+    let at = root.own(SETTINGS);
+    let text = fs::read(&at).explain("read", &at)?;
+    serde_json::from_slice(&text).map_err(|e| failed(format!("{} cannot be used: {e}; run `hactl up`", at.display())))
+}
+
+/// Takes one. `None`: it is others' turn.
+pub(super) async fn take(host: &Host, occasion: Occasion) -> Outcome<Option<BundleFact>> {
+    let root = host.root.clone();
+    let settings = blocking(move || settings(&root)).await?;
+    let outcome = taken(host, &settings, occasion).await;
+    let root = host.root.clone();
+    // Whoever left it to others has mended nothing, and whoever did not come to it has broken nothing.
+    let said = match &outcome {
+        Ok(Some(_)) => Some(Ok(())),
+        Ok(None) => None,
+        Err(missed) => missed.noted.then(|| Err(missed.fault.what.clone())),
+    };
+    if let Some(said) = said {
+        blocking(move || store::note(&root, said)).await?;
+    }
+    outcome.map_err(|missed| missed.fault)
+}
+
+/// Why there is no bundle, and whether that is to be told until there is one.
+struct Missed {
+    fault: Fault,
+    noted: bool,
+}
+
+impl From<Fault> for Missed {
+    fn from(fault: Fault) -> Self {
+        Self { fault, noted: true }
+    }
+}
+
+async fn taken(host: &Host, settings: &Settings, occasion: Occasion) -> Result<Option<BundleFact>, Missed> {
+    let root = host.root.clone();
+    let folder = blocking(move || store::folder(&root)).await?;
+    let lock = File::open(&folder).explain("open", &folder)?;
+    if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Err(Missed { fault: failed("another recovery bundle is being taken on this host"), noted: false });
+    }
+    let ask = EtcdAsk {
+        url: settings.url.clone(),
+        data_dir: settings.data_dir.clone(),
+        ca: settings.ca.clone(),
+        cert: settings.cert.clone(),
+        key: settings.key.clone(),
+    };
+    let access = access(&host.root, &ask)?;
+    host.waits("etcd to answer");
+    // A member that does not answer is told of elsewhere; that bundles grow old meanwhile as well.
+    let silent = |e| Missed { fault: trouble(&e), noted: false };
+    let (view, _) = Box::pin(etcd::view(&access, ANSWER)).await.map_err(silent)?;
+    let others = view.members.iter().filter(|(id, _, _, learner)| *id != view.member && !learner).count();
+    let leads = view.leader == view.member && others > 0;
+    if occasion == Occasion::Timer && leads && !store::due(&folder, settings) {
+        return Ok(None);
+    }
+    let work = folder.join(".work");
+    {
+        // What is not kept any more makes room for the next.
+        let (folder, settings) = (folder.clone(), settings.clone());
+        blocking(move || store::prune(&folder, &settings, None)).await?;
+    }
+    let needed = TIMES * view.db_bytes.unsigned_abs() + RESERVE;
+    if free_bytes(&folder).is_some_and(|free| free < needed) {
+        return Err(disk_full(&folder, Some(needed)).into());
+    }
+    // Left by one that was killed.
+    absent(fs::remove_dir_all(&work)).explain("remove", &work)?;
+    DirBuilder::new().mode(0o700).create(&work).explain("create", &work)?;
+    let made = made(host, settings, &access, &view, &folder, &work).await;
+    blocking(move || absent(fs::remove_dir_all(&work)).explain("remove", &work)).await?;
+    let (name, manifest, bytes) = made?;
+    host.waits("copies of the bundle");
+    let settings = settings.clone();
+    blocking(move || {
+        let copied = store::copies(&folder, &name, &settings);
+        // What is too much is dropped only once there is a new one, and also when a copy failed.
+        store::prune(&folder, &settings, Some(&name))?;
+        copied?;
+        Ok(Some(BundleFact::of(name, bytes, &manifest)))
+    })
+    .await
+    .map_err(Missed::from)
+}
+
+/// From the member to a bundle with its name.
+async fn made(
+    host: &Host,
+    settings: &Settings,
+    access: &etcd::Access,
+    view: &crate::model::facts::EtcdView,
+    folder: &Path,
+    work: &Path,
+) -> Outcome<(String, Manifest, u64)> {
+    let taken_ms = when::now_ms();
+    let snapshot = work.join("snapshot.db");
+    host.waits("the snapshot to arrive from etcd");
+    let file = private(&snapshot)?;
+    Box::pin(etcd::snapshot(access, &file, PIECE_WITHIN)).await.map_err(|e| trouble(&e))?;
+    file.sync_all().explain("write", &snapshot)?;
+    let (term, index, revision) = disk::point(&snapshot).map_err(|error| failed(error.to_string()))?;
+    let proven = proof::prove(host, &snapshot, revision, work).await?;
+    // A member that was compacted meanwhile hashes something else.
+    let (_, compacted, hash) = etcd::hash(access, revision, HASH).await.map_err(|e| trouble(&e))?;
+    if compacted == proven.compacted && hash != proven.proof.hash {
+        let what = format!("the restored keys at revision {revision} are not the member's: its hash is another");
+        return Err(fault(FaultKind::Corrupt, what));
+    }
+    host.waits("the bundle to be sealed");
+    let stamp = when::stamp(taken_ms).replace('.', "");
+    let name = format!("{}-{stamp}-{}.{ENDING}", settings.cluster, settings.host);
+    let high = high_water(&host.root)?.unwrap_or(0).max(revision);
+    let point = Point { cluster: view.cluster.clone(), term, index, revision, high_water: high };
+    let about = About { settings: settings.clone(), point, etcd: view.version.clone(), proof: proven.proof, taken_ms };
+    let (root, folder) = (host.root.clone(), folder.to_owned());
+    blocking(move || sealed(&root, &snapshot, &folder, name, about)).await
+}
+
+/// What a manifest says besides the pieces.
+struct About {
+    settings: Settings,
+    point: Point,
+    etcd: String,
+    proof: Proof,
+    taken_ms: i64,
+}
+
+fn private(at: &Path) -> Outcome<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(true).mode(0o600).open(at).explain("create", at)
+}
+
+/// Compresses, encrypts and names it. Until it has its name it is nothing.
+fn sealed(root: &Root, snapshot: &Path, folder: &Path, name: String, about: About) -> Outcome<(String, Manifest, u64)> {
+    let state = root.own(STATE);
+    let state = fs::read_to_string(&state).explain("read", &state)?;
+    let recipients = Recipients::parse(&about.settings.recipients).map_err(|e| bad(format!("{SETTINGS}: {e}")))?;
+    // Beside the snapshot: what a kill leaves there is cleared by the next.
+    let (place, fresh) = (folder.join(&name), snapshot.with_file_name(&name));
+    let from = File::open(snapshot).explain("open", snapshot)?;
+    let writer = Writer::begin(private(&fresh)?, &recipients).explain("write", &fresh)?;
+    let (writer, part) = packed(from, End::There, snapshot, writer, name.clone())?;
+    let About { settings, point, etcd, proof, taken_ms } = about;
+    let manifest = writer.end(&state, |sealed, state| Manifest {
+        schema: SCHEMA,
+        cluster: settings.cluster,
+        authority: settings.authority,
+        host: settings.host,
+        taken_ms,
+        point,
+        etcd,
+        hactl: env!("CARGO_PKG_VERSION").to_owned(),
+        snapshot: part,
+        sealed,
+        state,
+        proof,
+    });
+    let manifest = manifest.explain("write", &fresh)?;
+    fs::rename(&fresh, &place).explain("put in place", &place)?;
+    sync_parent(&place)?;
+    let bytes = fs::metadata(&place).explain("look at", &place)?.len();
+    Ok((name, manifest, bytes))
+}
+
+/// A piece of a bundle; at its end nothing.
+pub(super) async fn read(host: &Host, name: String, from: u64) -> Outcome<String> {
+    let place = store::place(&host.root, &name)?;
+    blocking(move || {
+        let mut file = File::open(&place).explain("open", &place)?;
+        file.seek(SeekFrom::Start(from)).explain("read", &place)?;
+        let mut piece = Vec::new();
+        file.take(PIECE).read_to_end(&mut piece).explain("read", &place)?;
+        Ok(STANDARD.encode(piece))
+    })
+    .await
+}
+
+/// Drops those that are not kept; says which.
+pub(super) async fn prune(host: &Host) -> Outcome<Vec<String>> {
+    let root = host.root.clone();
+    blocking(move || {
+        let (settings, folder) = (settings(&root)?, store::folder(&root)?);
+        store::prune(&folder, &settings, None)
+    })
+    .await
+}
+
+/// Restores a delivered snapshot for proof, and forgets it again.
+pub(super) async fn rehearse(host: &Host, part: Part) -> Outcome<Proof> {
+    let root = host.root.clone();
+    let needed = 2 * part.size + RESERVE;
+    let work: PathBuf = blocking(move || {
+        let free = free_bytes(&root.own(crate::model::snapshot::FOLDER));
+        if free.is_some_and(|free| free < needed) {
+            return Err(disk_full(&root.own(crate::model::snapshot::FOLDER), Some(needed)));
+        }
+        let work = store::folder(&root)?.join(".rehearsal");
+        absent(fs::remove_dir_all(&work)).explain("remove", &work)?;
+        DirBuilder::new().mode(0o700).create(&work).explain("create", &work)?;
+        Ok(work)
+    })
+    .await?;
+    let snapshot = parts::snapshot(&host.root, &part)?;
+    let revision = disk::revision(&snapshot).map_err(|error| failed(error.to_string()))?;
+    let proven = proof::prove(host, &snapshot, revision, &work).await;
+    let root = host.root.clone();
+    blocking(move || {
+        absent(fs::remove_dir_all(&work)).explain("remove", &work)?;
+        parts::forget(&root, &part)?;
+        let proof = proven?.proof;
+        store::drilled(&root, proof)?;
+        Ok(proof)
+    })
+    .await
+}

@@ -1,0 +1,163 @@
+//! The folder of bundles: what is in it, what leaves it, and what went wrong last.
+//!
+//! In: the folder. Out: facts, and files that are gone. Only files that this host made are ever removed: a directory that gets copies may
+//! be everybody's.
+
+use super::super::fault::{Explain, Outcome, bad, failed};
+use super::super::files::{absent, sync_parent, write_one};
+use super::super::member::me;
+use super::super::root::Root;
+use super::super::when;
+use crate::model::snapshot::{BundleFact, BundlesFact, Drill, ENDING, FOLDER, LEADER_WAITS, Proof, Settings, is_name};
+use crate::snapshot::Bundle;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// What went wrong last: milliseconds since 1970, a space, words.
+const TROUBLE: &str = "trouble";
+/// The last [`Drill`], as JSON.
+const DRILL: &str = "drill.json";
+
+/// The folder, made when it is not there.
+pub(super) fn folder(root: &Root) -> Outcome<PathBuf> {
+    let at = root.own(FOLDER);
+    DirBuilder::new().recursive(true).mode(0o700).create(&at).explain("create", &at)?;
+    Ok(at)
+}
+
+/// Where a bundle of this name lies.
+pub(super) fn place(root: &Root, name: &str) -> Outcome<PathBuf> {
+    if is_name(name) { Ok(root.own(FOLDER).join(name)) } else { Err(bad(format!("{name:?} is no bundle's name"))) }
+}
+
+/// Names of the bundles in a folder; none when there is no folder.
+fn names(folder: &Path) -> Outcome<Vec<String>> {
+    let mut names = Vec::new();
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(names),
+        entries => entries.explain("list", folder)?,
+    };
+    for entry in entries {
+        let name = entry.explain("list", folder)?.file_name().to_string_lossy().into_owned();
+        if is_name(&name) {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// What is there.
+pub(in crate::host::serve) fn fact(root: &Root) -> Outcome<BundlesFact> {
+    let at = root.own(FOLDER);
+    let mut found = BundlesFact::default();
+    for name in names(&at)? {
+        match Bundle::open(&at.join(&name)) {
+            Ok(bundle) => found.bundles.push(BundleFact::of(name, bundle.bytes, &bundle.manifest)),
+            Err(error) => found.damaged.push(error.to_string()),
+        }
+    }
+    found.bundles.sort_by(|a, b| b.taken_ms.cmp(&a.taken_ms).then_with(|| a.name.cmp(&b.name)));
+    let text = fs::read_to_string(at.join(TROUBLE)).unwrap_or_default();
+    found.trouble = text.split_once(' ').and_then(|(ms, what)| Some((ms.parse().ok()?, what.trim_end().to_owned())));
+    // Whoever damaged it has a drill to hold, and no more.
+    found.drill = fs::read(at.join(DRILL)).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    Ok(found)
+}
+
+/// Notes that a bundle was brought here from outside and could be restored.
+pub(super) fn drilled(root: &Root, proof: Proof) -> Outcome<()> {
+    let drill = serde_json::to_vec(&Drill { at_ms: when::now_ms(), proof });
+    let text = drill.map_err(|error| failed(error.to_string()))?;
+    write_one(folder(root)?.join(DRILL), &text, 0o600, me())
+}
+
+/// Notes how it went.
+pub(super) fn note(root: &Root, outcome: Result<(), String>) -> Outcome<()> {
+    let at = folder(root)?.join(TROUBLE);
+    match outcome {
+        Ok(()) => absent(fs::remove_file(&at)).explain("remove", &at),
+        Err(what) => {
+            let text = format!("{} {}\n", when::now_ms(), what.replace(['\n', '\r'], " "));
+            write_one(at, text.as_bytes(), 0o600, me())
+        }
+    }
+}
+
+/// Whether a member that leads has waited long enough for those that follow.
+pub(super) fn due(folder: &Path, settings: &Settings) -> bool {
+    let now = when::now_ms();
+    // What a wrong clock dated into the future says nothing.
+    let newest = own(folder, settings).into_iter().map(|(at, _)| at).filter(|at| *at <= now).max();
+    let wait = i64::try_from(settings.every_s).unwrap_or(i64::MAX).saturating_mul(1000 * LEADER_WAITS);
+    newest.is_none_or(|at| now - at >= wait)
+}
+
+/// The bundles that this host made of this cluster, with their times; what cannot be read is left alone.
+fn own(folder: &Path, settings: &Settings) -> Vec<(i64, String)> {
+    let ending = format!("-{}.{ENDING}", settings.host);
+    let mine = |name: &String| name.ends_with(&ending);
+    let read = |name: String| {
+        let manifest = Bundle::open(&folder.join(&name)).ok()?.manifest;
+        let ours = manifest.authority == settings.authority && manifest.host == settings.host;
+        ours.then_some((manifest.taken_ms, name))
+    };
+    names(folder).unwrap_or_default().into_iter().filter(mine).filter_map(read).collect()
+}
+
+/// Removes what is not kept any more, here and where copies go, but never `fresh`, whatever the clock says. Says what of it was here.
+pub(super) fn prune(folder: &Path, settings: &Settings, fresh: Option<&str>) -> Outcome<Vec<String>> {
+    let mut removed = Vec::new();
+    let folders = settings.to.iter().map(PathBuf::from);
+    for (at, here) in std::iter::once((folder.to_owned(), true)).chain(folders.map(|at| (at, false))) {
+        let found = own(&at, settings);
+        let times: Vec<i64> = found.iter().map(|(at, _)| *at).collect();
+        let kept = settings.keep.kept(&times);
+        let goes = |(at, name): &(i64, String)| !kept.contains(at) && fresh != Some(name.as_str());
+        for (_, name) in found.into_iter().filter(goes) {
+            let place = at.join(&name);
+            absent(fs::remove_file(&place)).explain("remove", &place)?;
+            if here {
+                removed.push(name);
+            }
+        }
+    }
+    Ok(removed)
+}
+
+/// Puts a copy into each directory that wants one. A directory that is not there is not made: a share that is not mounted would fill the
+/// disk below it.
+pub(super) fn copies(folder: &Path, name: &str, settings: &Settings) -> Outcome<()> {
+    let mut troubles = Vec::new();
+    for to in &settings.to {
+        if let Err(fault) = copy(&folder.join(name), Path::new(to), name) {
+            troubles.push(fault.what);
+        }
+    }
+    if troubles.is_empty() {
+        return Ok(());
+    }
+    Err(failed(format!("the bundle is on this host, and not everywhere it should be: {}", troubles.join("; "))))
+}
+
+fn copy(from: &Path, to: &Path, name: &str) -> Outcome<()> {
+    if !to.is_dir() {
+        return Err(failed(format!("{} is not there; is it mounted?", to.display())));
+    }
+    let (fresh, place) = (to.join(format!("{name}.new")), to.join(name));
+    let mut options = OpenOptions::new();
+    // Others may write there: whatever lies under the name already is not followed.
+    let copied = options.write(true).create_new(true).mode(0o600).open(&fresh).and_then(|mut copy| {
+        std::io::copy(&mut File::open(from)?, &mut copy)?;
+        copy.sync_all()
+    });
+    let copied = copied.explain("write", &fresh);
+    if copied.is_err() {
+        // Half a copy is of no use, and the disk may be full of it.
+        let _ = fs::remove_file(&fresh);
+        return copied;
+    }
+    fs::rename(&fresh, &place).explain("put in place", &place)?;
+    sync_parent(&place)
+}

@@ -1,0 +1,49 @@
+//! A snapshot as it travels: compressed, with the digests of both forms.
+//!
+//! In: a reader. Out: a [`Part`] that it can be delivered as.
+
+use super::fault::{Explain, Outcome};
+use crate::model::sum::Sum;
+use crate::model::target::{Part, Place};
+use std::io::{Read, Write};
+use std::path::Path;
+
+const WINDOW: usize = 1 << 20;
+
+/// What stands behind the bytes of a store in a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// It is a snapshot already.
+    There,
+    /// Its SHA-256, which makes a snapshot of it.
+    Sum,
+}
+
+/// Compresses `from` into `to`; `at` is where it comes from, for messages. The name is for people.
+pub(super) fn packed<W: Write>(mut from: impl Read, end: End, at: &Path, to: W, name: String) -> Outcome<(W, Part)> {
+    let packing = zstd::Encoder::new(Sum::new(to), 1).explain("compress", at)?;
+    let (mut whole, mut window) = (Sum::new(packing), vec![0; WINDOW]);
+    loop {
+        let read = from.read(&mut window).explain("read", at)?;
+        if read == 0 {
+            break;
+        }
+        whole.write_all(&window[..read]).explain("compress", at)?;
+    }
+    if end == End::Sum {
+        let store = whole.so_far();
+        whole.write_all(store.bytes()).explain("compress", at)?;
+    }
+    let (packing, digest, size) = whole.finish();
+    let (to, sent_digest, sent_size) = packing.finish().explain("compress", at)?.finish();
+    let part = Part {
+        name: "snapshot".to_owned(),
+        version: name,
+        digest,
+        size,
+        sent_digest,
+        sent_size,
+        place: Place::Snapshot,
+    };
+    Ok((to, part))
+}

@@ -1,0 +1,257 @@
+//! The words of recovery bundles: what one is, what a host keeps of them, and which of them are kept.
+//!
+//! In: made on an etcd host, by a timer or when asked. Out: read by `observe/`, `plan/` and `report/`; a [`Manifest`] travels inside its bundle.
+
+use super::names::{ClusterName, Digest, HostName};
+use super::target::Part;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// Where bundles lie on a host; root's alone.
+pub const FOLDER: &str = "/var/lib/hactl/snapshots";
+/// How a bundle's file name ends.
+pub const ENDING: &str = "hactl";
+/// The version of [`Manifest`].
+pub const SCHEMA: u32 = 1;
+/// What is too old for `status`, in intervals: the leader's turn is over after [`LEADER_WAITS`], so that whoever is followed has had theirs.
+pub const STALE_AFTER: i64 = 3;
+/// A member that leads takes a snapshot only when its own newest is this many intervals old: a follower's costs nobody anything.
+pub const LEADER_WAITS: i64 = 4;
+
+/// What a bundle says of itself. It is not encrypted, so that hosts can list and prune without anybody's key, and holds no secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Version of this form.
+    pub schema: u32,
+    /// Of which cluster.
+    pub cluster: ClusterName,
+    /// Fingerprint of the cluster's authority: clusters may have the same name.
+    pub authority: Digest,
+    /// Who took it.
+    pub host: HostName,
+    /// When, by that host's clock, milliseconds since 1970.
+    pub taken_ms: i64,
+    /// How far etcd was.
+    pub point: Point,
+    /// Version of the etcd that it came from.
+    pub etcd: String,
+    /// Version of the hactl that took it.
+    pub hactl: String,
+    /// The snapshot, as it can be delivered to hosts once it is opened.
+    pub snapshot: Part,
+    /// The encrypted snapshot as it lies in the file.
+    pub sealed: Piece,
+    /// The encrypted state as it lies in the file.
+    pub state: Piece,
+    /// What restoring it into an etcd of its own showed, before it was sealed.
+    pub proof: Proof,
+}
+
+/// Bytes of a bundle's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Piece {
+    /// SHA-256.
+    pub digest: Digest,
+    /// How many.
+    pub bytes: u64,
+}
+
+/// How far an etcd was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Point {
+    /// Cluster id, hexadecimal.
+    pub cluster: String,
+    /// Raft term.
+    pub term: u64,
+    /// Index of the last entry in it.
+    pub index: u64,
+    /// Its revision.
+    pub revision: i64,
+    /// The highest revision that the host knows to have been the target of a recovery, or this one's.
+    pub high_water: i64,
+}
+
+/// What was seen when a snapshot was really restored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Proof {
+    /// Keys with all their revisions, as `etcdutl snapshot status` counts them.
+    pub keys: u64,
+    /// etcd's own hash over them.
+    pub hash: u32,
+    /// From the first byte until the restored etcd answered a read, milliseconds.
+    pub restored_ms: u64,
+}
+
+/// How a host takes and keeps bundles: `/etc/hactl/snapshots.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// Of which cluster.
+    pub cluster: ClusterName,
+    /// Fingerprint of its authority.
+    pub authority: Digest,
+    /// This host.
+    pub host: HostName,
+    /// Between two of them, seconds.
+    pub every_s: u64,
+    /// Which stay.
+    pub keep: Keep,
+    /// Who can open them: age public keys.
+    pub recipients: Vec<String>,
+    /// Directories on the host that get a copy of each.
+    pub to: Vec<String>,
+    /// The member's client URL.
+    pub url: String,
+    /// Its data directory.
+    pub data_dir: String,
+    /// The authority of its certificate.
+    pub ca: String,
+    /// Our certificate.
+    pub cert: String,
+    /// Our key.
+    pub key: String,
+}
+
+/// Which bundles stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Keep {
+    /// The newest.
+    pub last: usize,
+    /// The newest of each of so many days.
+    pub daily: usize,
+    /// The newest of each of so many weeks.
+    pub weekly: usize,
+}
+
+/// A day and a week, milliseconds.
+const DAY: i64 = 86_400_000;
+const WEEK: i64 = 7 * DAY;
+
+impl Keep {
+    /// Which of these times stay: the newest so many, and the newest of each of the newest so many days and weeks (of UTC) that have any.
+    pub fn kept(&self, taken_ms: &[i64]) -> BTreeSet<i64> {
+        let mut newest: Vec<i64> = taken_ms.to_vec();
+        newest.sort_unstable_by(|a, b| b.cmp(a));
+        newest.dedup();
+        let mut kept: BTreeSet<i64> = newest.iter().take(self.last).copied().collect();
+        for (span, count) in [(DAY, self.daily), (WEEK, self.weekly)] {
+            let mut spans = BTreeSet::new();
+            for at in &newest {
+                let whole = at.div_euclid(span);
+                if !spans.contains(&whole) && spans.len() < count {
+                    spans.insert(whole);
+                    kept.insert(*at);
+                }
+            }
+        }
+        kept
+    }
+}
+
+/// What a host says of its bundles.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BundlesFact {
+    /// Those that can be read, the newest first.
+    pub bundles: Vec<BundleFact>,
+    /// Files that should be bundles and are not, with the reason.
+    pub damaged: Vec<String>,
+    /// What went wrong the last time, and when (milliseconds since 1970); none once one was taken.
+    pub trouble: Option<(i64, String)>,
+    /// The last time that one was opened with an identity, brought here and restored; none: it never was.
+    pub drill: Option<Drill>,
+}
+
+/// A recovery that was rehearsed with everything that a real one needs, and with nothing live touched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Drill {
+    /// When, by the host's clock, milliseconds since 1970.
+    pub at_ms: i64,
+    /// What it showed.
+    pub proof: Proof,
+}
+
+/// One bundle on a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BundleFact {
+    /// Its file's name.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// When it was taken, milliseconds since 1970.
+    pub taken_ms: i64,
+    /// Fingerprint of the cluster's authority.
+    pub authority: Digest,
+    /// How far etcd was.
+    pub point: Point,
+    /// What restoring it showed.
+    pub proof: Proof,
+}
+
+impl BundleFact {
+    /// What is told of a bundle.
+    pub fn of(name: String, bytes: u64, manifest: &Manifest) -> Self {
+        Self {
+            name,
+            bytes,
+            taken_ms: manifest.taken_ms,
+            authority: manifest.authority,
+            point: manifest.point.clone(),
+            proof: manifest.proof,
+        }
+    }
+}
+
+/// A bundle's file name, checked: it names a file of a folder and nothing outside it.
+pub fn is_name(name: &str) -> bool {
+    let stem = name.strip_suffix(ENDING).and_then(|s| s.strip_suffix('.')).unwrap_or_default();
+    (1..=200).contains(&stem.len())
+        && stem.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+        && !stem.starts_with('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_newest_stay_and_one_of_each_day_and_week() {
+        let at = |days: i64, hours: i64| days * DAY + hours * 3_600_000;
+        let keep = Keep { last: 2, daily: 2, weekly: 2 };
+        let taken = [at(20, 9), at(20, 8), at(20, 7), at(19, 9), at(18, 9), at(6, 1)];
+        let kept = keep.kept(&taken);
+        let wanted: BTreeSet<i64> = [at(20, 9), at(20, 8), at(19, 9), at(6, 1)].into();
+        assert_eq!(kept, wanted);
+    }
+
+    #[test]
+    fn a_name_is_of_one_file_in_the_folder() {
+        assert!(is_name("lab-20261122T060000Z-cp1.hactl"));
+        for bad in ["../x.hactl", ".hactl", "a/b.hactl", "-x.hactl", "x", "x.hactl.new", "x\n.hactl"] {
+            assert!(!is_name(bad), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_newest_always_stays_and_pruning_twice_changes_nothing(
+            taken in proptest::collection::vec(0_i64..200 * DAY, 1..60),
+            last in 1_usize..5, daily in 0_usize..5, weekly in 0_usize..5,
+        ) {
+            let keep = Keep { last, daily, weekly };
+            let kept = keep.kept(&taken);
+            prop_assert!(kept.contains(taken.iter().max().expect("there is one")));
+            prop_assert!(kept.len() <= last + daily + weekly);
+            let again: Vec<i64> = kept.iter().copied().collect();
+            prop_assert_eq!(keep.kept(&again), kept);
+        }
+    }
+}

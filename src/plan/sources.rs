@@ -1,0 +1,150 @@
+//! What a cluster could be brought back from: members' data, what was moved aside, recovery bundles; the newest first.
+//!
+//! In: facts and a [`Wish`]. Out: all that can be read, in raft's own order. Data of before the last recovery is of the past: it is only
+//! listed when a person asks for it.
+
+use super::Intent;
+use super::recover::Wish;
+use crate::model::desired::{Desired, Host, Role};
+use crate::model::facts::{DiskFact, Facts, HostFacts};
+use crate::model::names::{HostName, PeerUrl};
+use crate::model::recovery::{Origin, Source, far_below};
+use crate::model::snapshot::BundleFact;
+
+/// Data or a bundle, and what decides how new it is.
+pub(super) struct Found<'a> {
+    pub source: Source,
+    pub cluster: &'a str,
+    /// What its files say; `None`: it is a bundle.
+    pub disk: Option<&'a DiskFact>,
+    /// The highest revision of anything that is of the same cluster: a recovery leaps far above all that was before it, so that clusters
+    /// that followed one another are told apart.
+    epoch: i64,
+}
+
+impl<'a> Found<'a> {
+    /// The greatest is the newest: within a cluster by raft's rule.
+    pub fn rank(&self) -> (i64, &str, (u64, u64)) {
+        (self.epoch, self.cluster, self.source.reach)
+    }
+
+    /// What the files of a member say whose data is in its place.
+    pub fn in_place(&self) -> Option<&'a DiskFact> {
+        self.disk.filter(|_| self.source.aside.is_none())
+    }
+}
+
+/// All that a cluster could be brought back from, the newest first; of the bundles on each host the newest.
+pub(super) fn sources<'a>(facts: &'a Facts, hosts: &[Host], intent: &Intent, wish: &'a Wish) -> Vec<Found<'a>> {
+    let past = |revision: i64| intent.recovered.is_some_and(|base| far_below(revision, base));
+    let asked = |origin: &Origin| wish.from.as_ref() == Some(origin);
+    let answer = || hosts.iter().filter_map(|h| facts.host(&h.name)?.etcd.as_ref());
+    let lives = |cluster: &String| answer().filter_map(|etcd| etcd.disk.as_ref()).any(|disk| &disk.cluster == cluster);
+    let given_up = |facts: &HostFacts| facts.etcd.as_ref().is_some_and(|etcd| intent.gave_up(etcd));
+    let mut found: Vec<Found> = Vec::new();
+    for (host, facts) in hosts.iter().filter_map(|h| Some((&h.name, facts.host(&h.name)?))) {
+        let wanted = |source: &Source, disk: &DiskFact| match (wish.undo, source.aside.is_some()) {
+            // What goes on until then is no source for going back.
+            (true, false) => asked(&source.origin()),
+            // A recovery that was given up has leapt above all, and nobody ever lived with what it left.
+            (true, true) => {
+                let lived = intent.lived.contains(&disk.cluster);
+                asked(&source.origin()) || (wish.from.is_none() && lived && past(source.revision))
+            }
+            (false, false) => wish.from.is_some() || !(past(source.revision) || given_up(facts)),
+            // What was moved aside of another cluster may be what a recovery that was given up left behind: how far that got says nothing.
+            (false, true) => asked(&source.origin()) || (lives(&disk.cluster) && !past(source.revision)),
+        };
+        for (source, disk) in of_host(host, facts).into_iter().filter(|(source, disk)| wanted(source, disk)) {
+            found.push(Found { source, cluster: &disk.cluster, disk: Some(disk), epoch: 0 });
+        }
+    }
+    let answered = facts.hosts.iter().filter_map(|(name, f)| Some((name, f.as_ref().ok()?)));
+    let now_ms = answered.clone().map(|(_, f)| f.now_ms).max().unwrap_or(0);
+    let asked = |bundle: &BundleFact| asked(&Origin::Bundle(bundle.name.clone()));
+    let kept = answered.flat_map(|(name, f)| {
+        let ours = f.bundles.iter().flat_map(|b| &b.bundles).filter(|b| b.authority == intent.stamp.ca);
+        let ours: Vec<&BundleFact> = ours.filter(|b| asked(b) || !(wish.undo || past(b.point.revision))).collect();
+        // By what is in them, not by a clock that may have been wrong.
+        let newest = ours.iter().max_by_key(|b| (b.point.revision, b.point.term, b.point.index)).copied();
+        ours.into_iter().filter(move |b| asked(b) || Some(*b) == newest).map(move |bundle| (name, bundle))
+    });
+    for (host, bundle) in kept.chain(wish.bundle.iter().map(|(host, bundle)| (host, bundle))) {
+        let point = &bundle.point;
+        let source = Source {
+            host: host.clone(),
+            bundle: Some(bundle.name.clone()),
+            aside: None,
+            reach: (point.term, point.index),
+            revision: point.revision,
+            age_ms: u64::try_from(now_ms.saturating_sub(bundle.taken_ms)).unwrap_or(0),
+            db_bytes: bundle.bytes,
+            flaws: Vec::new(),
+        };
+        found.push(Found { source, cluster: &point.cluster, disk: None, epoch: 0 });
+    }
+    let revisions: Vec<(&str, i64)> = found.iter().map(|f| (f.cluster, f.source.revision)).collect();
+    for one in &mut found {
+        let same = revisions.iter().filter(|(cluster, _)| *cluster == one.cluster).map(|(_, revision)| *revision);
+        one.epoch = same.max().unwrap_or(0);
+    }
+    // Of what goes equally far, data in its place comes first, then what was moved aside, then bundles.
+    let kind = |f: &Found| (f.disk.is_none(), f.source.aside.is_some());
+    found.sort_by(|a, b| {
+        b.rank().cmp(&a.rank()).then(kind(a).cmp(&kind(b))).then_with(|| a.source.host.cmp(&b.source.host))
+    });
+    found
+}
+
+/// Data that a cluster could be brought back from: its log and its store can both be read. The member's own comes first.
+pub(super) fn of_host<'a>(host: &HostName, facts: &'a HostFacts) -> Vec<(Source, &'a DiskFact)> {
+    let Some(etcd) = facts.etcd.as_ref() else { return Vec::new() };
+    let aside = etcd.aside.iter().map(|(name, disk)| (Some(name.clone()), disk));
+    let all = etcd.disk.iter().map(|disk| (None, disk)).chain(aside);
+    let source = |(aside, disk): (Option<String>, &'a DiskFact)| {
+        let found = Source {
+            host: host.clone(),
+            bundle: None,
+            aside,
+            reach: disk.reach(),
+            revision: disk.revision?,
+            age_ms: u64::try_from(facts.now_ms.saturating_sub(disk.written_ms)).unwrap_or(0),
+            db_bytes: disk.db_bytes,
+            flaws: disk.flaws.clone(),
+        };
+        Some((found, disk))
+    };
+    all.filter_map(source).collect()
+}
+
+/// Who had a vote, by the source's own list, if it is a member's data in its place. A bundle, and what was moved aside, does not know who had
+/// one since: then all hosts of the inventory, and whom the newest data in its place lists.
+pub(super) fn voters(desired: &Desired, chosen: &Found, found: &[Found]) -> Vec<(Option<u64>, PeerUrl)> {
+    let listed = |disk: &DiskFact| -> Option<Vec<(Option<u64>, PeerUrl)>> {
+        Some(disk.voters()?.map(|(id, peer)| (Some(id), peer.clone())).collect())
+    };
+    if let Some(voters) = chosen.in_place().and_then(listed) {
+        return voters;
+    }
+    let mut all: Vec<_> = desired.with(Role::Etcd).map(|h| (None, h.peer_url())).collect();
+    let newest = found.iter().find_map(Found::in_place).and_then(listed).unwrap_or_default();
+    for (id, peer) in newest {
+        if !all.iter().any(|(_, known)| known == &peer) {
+            all.push((id, peer));
+        }
+    }
+    all
+}
+
+/// The highest revision that is known to have been given out.
+pub(super) fn highest(facts: &Facts, wish: &Wish) -> i64 {
+    let hosts = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.bundles.as_ref());
+    let bundles = hosts.flat_map(|b| &b.bundles).chain(wish.bundle.iter().map(|(_, bundle)| bundle));
+    let bundles = bundles.map(|b| b.point.revision.max(b.point.high_water)).max().unwrap_or(0);
+    let etcd = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.etcd.as_ref());
+    let known = etcd.flat_map(|e| {
+        let disks = e.disk.iter().chain(e.aside.values()).filter_map(|disk| disk.revision);
+        disks.chain(e.high_water).chain(e.view.as_ref().map(|view| view.revision)).collect::<Vec<_>>()
+    });
+    known.max().unwrap_or(0).max(bundles)
+}

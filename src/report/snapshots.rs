@@ -1,0 +1,133 @@
+//! Recovery bundles in words: the table of what lies where, and one line for what was done.
+
+use super::words::{bytes, clean, count, millis, time};
+use crate::model::names::HostName;
+use crate::model::snapshot::{BundleFact, BundlesFact, Manifest, Proof};
+use crate::model::span::span;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long ago, by clocks that may differ a little.
+pub fn ago(taken_ms: i64, now_ms: i64) -> String {
+    format!("{} ago", span(now_ms - taken_ms))
+}
+
+/// All of them, the newest first, and what is wrong.
+pub fn table(listed: &BTreeMap<HostName, BundlesFact>, now_ms: i64) -> String {
+    let mut all: Vec<(&HostName, &BundleFact)> =
+        listed.iter().flat_map(|(host, fact)| fact.bundles.iter().map(move |b| (host, b))).collect();
+    all.sort_by(|(_, a), (_, b)| b.taken_ms.cmp(&a.taken_ms).then_with(|| a.name.cmp(&b.name)));
+    let mut rows = vec![["HOST", "TAKEN", "REVISION", "KEYS", "SIZE", "RESTORES IN", "BUNDLE"].map(str::to_owned)];
+    rows.extend(all.into_iter().map(|(host, bundle)| {
+        [
+            host.to_string(),
+            ago(bundle.taken_ms, now_ms),
+            bundle.point.revision.to_string(),
+            bundle.proof.keys.to_string(),
+            bytes(bundle.bytes),
+            millis(bundle.proof.restored_ms),
+            clean(&bundle.name),
+        ]
+    }));
+    let widths: Vec<usize> = (0..7).map(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows.iter().filter(|_| rows.len() > 1) {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        text.push_str(cells.join("  ").trim_end());
+        text.push('\n');
+    }
+    for (host, fact) in listed {
+        for damaged in &fact.damaged {
+            text.push_str(&format!("{host}: {}\n", clean(damaged)));
+        }
+        if let Some((at, what)) = &fact.trouble {
+            text.push_str(&format!("{host}: the last attempt failed {}: {}\n", ago(*at, now_ms), clean(what)));
+        }
+    }
+    text
+}
+
+/// What a drill showed.
+pub fn drilled(manifest: &Manifest, host: &HostName, proof: &Proof, took: Duration, now_ms: i64) -> String {
+    format!(
+        "a recovery from the bundle of {}, taken {}, works: fetched, opened and restored on {host} in {}, of it {} the restore; {}, \
+         all as they were taken. Nothing live was touched",
+        manifest.host,
+        ago(manifest.taken_ms, now_ms),
+        time(took),
+        millis(proof.restored_ms),
+        count(usize::try_from(proof.keys).unwrap_or(usize::MAX), "key")
+    )
+}
+
+/// How many there are and how old the newest is.
+pub fn listed(listed: &BTreeMap<HostName, BundlesFact>, now_ms: i64) -> String {
+    let all: Vec<i64> = listed.values().flat_map(|fact| &fact.bundles).map(|bundle| bundle.taken_ms).collect();
+    match all.iter().max() {
+        Some(newest) => format!("{}, the newest taken {}", count(all.len(), "recovery bundle"), ago(*newest, now_ms)),
+        None => "no etcd host that answers has a recovery bundle yet".to_owned(),
+    }
+}
+
+fn proven(proof: &Proof) -> String {
+    format!("restored for proof in {}", millis(proof.restored_ms))
+}
+
+/// What was taken, and where it lies.
+pub fn taken(host: &HostName, bundle: &BundleFact, fetched: Option<&Path>) -> String {
+    let keys = bundle.proof.keys;
+    let what =
+        format!("revision {}, {keys} keys, {}, {}", bundle.point.revision, bytes(bundle.bytes), proven(&bundle.proof));
+    match fetched {
+        Some(path) => format!("{}: {what}; a copy is on {host}", path.display()),
+        None => format!("{} on {host}: {what}", clean(&bundle.name)),
+    }
+}
+
+/// What a bundle says of itself.
+pub fn manifest(manifest: &Manifest, now_ms: i64) -> String {
+    let point = &manifest.point;
+    let lines = [
+        ("cluster", format!("{} (authority {})", manifest.cluster, manifest.authority.short())),
+        ("taken", format!("{} on {}", ago(manifest.taken_ms, now_ms), manifest.host)),
+        (
+            "etcd",
+            format!(
+                "{}, cluster {}, term {}, entry {}",
+                clean(&manifest.etcd),
+                clean(&point.cluster),
+                point.term,
+                point.index
+            ),
+        ),
+        ("revision", format!("{}; the highest known then was {}", point.revision, point.high_water)),
+        ("keys", format!("{} with all their revisions, hash {:08x}", manifest.proof.keys, manifest.proof.hash)),
+        ("snapshot", bytes(manifest.snapshot.size)),
+        ("proof", proven(&manifest.proof)),
+    ];
+    let mut text = String::new();
+    for (head, words) in lines {
+        text.push_str(&format!("  {head:<9} {words}\n"));
+    }
+    text
+}
+
+/// What was found out.
+pub fn verified(path: &Path, restored: Option<&(HostName, Proof)>) -> String {
+    let name = path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
+    let whole = format!("{} is whole, and opens", clean(&name));
+    match restored {
+        Some((host, proof)) => {
+            let took = super::words::time(Duration::from_millis(proof.restored_ms));
+            format!("{whole}; restored on {host} it answers after {took} with {} keys", proof.keys)
+        }
+        None => format!("{whole}; --deep restores it as well"),
+    }
+}
+
+/// What was dropped, a line each.
+pub fn removed(removed: &BTreeMap<HostName, Vec<String>>) -> String {
+    let lines = removed.iter().flat_map(|(host, names)| names.iter().map(move |n| format!("{host}: {}\n", clean(n))));
+    lines.collect()
+}

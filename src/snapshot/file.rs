@@ -1,0 +1,258 @@
+//! The file of a bundle: written in one go, read piece by piece.
+//!
+//! In: streams. Out: a [`Bundle`] whose manifest fits its file, or a [`BundleError`] that says what to do about it.
+
+use super::seal::{Identities, Recipients};
+use crate::model::names::Digest;
+use crate::model::secret::Secret;
+use crate::model::snapshot::{Manifest, Piece, SCHEMA};
+use crate::model::sum::Sum;
+use age::DecryptError;
+use age::stream::StreamWriter;
+use std::fs::File;
+use std::io::{self, Read, Seek as _, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// What every bundle begins with.
+pub const MAGIC: &[u8] = b"hactl recovery bundle 1\n";
+/// Length and digest of the manifest.
+const END: u64 = 4 + 32;
+/// No manifest comes near this.
+const LARGEST_MANIFEST: u64 = 64 << 10;
+/// Keys, an inventory and their encryption: far less.
+const LARGEST_STATE: u64 = 8 << 20;
+const WINDOW: usize = 256 << 10;
+
+/// Why a file is no bundle, or cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleError {
+    /// The file system said no.
+    #[error("cannot {doing} {}: {source}", .path.display())]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Something else.
+    #[error("{} is no recovery bundle of hactl's", .0.display())]
+    Other(PathBuf),
+    /// Its end is missing or not what the manifest says.
+    #[error("{} is not whole: it was cut short, or has changed since it was written", .0.display())]
+    NotWhole(PathBuf),
+    /// A later form of bundles.
+    #[error("{} is of a later form ({schema}) than this hactl knows ({SCHEMA}): use the hactl that wrote it, or a newer one", .path.display())]
+    TooNew {
+        /// Which.
+        path: PathBuf,
+        /// Its form.
+        schema: u32,
+    },
+    /// A piece is not what the manifest says.
+    #[error("{}: {what} has changed since it was written", .path.display())]
+    Damaged {
+        /// Which.
+        path: PathBuf,
+        /// What of it.
+        what: &'static str,
+    },
+    /// Sealed to others.
+    #[error("{} is not sealed to this identity", .0.display())]
+    WrongIdentity(PathBuf),
+    /// age could not open it.
+    #[error("{} cannot be opened: {why}", .path.display())]
+    Sealed {
+        /// Which.
+        path: PathBuf,
+        /// In age's words.
+        why: String,
+    },
+}
+
+fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BundleError {
+    let path = path.to_owned();
+    move |source| BundleError::Io { doing, path, source }
+}
+
+/// A bundle being written: what is written into it is sealed. The manifest comes last, for only then is all known that stands in it.
+pub struct Writer {
+    sealing: StreamWriter<Sum<File>>,
+}
+
+impl Writer {
+    /// Begins a bundle in an empty file.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn begin(mut to: File, recipients: &Recipients) -> io::Result<Self> {
+        to.write_all(MAGIC)?;
+        Ok(Self { sealing: recipients.writer(Sum::new(to))? })
+    }
+
+    /// Ends it with the sealed state and what `manifest` makes of the two pieces; on disk when this returns.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn end(self, state: &str, manifest: impl FnOnce(Piece, Piece) -> Manifest) -> io::Result<Manifest> {
+        let (mut file, sum, bytes) = self.sealing.finish()?.finish();
+        file.write_all(state.as_bytes())?;
+        let state = Piece { digest: Digest::of(state.as_bytes()), bytes: state.len() as u64 };
+        let manifest = manifest(Piece { digest: sum, bytes }, state);
+        let text = serde_json::to_vec(&manifest).map_err(io::Error::other)?;
+        let length = u32::try_from(text.len()).map_err(io::Error::other)?;
+        file.write_all(&text)?;
+        file.write_all(&length.to_be_bytes())?;
+        file.write_all(Digest::of(&text).bytes())?;
+        file.sync_all()?;
+        Ok(manifest)
+    }
+}
+
+impl Write for Writer {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.sealing.write(from)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.sealing.flush()
+    }
+}
+
+/// A bundle that is there as a whole, as far as its lengths and its manifest go.
+#[derive(Debug)]
+pub struct Bundle {
+    path: PathBuf,
+    /// Its length.
+    pub bytes: u64,
+    /// What it says of itself.
+    pub manifest: Manifest,
+}
+
+impl Bundle {
+    /// Reads the manifest of a file.
+    ///
+    /// # Errors
+    /// What is no bundle, or not a whole one.
+    pub fn open(path: &Path) -> Result<Self, BundleError> {
+        let read = |source| io_error("read", path)(source);
+        let not_whole = || BundleError::NotWhole(path.to_owned());
+        // A pipe would be waited for.
+        if !std::fs::metadata(path).map_err(io_error("open", path))?.is_file() {
+            return Err(BundleError::Other(path.to_owned()));
+        }
+        let mut file = File::open(path).map_err(io_error("open", path))?;
+        let length = file.metadata().map_err(read)?.len();
+        let begun = MAGIC.len() as u64;
+        let mut magic = vec![0; MAGIC.len()];
+        if length < begun || file.read_exact(&mut magic).is_err() || magic != MAGIC {
+            return Err(BundleError::Other(path.to_owned()));
+        }
+        let end = length.checked_sub(END).filter(|end| *end > begun).ok_or_else(not_whole)?;
+        file.seek(SeekFrom::Start(end)).map_err(read)?;
+        let (mut size, mut sum) = ([0; 4], [0; 32]);
+        file.read_exact(&mut size).and_then(|()| file.read_exact(&mut sum)).map_err(read)?;
+        let size = u64::from(u32::from_be_bytes(size));
+        let at = end.checked_sub(size).filter(|at| *at >= begun && size <= LARGEST_MANIFEST).ok_or_else(not_whole)?;
+        file.seek(SeekFrom::Start(at)).map_err(read)?;
+        let mut text = Vec::new();
+        file.take(size).read_to_end(&mut text).map_err(read)?;
+        if Digest::of(&text) != Digest::new(sum) {
+            return Err(not_whole());
+        }
+        let manifest = parse(&text, path)?;
+        let pieces = manifest.sealed.bytes.checked_add(manifest.state.bytes);
+        if manifest.state.bytes > LARGEST_STATE || pieces.and_then(|p| p.checked_add(begun)) != Some(at) {
+            return Err(not_whole());
+        }
+        Ok(Self { path: path.to_owned(), bytes: length, manifest })
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn piece(&self, from: u64, piece: Piece) -> Result<io::Take<File>, BundleError> {
+        let mut file = File::open(&self.path).map_err(io_error("open", &self.path))?;
+        file.seek(SeekFrom::Start(MAGIC.len() as u64 + from)).map_err(io_error("read", &self.path))?;
+        Ok(file.take(piece.bytes))
+    }
+
+    /// Whether every byte is as it was written. Needs nobody's key.
+    ///
+    /// # Errors
+    /// [`BundleError::Damaged`].
+    pub fn check(&self) -> Result<(), BundleError> {
+        let manifest = &self.manifest;
+        for (from, piece, what) in
+            [(0, manifest.sealed, "the snapshot"), (manifest.sealed.bytes, manifest.state, "the state")]
+        {
+            let mut sum = Sum::new(io::sink());
+            io::copy(&mut self.piece(from, piece)?, &mut sum).map_err(io_error("read", &self.path))?;
+            let (_, found, bytes) = sum.finish();
+            if (found, bytes) != (piece.digest, piece.bytes) {
+                return Err(BundleError::Damaged { path: self.path.clone(), what });
+            }
+        }
+        Ok(())
+    }
+
+    /// The state that was sealed into it: what `up` left on the host that took it.
+    ///
+    /// # Errors
+    /// Another identity, or damage.
+    pub fn state(&self, identities: &Identities) -> Result<Secret<String>, BundleError> {
+        let mut sealed = Vec::new();
+        let mut piece = self.piece(self.manifest.sealed.bytes, self.manifest.state)?;
+        piece.read_to_end(&mut sealed).map_err(io_error("read", &self.path))?;
+        if Digest::of(&sealed) != self.manifest.state.digest {
+            return Err(BundleError::Damaged { path: self.path.clone(), what: "the state" });
+        }
+        identities.text(&sealed, LARGEST_STATE).map_err(|error| self.unsealed(error))
+    }
+
+    /// Writes the snapshot, compressed, as it can be delivered: [`Manifest::snapshot`] is its part.
+    ///
+    /// # Errors
+    /// Another identity, or damage; what was written by then is worth nothing.
+    pub fn snapshot(&self, identities: &Identities, to: impl Write) -> Result<(), BundleError> {
+        let part = &self.manifest.snapshot;
+        let sealed = io::BufReader::with_capacity(WINDOW, self.piece(0, self.manifest.sealed)?);
+        let opened = identities.reader(sealed).map_err(|error| self.unsealed(error))?;
+        let mut sum = Sum::new(to);
+        // One more than announced shows; all that follows is not even read.
+        io::copy(&mut opened.take(part.sent_size.saturating_add(1)), &mut sum)
+            .map_err(io_error("open what is sealed in", &self.path))?;
+        let (mut to, found, bytes) = sum.finish();
+        to.flush().map_err(io_error("write the snapshot of", &self.path))?;
+        if (found, bytes) != (part.sent_digest, part.sent_size) {
+            return Err(BundleError::Damaged { path: self.path.clone(), what: "the snapshot" });
+        }
+        Ok(())
+    }
+
+    fn unsealed(&self, error: DecryptError) -> BundleError {
+        match error {
+            DecryptError::NoMatchingKeys => BundleError::WrongIdentity(self.path.clone()),
+            other => BundleError::Sealed { path: self.path.clone(), why: other.to_string() },
+        }
+    }
+}
+
+/// A form that is not known is told before anything else is looked at.
+fn parse(text: &[u8], path: &Path) -> Result<Manifest, BundleError> {
+    #[derive(serde::Deserialize)]
+    struct Form {
+        schema: u32,
+    }
+    let not_whole = |_| BundleError::NotWhole(path.to_owned());
+    let form: Form = serde_json::from_slice(text).map_err(not_whole)?;
+    if form.schema > SCHEMA {
+        return Err(BundleError::TooNew { path: path.to_owned(), schema: form.schema });
+    }
+    serde_json::from_slice(text).map_err(not_whole)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,14 @@
+//! Recovery bundles: one file from which a lost cluster can be rebuilt with nothing but its owner's age identity.
+//!
+//! In: a snapshot of etcd, the sealed state, a manifest. Out: a file that is whole or not there; read back piece by piece, each checked
+//! against the manifest before it is believed. Whoever reads one takes it for hostile: lengths are compared with the file before
+//! anything is read, and nothing is unpacked beyond what the manifest announces.
+//!
+//! The file: [`file::MAGIC`], the encrypted snapshot, the encrypted state, the manifest (JSON), its length (4 bytes, big endian), its
+//! SHA-256. What was cut short has no end, and shows at once.
+
+mod file;
+mod seal;
+
+pub use file::{Bundle, BundleError, Writer};
+pub use seal::{BadKey, Identities, Recipients, new_identity, public_of};

@@ -1,0 +1,113 @@
+//! A vault's contents as one text, to be sealed and carried: what hosts keep of it, and what rebuilds it where it was lost.
+//!
+//! In: [`Contents`] and the inventory. Out: JSON, always the same for the same keys; or contents again, each checked as when a vault is
+//! opened. The journal stays behind, except that there was a birth: whoever has this text had a cluster.
+
+use super::contents::{Authority, Contents, KeyPairPem};
+use crate::model::names::ClusterName;
+use crate::model::secret::Secret;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroize;
+
+const SCHEMA: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Form {
+    schema: u32,
+    cluster: ClusterName,
+    authorities: [Pair; 4],
+    service_account: Pair,
+    encryption: String,
+    identity: String,
+    inventory: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Pair {
+    public: String,
+    private: String,
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        self.private.zeroize();
+    }
+}
+
+impl Drop for Form {
+    fn drop(&mut self) {
+        self.encryption.zeroize();
+        self.identity.zeroize();
+    }
+}
+
+/// What a carried vault was.
+pub struct Carried {
+    /// Whose.
+    pub cluster: ClusterName,
+    /// Authorities and keys.
+    pub contents: Contents,
+    /// What opens everything that was sealed for the cluster.
+    pub identity: Secret<String>,
+    /// The inventory as it was when the host was last changed.
+    pub inventory: String,
+}
+
+/// Why a text is no carried vault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the state in it cannot be used: {0}")]
+pub struct NotCarried(String);
+
+fn pair(authority: &Authority) -> Pair {
+    Pair { public: authority.cert_pem().to_owned(), private: authority.key().reveal().clone() }
+}
+
+/// The text.
+pub fn carry(cluster: &ClusterName, contents: &Contents, identity: &Secret<String>, inventory: &str) -> Secret<String> {
+    let form = Form {
+        schema: SCHEMA,
+        cluster: cluster.clone(),
+        authorities: [&contents.cluster, &contents.etcd, &contents.front_proxy, &contents.signing].map(pair),
+        service_account: Pair {
+            public: contents.service_account.public.clone(),
+            private: contents.service_account.private.reveal().clone(),
+        },
+        encryption: contents.encryption.reveal().clone(),
+        identity: identity.reveal().clone(),
+        inventory: inventory.to_owned(),
+    };
+    Secret::new(serde_json::to_string(&form).expect("texts and numbers are always JSON"))
+}
+
+/// What the text says.
+///
+/// # Errors
+/// Text that was not made by [`carry`], or keys that do not fit their certificates.
+pub fn uncarry(text: &Secret<String>) -> Result<Carried, NotCarried> {
+    // serde quotes no values in errors about JSON's form, and these types hold none that it would quote either.
+    let bad = |error: serde_json::Error| NotCarried(format!("{:?} at byte {}", error.classify(), error.column()));
+    let form: Form = serde_json::from_str(text.reveal()).map_err(bad)?;
+    if form.schema != SCHEMA {
+        return Err(NotCarried(format!("it is of form {}, and this hactl knows {SCHEMA}", form.schema)));
+    }
+    let authority = |at: usize, name: &str| {
+        let pair = &form.authorities[at];
+        Authority::new(pair.public.clone(), Secret::new(pair.private.clone()))
+            .map_err(|bad| NotCarried(format!("{name}: {bad}")))
+    };
+    let contents = Contents {
+        cluster: authority(0, "the cluster's authority")?,
+        etcd: authority(1, "etcd's authority")?,
+        front_proxy: authority(2, "the front proxy's authority")?,
+        signing: authority(3, "the signing authority")?,
+        service_account: KeyPairPem {
+            private: Secret::new(form.service_account.private.clone()),
+            public: form.service_account.public.clone(),
+        },
+        encryption: Secret::new(form.encryption.clone()),
+    };
+    let identity = Secret::new(form.identity.clone());
+    Ok(Carried { cluster: form.cluster.clone(), contents, identity, inventory: form.inventory.clone() })
+}

@@ -1,0 +1,283 @@
+//! Recovery bundles on this machine: found on hosts, fetched, opened, and the administrator's state rebuilt from one.
+//!
+//! In: a session, or a file and an identity. Out: a bundle of which every byte was checked, or why it cannot be used.
+
+use super::{Failure, Session, State};
+use crate::host::op::{ObserveAsk, Op, Reply};
+use crate::host::{Feed, Machine};
+use crate::model::desired::{Host, Role};
+use crate::model::event::Event;
+use crate::model::facts::HostFacts;
+use crate::model::names::{ClusterName, HostName};
+use crate::model::secret::Secret;
+use crate::model::snapshot::{BundleFact, BundlesFact, Manifest, is_name};
+use crate::snapshot::{Bundle, BundleError, Identities};
+use crate::vault::{Carried, uncarry};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a host may take to say what it has, or to send a piece.
+pub(super) const ANSWER: Duration = Duration::from_secs(30);
+
+/// Why a bundle cannot be used here.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    /// A file of this machine.
+    #[error("cannot {doing} {}", .path.display())]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It is none, or damaged, or sealed to others.
+    #[error(transparent)]
+    Bundle(#[from] crate::snapshot::BundleError),
+    /// No key to open it with.
+    #[error("{} cannot be used as an identity: {why}", .path.display())]
+    Identity {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// There is neither a state directory with an identity nor one given.
+    #[error("there is no identity to open {} with", .0.display())]
+    NoIdentity(PathBuf),
+    /// What is sealed in it makes no state.
+    #[error("{}: {why}", .path.display())]
+    State {
+        /// Which bundle.
+        path: PathBuf,
+        /// Why.
+        why: crate::vault::NotCarried,
+    },
+    /// It is of another cluster.
+    #[error("{} is of cluster {theirs} (authority {authority}), not of this one", .path.display())]
+    OtherCluster {
+        /// Which bundle.
+        path: PathBuf,
+        /// Whose.
+        theirs: ClusterName,
+        /// Fingerprint of its authority, short.
+        authority: String,
+    },
+    /// No host has one.
+    #[error("no etcd host that answers has a recovery bundle")]
+    None,
+}
+
+pub(super) fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Unusable {
+    let path = path.to_owned();
+    move |source| Unusable::Io { doing, path, source }
+}
+
+/// What every etcd host that answers has.
+pub type Listed = BTreeMap<HostName, BundlesFact>;
+
+/// What such hosts as are connected say of themselves, and etcd hosts of their member and their bundles. Needs no state.
+pub(super) async fn asked(
+    session: &Session,
+    which: impl Fn(&Host) -> bool,
+) -> BTreeMap<HostName, Result<HostFacts, Failure>> {
+    let ask = |host: &Host, machine: Arc<Machine>| {
+        let (name, etcd) = (host.name.clone(), crate::render::etcd_ask(&session.desired, host));
+        async move {
+            let ask = ObserveAsk { etcd, ..ObserveAsk::default() };
+            let facts = match machine.call(Op::Observe(Box::new(ask)), Feed::None, ANSWER, &|_| {}).await {
+                Ok(Reply::Facts(facts)) => Ok(*facts),
+                Ok(_) => Err(Failure::Odd(name.clone())),
+                Err(error) => Err(Failure::Host { host: name.clone(), error: Box::new(error) }),
+            };
+            (name, facts)
+        }
+    };
+    let hosts = session.desired.hosts.iter().filter(|host| which(host));
+    let asked = hosts.filter_map(|host| Some(ask(host, Arc::clone(session.machines.get(&host.name)?))));
+    futures::future::join_all(asked).await.into_iter().collect()
+}
+
+/// Bundles on all etcd hosts that answer; of the others it is said why not.
+///
+/// # Errors
+/// No etcd host answers.
+pub async fn list(session: &Session) -> Result<Listed, Failure> {
+    let (mut listed, mut last) = (Listed::new(), None);
+    for (host, answer) in asked(session, |host| host.is(Role::Etcd)).await {
+        match answer {
+            Ok(facts) => drop(listed.insert(host, facts.bundles.unwrap_or_default())),
+            Err(failure) => {
+                session.sink.emit(Event::Warning { text: format!("nothing is known of its bundles: {failure}") });
+                last = Some(failure);
+            }
+        }
+    }
+    match last {
+        Some(failure) if listed.is_empty() => Err(failure),
+        _ => Ok(listed),
+    }
+}
+
+pub(super) fn machine(session: &Session, host: &HostName) -> Result<Arc<Machine>, Failure> {
+    let missing = || Failure::NotConnected {
+        host: host.clone(),
+        why: session.silent.get(host).map_or_else(|| "it is no host of the inventory".to_owned(), |s| s.why.clone()),
+    };
+    session.machines.get(host).cloned().ok_or_else(missing)
+}
+
+/// Fetches a bundle of a host, whole or not at all, and checks every byte of it.
+///
+/// # Errors
+/// See [`Failure`].
+pub async fn fetch(session: &Session, host: &HostName, bundle: &BundleFact, to: &Path) -> Result<Bundle, Failure> {
+    // It names a file here, and it comes from a host.
+    if !is_name(&bundle.name) {
+        return Err(Failure::Odd(host.clone()));
+    }
+    session.sink.emit(Event::Phase { doing: format!("fetching {} from {host}", bundle.name) });
+    let fresh = PathBuf::from(format!("{}.new", to.display()));
+    let fetched = fetched(session, host, bundle, &fresh).await;
+    if fetched.is_err() {
+        // Half of one is of no use, and may be large.
+        match fs::remove_file(&fresh) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(io_error("remove", &fresh)(error).into());
+            }
+            _ => {}
+        }
+    }
+    fetched?;
+    fs::rename(&fresh, to).map_err(io_error("put in place", to))?;
+    Ok(Bundle::open(to).map_err(Unusable::Bundle)?)
+}
+
+async fn fetched(session: &Session, host: &HostName, bundle: &BundleFact, fresh: &Path) -> Result<(), Failure> {
+    let machine = machine(session, host)?;
+    let mut file = private(fresh)?;
+    let mut from = 0;
+    loop {
+        let op = Op::ReadBundle { name: bundle.name.clone(), from };
+        let reply = machine.call(op, Feed::None, ANSWER, &|_| {}).await;
+        let text = match reply {
+            Ok(Reply::Bytes(text)) => text,
+            Ok(_) => return Err(Failure::Odd(host.clone())),
+            Err(error) => return Err(Failure::Host { host: host.clone(), error: Box::new(error) }),
+        };
+        let piece = STANDARD.decode(text).map_err(|_| Failure::Odd(host.clone()))?;
+        from += piece.len() as u64;
+        if piece.is_empty() || from > bundle.bytes {
+            break;
+        }
+        file.write_all(&piece).map_err(io_error("write", fresh))?;
+    }
+    file.sync_all().map_err(io_error("write", fresh))?;
+    Ok(Bundle::open(fresh).and_then(|bundle| bundle.check()).map_err(Unusable::Bundle)?)
+}
+
+pub(super) fn private(at: &Path) -> Result<File, Unusable> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600).open(at).map_err(io_error("create", at))
+}
+
+/// The identity to open bundles with: the file that was given, or the one in the state directory.
+///
+/// # Errors
+/// None of both, or a file without a key.
+pub fn identities(given: Option<&Path>, state: &Path, bundle: &Path) -> Result<Identities, Unusable> {
+    let own = state.join(crate::vault::IDENTITY);
+    let path = match given {
+        Some(path) => path,
+        None if own.exists() => &own,
+        None => return Err(Unusable::NoIdentity(bundle.to_owned())),
+    };
+    let text = Secret::new(fs::read_to_string(path).map_err(io_error("read", path))?);
+    Identities::parse(&text).map_err(|bad| Unusable::Identity { path: path.to_owned(), why: bad.to_string() })
+}
+
+/// Checks a bundle with nothing but an identity: every byte, that both pieces open, and that the keys in it are keys.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn verify(path: &Path, identities: &Identities) -> Result<(Bundle, Carried), Unusable> {
+    let bundle = Bundle::open(path)?;
+    bundle.check()?;
+    bundle.snapshot(identities, std::io::sink())?;
+    let carried = uncarry(&bundle.state(identities)?);
+    let carried = carried.map_err(|why| Unusable::State { path: path.to_owned(), why })?;
+    if carried.contents.cluster.fingerprint() != bundle.manifest.authority {
+        // What is sealed in it and what it says of itself were made in one go.
+        return Err(BundleError::Damaged { path: path.to_owned(), what: "the authority that it names" }.into());
+    }
+    Ok((bundle, carried))
+}
+
+/// Clusters may have the same name; their authorities differ.
+pub(super) fn ours(path: &Path, manifest: &Manifest, state: &State) -> Result<(), Unusable> {
+    if manifest.authority == state.publics().cluster.fingerprint {
+        return Ok(());
+    }
+    let (path, theirs) = (path.to_owned(), manifest.cluster.clone());
+    Err(Unusable::OtherCluster { path, theirs, authority: manifest.authority.short() })
+}
+
+/// The newest bundle of all hosts, or of one.
+///
+/// # Errors
+/// There is none.
+pub fn newest<'a>(listed: &'a Listed, on: Option<&HostName>) -> Result<(&'a HostName, &'a BundleFact), Unusable> {
+    let all = listed.iter().filter(|(host, _)| on.is_none_or(|on| on == *host));
+    let all = all.flat_map(|(host, fact)| fact.bundles.iter().map(move |bundle| (host, bundle)));
+    all.max_by_key(|(_, bundle)| bundle.taken_ms).ok_or(Unusable::None)
+}
+
+/// A folder of the state directory for what is only needed for a moment.
+pub(super) fn scratch(state: &Path) -> Result<PathBuf, Unusable> {
+    let at = state.join("recovery");
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&at).map_err(io_error("create", &at))?;
+    Ok(at)
+}
+
+/// The administrator's state rebuilt from a bundle: one in a file, or the newest that a host has.
+///
+/// # Errors
+/// State that is there already; a bundle that cannot be used.
+pub async fn pull(session: &Session, file: Option<&Path>, identity: &Path) -> Result<PathBuf, Failure> {
+    let state = &session.places.state;
+    if fs::symlink_metadata(state).is_ok() {
+        return Err(crate::vault::VaultError::Exists { path: state.clone() }.into());
+    }
+    let fetched = match file {
+        Some(_) => None,
+        None => {
+            let listed = list(session).await?;
+            let (host, bundle) = newest(&listed, None)?;
+            let to = std::env::temp_dir().join(format!("hactl-{}-{}", std::process::id(), bundle.name));
+            fetch(session, host, bundle, &to).await?;
+            Some(to)
+        }
+    };
+    let path = fetched.as_deref().or(file).unwrap_or(Path::new(""));
+    let verified = identities(Some(identity), state, path).and_then(|identities| verify(path, &identities));
+    if let Some(fetched) = &fetched {
+        fs::remove_file(fetched).map_err(io_error("remove", fetched))?;
+    }
+    let (_, carried) = verified?;
+    let wanted = &session.desired.cluster;
+    if &carried.cluster != wanted {
+        let (theirs, authority) = (carried.cluster, carried.contents.cluster.fingerprint().short());
+        return Err(Unusable::OtherCluster { path: path.to_owned(), theirs, authority }.into());
+    }
+    State::rebuilt(state, carried)?;
+    Ok(state.clone())
+}

@@ -1,0 +1,77 @@
+//! What a person names after `--from`: a recovery bundle in a file, or on some host, or data that lies on a host.
+//!
+//! In: the words. Out: one of four, told apart by their looks alone; whether it is there is for who uses it.
+
+use super::Unusable;
+use crate::model::names::HostName;
+use crate::model::recovery::{Origin, is_aside};
+use crate::model::snapshot::is_name;
+use crate::snapshot::BundleError;
+use std::path::{Path, PathBuf};
+
+/// What was named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Named {
+    /// A recovery bundle in a file of this machine.
+    File(PathBuf),
+    /// A recovery bundle by its name, on whichever host has it.
+    Bundle(String),
+    /// A host: its member's data, or its newest bundle.
+    Host(HostName),
+    /// Data that was moved aside on a host: `cp1:member.moved-TIME`.
+    Aside(HostName, String),
+}
+
+impl Named {
+    /// Tells which of them it is. What has a slash, or is a file, is a file.
+    pub fn parse(words: &str) -> Result<Self, Unusable> {
+        let path = Path::new(words);
+        if words.contains('/') || path.is_file() {
+            return Ok(Self::File(path.to_owned()));
+        }
+        if is_name(words) {
+            return Ok(Self::Bundle(words.to_owned()));
+        }
+        let (host, aside) = words.split_once(':').map_or((words, None), |(host, aside)| (host, Some(aside)));
+        match (host.parse(), aside) {
+            (Ok(host), None) => Ok(Self::Host(host)),
+            (Ok(host), Some(aside)) if is_aside(aside) => Ok(Self::Aside(host, aside.to_owned())),
+            _ => Err(Unusable::Bundle(BundleError::Other(path.to_owned()))),
+        }
+    }
+
+    /// As what a recovery is chosen from; `None`: a file, which has to be opened first.
+    pub fn origin(&self) -> Option<Origin> {
+        match self {
+            Self::File(_) => None,
+            Self::Bundle(name) => Some(Origin::Bundle(name.clone())),
+            Self::Host(host) => Some(Origin::Data(host.clone())),
+            Self::Aside(host, name) => Some(Origin::Aside(host.clone(), name.clone())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_a_bundle_a_host_and_data_that_was_moved_aside_are_told_apart() {
+        let host = |name: &str| name.parse::<HostName>().unwrap();
+        let bundle = "lab-20261122T134733822Z-cp3.hactl";
+        let aside = "member.moved-20261122T134733.822Z";
+        for (words, wanted) in [
+            ("./cp1", Named::File("./cp1".into())),
+            ("/mnt/x.hactl", Named::File("/mnt/x.hactl".into())),
+            ("Cargo.toml", Named::File("Cargo.toml".into())),
+            (bundle, Named::Bundle(bundle.to_owned())),
+            ("cp1", Named::Host(host("cp1"))),
+            (&format!("cp1:{aside}"), Named::Aside(host("cp1"), aside.to_owned())),
+        ] {
+            assert_eq!(Named::parse(words).unwrap(), wanted, "{words}");
+        }
+        for words in ["cp1:member", "cp1:", ":member.moved-1", "no such host", "cp1:member.moved-a:b", "cp1:bundle"] {
+            assert!(matches!(Named::parse(words), Err(Unusable::Bundle(BundleError::Other(_)))), "{words}");
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! `hactl runbook`: what to do when this very cluster is lost, from what its hosts say now.
+//!
+//! Needs neither quorum, nor the API, nor the administrator's state, nor even a host that answers: what is not known is said to be.
+
+use super::bundles::asked;
+use super::{Failure, Session};
+use crate::report::runbook::{About, Answers, runbook as printed};
+
+/// Prints it.
+///
+/// # Errors
+/// A value of the inventory that cannot stand in it.
+pub async fn runbook(session: &Session, about: &About) -> Result<String, Failure> {
+    let mut answers: Answers =
+        session.silent.iter().map(|(host, silence)| (host.clone(), Err(silence.why.clone()))).collect();
+    for (host, answer) in asked(session, |_| true).await {
+        answers.insert(host, answer.map_err(|failure| failure.to_string()));
+    }
+    Ok(printed(&session.desired, &answers, about)?)
+}

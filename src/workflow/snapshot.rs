@@ -1,0 +1,244 @@
+//! `hactl snapshot`: take, list, verify, prune.
+//!
+//! Bundles live on the etcd hosts, each of which takes its own by a timer; nothing here is needed for that. In: a session, or a file and
+//! an identity. Out: what was taken, found, proven.
+
+use super::bundles::{
+    ANSWER, Listed, asked, fetch, identities, io_error, list, machine, newest, ours, private, scratch, verify,
+};
+use super::named::Named;
+use super::{Failure, Session, Unusable};
+use crate::host::op::{Op, Reply};
+use crate::host::{Feed, HostError, Progress};
+use crate::model::desired::Role;
+use crate::model::event::Event;
+use crate::model::names::HostName;
+use crate::model::snapshot::{BundleFact, Manifest, Proof};
+use crate::snapshot::{Bundle, BundleError, Identities};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a host may take to take one, proof included: seconds per GB.
+const TAKE: Duration = Duration::from_secs(1800);
+
+/// A bundle that was taken.
+#[derive(Debug)]
+pub struct Taken {
+    /// On which host.
+    pub host: HostName,
+    /// What it is.
+    pub bundle: BundleFact,
+    /// Where it was fetched to.
+    pub fetched: Option<PathBuf>,
+}
+
+/// Takes a bundle on one host: the one named, or one whose member follows. Fetches it when there is a place for it.
+///
+/// # Errors
+/// See [`Failure`].
+pub async fn take(session: &Session, on: Option<&HostName>, to: Option<&Path>) -> Result<Taken, Failure> {
+    let host = match on {
+        Some(host) => host.clone(),
+        None => follower(session).await?,
+    };
+    let machine = machine(session, &host)?;
+    session.sink.emit(Event::Phase { doing: format!("{host} takes a recovery bundle") });
+    let watch = |progress: Progress| {
+        if let Progress::Waiting(on) = progress {
+            session.sink.emit(Event::Phase { doing: format!("{host} waits for {on}") });
+        }
+    };
+    let reply = machine.call(Op::SaveBundle, Feed::None, TAKE, &watch).await;
+    let bundle = match reply {
+        Ok(Reply::Saved(bundle)) => bundle,
+        Ok(_) => return Err(Failure::Odd(host.clone())),
+        Err(error) => return Err(not_done(&host, "take a recovery bundle", &error)),
+    };
+    let fetched = match to {
+        Some(to) => {
+            let to = if to.is_dir() { to.join(&bundle.name) } else { to.to_owned() };
+            fetch(session, &host, &bundle, &to).await?;
+            Some(to)
+        }
+        None => None,
+    };
+    Ok(Taken { host, bundle, fetched })
+}
+
+fn not_done(host: &HostName, what: &str, error: &HostError) -> Failure {
+    Failure::Steps { failed: 1, done: 0, host: Some(host.clone()), what: what.to_owned(), why: error.to_string() }
+}
+
+/// An etcd host that answers and whose member does not lead, if there is one.
+async fn follower(session: &Session) -> Result<HostName, Failure> {
+    let mut second = None;
+    for (host, answer) in asked(session, |host| host.is(Role::Etcd)).await {
+        match answer.ok().and_then(|facts| facts.etcd?.view).filter(|view| !view.learner) {
+            Some(view) if view.leader != view.member => return Ok(host),
+            Some(_) => second = Some(host),
+            None => {}
+        }
+    }
+    second.ok_or(Failure::NoMember)
+}
+
+/// What was found out about a bundle.
+#[derive(Debug)]
+pub struct Verified {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// What it says.
+    pub manifest: Manifest,
+    /// What restoring it just now showed, where that was asked for, and on which host.
+    pub restored: Option<(HostName, Proof)>,
+}
+
+/// Verifies the newest bundle of the hosts.
+///
+/// # Errors
+/// See [`Failure`].
+pub async fn verify_newest(
+    session: &mut Session,
+    on: Option<&HostName>,
+    identity: Option<&Path>,
+    deep: bool,
+) -> Result<Verified, Failure> {
+    let listed = list(session).await?;
+    let (host, bundle) = newest(&listed, on)?;
+    verify_on(session, host, bundle, identity, deep).await
+}
+
+/// Verifies a bundle that a host has.
+async fn verify_on(
+    session: &mut Session,
+    host: &HostName,
+    bundle: &BundleFact,
+    identity: Option<&Path>,
+    deep: bool,
+) -> Result<Verified, Failure> {
+    let at = scratch(&session.places.state)?.join(&bundle.name);
+    fetch(session, host, bundle, &at).await?;
+    let verified = verify_file(session, &at, identity, deep).await;
+    fs::remove_file(&at).map_err(io_error("remove", &at))?;
+    verified
+}
+
+/// Verifies a bundle in a file; `deep` restores it on a host, beside whatever runs there.
+///
+/// # Errors
+/// See [`Failure`].
+pub async fn verify_file(
+    session: &mut Session,
+    path: &Path,
+    identity: Option<&Path>,
+    deep: bool,
+) -> Result<Verified, Failure> {
+    let identities = identities(identity, &session.places.state, path)?;
+    let (bundle, _) = verify(path, &identities)?;
+    let restored = if deep { Some(rehearse(session, &bundle, &identities).await?) } else { None };
+    Ok(Verified { path: path.to_owned(), manifest: bundle.manifest, restored })
+}
+
+/// What a drill showed.
+#[derive(Debug)]
+pub struct Drilled {
+    /// The bundle.
+    pub manifest: Manifest,
+    /// Where it was restored.
+    pub host: HostName,
+    /// What that showed.
+    pub proof: Proof,
+    /// From the first question until the restored etcd answered, all bytes and keys checked.
+    pub took: Duration,
+}
+
+/// The way of a recovery from a bundle with nothing live touched: found, fetched, opened with the identity, its keys looked at and compared with this
+/// cluster's, brought to a host whose member runs and restored there on sockets and in a folder of its own. The host remembers it for `status`.
+///
+/// # Errors
+/// What would have stood in the way of a real one; no member that runs.
+pub async fn drill(session: &mut Session, from: Option<&str>, identity: Option<&Path>) -> Result<Drilled, Failure> {
+    let begun = Instant::now();
+    let state = session.state(false).await?;
+    state.vault().ok_or_else(|| Failure::NoState { state: session.places.state.clone() })?;
+    let verified = match from.map(Named::parse).transpose()? {
+        Some(Named::File(file)) => verify_file(session, &file, identity, true).await?,
+        named => {
+            let listed = list(session).await?;
+            let (host, bundle) = chosen(&listed, named.as_ref())?;
+            verify_on(session, host, bundle, identity, true).await?
+        }
+    };
+    let (host, proof) = verified.restored.ok_or(Failure::NoMember)?;
+    Ok(Drilled { manifest: verified.manifest, host, proof, took: begun.elapsed() })
+}
+
+/// The bundle that a person named, by its name or its host's; the newest.
+fn chosen<'a>(listed: &'a Listed, named: Option<&Named>) -> Result<(&'a HostName, &'a BundleFact), Unusable> {
+    let other = |what: &dyn std::fmt::Display| Unusable::Bundle(BundleError::Other(PathBuf::from(what.to_string())));
+    match named {
+        None => newest(listed, None),
+        Some(Named::Host(host)) => newest(listed, Some(host)),
+        Some(Named::Bundle(name)) => {
+            let mut all = listed.iter().flat_map(|(host, fact)| fact.bundles.iter().map(move |bundle| (host, bundle)));
+            all.find(|(_, bundle)| &bundle.name == name).ok_or(Unusable::None)
+        }
+        Some(Named::File(path)) => Err(other(&path.display())),
+        Some(Named::Aside(_, name)) => Err(other(name)),
+    }
+}
+
+/// Restores the snapshot of a bundle on a host, on sockets and in a folder of its own.
+async fn rehearse(
+    session: &mut Session,
+    bundle: &Bundle,
+    identities: &Identities,
+) -> Result<(HostName, Proof), Failure> {
+    // What it shows is this cluster's drill, so it must be of this one; without a state nobody can tell.
+    if let Ok(state) = session.state(false).await
+        && state.vault().is_some()
+    {
+        ours(bundle.path(), &bundle.manifest, &state)?;
+    }
+    session.lock("snapshot verify").await?;
+    let host = follower(session).await?;
+    let machine = machine(session, &host)?;
+    let packed = scratch(&session.places.state)?.join(format!("{}.zst", bundle.manifest.taken_ms));
+    bundle.snapshot(identities, private(&packed)?).map_err(Unusable::Bundle)?;
+    session.sink.emit(Event::Phase { doing: format!("restoring it on {host} for proof") });
+    let part = bundle.manifest.snapshot.clone();
+    let delivered = machine.call(Op::Deliver(part.clone()), Feed::Blob(packed.clone()), TAKE, &|_| {}).await;
+    fs::remove_file(&packed).map_err(io_error("remove", &packed))?;
+    let failed = |error| not_done(&host, "restore the bundle for proof", &error);
+    delivered.map_err(failed)?;
+    match machine.call(Op::Rehearse(part), Feed::None, TAKE, &|_| {}).await.map_err(failed)? {
+        Reply::Proved(proof) => {
+            let was = &bundle.manifest.proof;
+            if (proof.keys, proof.hash) == (was.keys, was.hash) {
+                return Ok((host, proof));
+            }
+            let path = bundle.path().to_owned();
+            Err(Unusable::Bundle(BundleError::Damaged { path, what: "what it restores to" }).into())
+        }
+        _ => Err(Failure::Odd(host.clone())),
+    }
+}
+
+/// Drops the bundles that are not kept any more, on every etcd host that answers.
+///
+/// # Errors
+/// See [`Failure`].
+pub async fn prune(session: &Session) -> Result<BTreeMap<HostName, Vec<String>>, Failure> {
+    let mut removed = BTreeMap::new();
+    for host in session.desired.with(Role::Etcd) {
+        let Some(machine) = session.machines.get(&host.name) else { continue };
+        match machine.call(Op::PruneBundles, Feed::None, ANSWER, &|_| {}).await {
+            Ok(Reply::Lines(names)) => drop(removed.insert(host.name.clone(), names)),
+            Ok(_) => return Err(Failure::Odd(host.name.clone())),
+            Err(error) => return Err(Failure::Host { host: host.name.clone(), error: Box::new(error) }),
+        }
+    }
+    Ok(removed)
+}

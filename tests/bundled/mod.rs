@@ -1,0 +1,164 @@
+//! Recovery bundles as sources of a recovery: which is taken, and which never by itself.
+
+use super::recovering::{diagnosed, two_sources};
+use super::*;
+use hactl::model::plan::{Action, Step};
+use hactl::model::snapshot::{BundleFact, BundlesFact, Point, Proof};
+use hactl::model::target::FileSet;
+
+/// Puts a recovery bundle onto a host's disk.
+fn with_bundle(world: &World, facts: &mut Facts, host: &HostName, point: Point) -> String {
+    let authority = world.intent.stamp.ca;
+    let found = facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).expect("it answers");
+    let name = format!("lab-1-{host}.hactl");
+    let taken_ms = found.now_ms - 60_000;
+    let proof = Proof { keys: 1, hash: 1, restored_ms: 1 };
+    let bundle = BundleFact { name: name.clone(), bytes: 1, taken_ms, authority, point, proof };
+    found.bundles = Some(BundlesFact { bundles: vec![bundle], ..BundlesFact::default() });
+    name
+}
+
+fn point(cluster: &str, (term, index): (u64, u64), revision: i64) -> Point {
+    Point { cluster: cluster.to_owned(), term, index, revision, high_water: revision }
+}
+
+#[test]
+fn a_bundle_is_taken_only_where_no_newer_data_is_left() {
+    let (world, mut facts, hosts) = two_sources(|_, disk| {
+        (disk.cluster, disk.term, disk.index, disk.revision) = ("c".to_owned(), 4, 900, Some(800));
+    });
+    let name = with_bundle(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
+    let Ok(Diagnosis::Lost(proposal)) = diagnosed(&world, &facts, None) else { panic!("a majority is lost") };
+    assert_eq!(proposal.recovery.source, Origin::Data(hosts[0].clone()));
+    let listed: Vec<Origin> = proposal.sources.iter().map(hactl::model::recovery::Source::origin).collect();
+    assert_eq!(listed.last(), Some(&Origin::Bundle(name.clone())), "and all sources are shown, the newest first");
+    for host in &hosts {
+        let etcd = facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
+        etcd.expect("an etcd host").disk = None;
+    }
+    let Ok(Diagnosis::Lost(proposal)) = diagnosed(&world, &facts, None) else { panic!("a bundle is there") };
+    assert_eq!(proposal.recovery.source, Origin::Bundle(name));
+    assert_eq!(proposal.loss, Loss::Since { ms: 60_000 });
+    assert_eq!(proposal.recovery.base, 1_000_000_600);
+}
+
+#[test]
+fn a_bundle_from_before_a_recovery_is_older_than_data_from_after_it_whatever_its_entries_say() {
+    let (world, mut facts, hosts) = two_sources(|_, disk| {
+        (disk.cluster, disk.term, disk.index, disk.revision) = ("new".to_owned(), 2, 30, Some(1_000_000_900));
+    });
+    let old = with_bundle(&world, &mut facts, &hosts[3], point("old", (9, 5_000), 800));
+    let Ok(Diagnosis::Lost(proposal)) = diagnosed(&world, &facts, None) else { panic!("a majority is lost") };
+    assert_eq!(proposal.recovery.source, Origin::Data(hosts[0].clone()));
+    let wish = Wish { id: "recovery1".to_owned(), from: Some(Origin::Bundle(old)), ..Wish::default() };
+    let asked = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+    let Ok(Diagnosis::Lost(proposal)) = asked else { panic!("a person asked for it: {asked:?}") };
+    assert_eq!(proposal.loss, Loss::Chosen { entries: 0 });
+    assert_eq!(proposal.recovery.base, 2_000_000_900, "above what the newer one gave out");
+}
+
+#[test]
+fn a_bundle_of_another_cluster_is_no_source() {
+    let (world, mut facts, hosts) = two_sources(|_, _| {});
+    with_bundle(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
+    for host in &hosts {
+        let found = facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).expect("it answers");
+        found.etcd.as_mut().expect("an etcd host").disk = None;
+        for bundle in found.bundles.iter_mut().flat_map(|b| &mut b.bundles) {
+            bundle.authority = hactl::model::names::Digest::of(b"another");
+        }
+    }
+    assert!(matches!(diagnosed(&world, &facts, None), Err(Refusal::NoSource { .. })));
+}
+
+#[test]
+fn a_bundle_of_before_a_recovery_is_taken_only_when_a_person_names_it() {
+    let (mut world, mut facts, hosts) = two_sources(|_, _| {});
+    let old = with_bundle(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
+    for host in &hosts {
+        let etcd = facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
+        etcd.expect("an etcd host").disk = None;
+    }
+    world.intent.recovered = Some(1_000_000_800);
+    assert!(matches!(diagnosed(&world, &facts, None), Err(Refusal::NoSource { .. })));
+    let wish = Wish { id: "recovery1".to_owned(), from: Some(Origin::Bundle(old)), ..Wish::default() };
+    let asked = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+    assert!(matches!(asked, Ok(Diagnosis::Lost(_))), "{asked:?}");
+}
+
+#[test]
+fn a_bundle_is_not_restored_while_a_single_host_that_does_not_answer_may_be_a_cluster_of_its_own() {
+    let (world, mut facts, hosts) = two_sources(|_, _| {});
+    with_bundle(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
+    for host in &hosts {
+        let etcd = facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
+        etcd.expect("an etcd host").disk = None;
+    }
+    let silent = hactl::model::facts::Silence { why: "it does not answer".to_owned(), hint: None };
+    facts.hosts.insert(hosts[0].clone(), Err(silent));
+    let found = diagnosed(&world, &facts, None);
+    assert!(matches!(&found, Err(Refusal::MayLive { dark, .. }) if dark == &[hosts[0].to_string()]), "{found:?}");
+}
+
+#[test]
+fn a_sealed_state_that_merely_differs_is_replaced_along_with_something_else_and_a_missing_one_by_itself() {
+    let mut world = converged(Shape::Stacked(3));
+    let hosts = world.with(Role::Etcd);
+    let sealed = "/var/lib/hactl/state.age";
+    let written = |world: &World, facts: &Facts| {
+        let plan = hactl::plan::up(&world.desired, &world.target, facts, &world.intent).expect("nothing is refused");
+        let state = |s: &&Step| matches!(s.action, Action::Configure { set: FileSet::State, .. });
+        (plan.steps.iter().filter(state).count(), plan.steps.len())
+    };
+    let differing = |world: &mut World| {
+        let mut facts = world.observe();
+        for host in &hosts {
+            let found = facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).expect("it answers");
+            found.files.get_mut(sealed).expect("it is there").digest = hactl::model::names::Digest::of(b"older");
+        }
+        facts
+    };
+    let older = differing(&mut world);
+    assert_eq!(written(&world, &older), (0, 0));
+    let mut missing = world.observe();
+    let found = missing.hosts.get_mut(&hosts[0]).and_then(|f| f.as_mut().ok()).expect("it answers");
+    found.files.remove(sealed);
+    assert_eq!(written(&world, &missing), (1, 1));
+    world.release(|r| r.approver += 1);
+    let older = differing(&mut world);
+    let (state, all) = written(&world, &older);
+    assert!(state == 3 && all > 3, "{state} of {all}");
+}
+
+#[test]
+fn a_store_that_has_reached_its_quota_is_no_loss_and_whoever_leads_stands_still_last() {
+    let mut world = converged(Shape::Stacked(3));
+    let mut facts = world.observe();
+    let Ok(Diagnosis::Serves { .. }) = diagnosed(&world, &facts, None) else { panic!("all is well") };
+    let mut leader = None;
+    for (host, found) in &mut facts.hosts {
+        let etcd = found.as_mut().ok().and_then(|f| f.etcd.as_mut());
+        let Some(view) = etcd.and_then(|e| e.view.as_mut()) else { continue };
+        (view.db_bytes, view.alarms) = (100, vec!["NOSPACE".to_owned()]);
+        leader = leader.or_else(|| (view.leader == view.member).then(|| host.clone()));
+    }
+    let Ok(Diagnosis::Full(full)) = diagnosed(&world, &facts, None) else { panic!("it takes no writes") };
+    assert_eq!(full.len(), 3);
+    assert_eq!(full.last().map(|f| &f.host), leader.as_ref());
+    assert!(full.iter().all(|f| (f.db_bytes, f.quota_bytes) == (100, 8 << 30)));
+}
+
+#[test]
+fn bare_hosts_where_members_were_do_not_make_a_minority_that_sleeps_a_majority() {
+    let mut world = converged(Shape::Stacked(5));
+    let hosts = world.with(Role::Etcd);
+    for host in &hosts[2..] {
+        world.wipe(host);
+        world.power_on(host);
+    }
+    world.host_mut(&hosts[0]).units.get_mut(&sim::make::unit("etcd.service")).expect("it has run").running = false;
+    world.settle();
+    let facts = world.observe();
+    let found = diagnosed(&world, &facts, None);
+    assert!(matches!(found, Ok(Diagnosis::Lost(_))), "two of five are no majority, asleep or not: {found:?}");
+}

@@ -1,0 +1,364 @@
+//! Recoveries and undoings in the simulated world: what is taken, what never by itself, and every moment at which they may be cut off.
+
+use super::*;
+use hactl::model::facts::{DiskFact, Silence};
+use hactl::model::plan::Action;
+
+/// Recovers as `workflow::recover` does: what is agreed to is remembered, whatever is seen later. Whoever has no power is said to.
+pub fn recovers(world: &mut World, agreed: &mut Option<Recovery>, script: &Script) -> Result<Ended, String> {
+    let facts = world.observe();
+    let begun = agreed.clone().filter(|r| world.snapshots.contains_key(&r.id));
+    let powered_off = world.hosts.iter().filter(|(_, h)| !h.on).map(|(name, _)| name.to_string()).collect();
+    let wish = Wish { id: "recovery1".to_owned(), begun, powered_off, ..Wish::default() };
+    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+    let Ok(Diagnosis::Lost(proposal)) = found else { return Err(format!("{found:?}")) };
+    let recovery = proposal.recovery.clone();
+    *agreed = Some(recovery.clone());
+    let taken = world.snapshots.contains_key(&recovery.id);
+    let plan = hactl::plan::recover(&world.desired, &world.target, &facts, &world.intent, &recovery, taken);
+    world.run(&plan.map_err(|e| e.to_string())?, script).map_err(|b| format!("{b:?}"))
+}
+
+/// A cluster of so many members that has lost the disks of this many of them.
+pub fn without_majority(voters: u8, lost: usize) -> World {
+    let mut world = converged(Shape::Stacked(voters));
+    for host in world.with(Role::Etcd).into_iter().take(lost) {
+        let found = world.host_mut(&host);
+        found.without_data();
+        found.units.get_mut(&sim::make::unit("etcd.service")).expect("it has run").running = false;
+    }
+    world.settle();
+    world
+}
+
+#[test]
+fn a_recovery_killed_after_any_effect_is_finished_by_the_next_one_and_up_makes_the_cluster_whole() {
+    for (voters, lost) in [(3, 2), (5, 3), (5, 4)] {
+        for order in 0..3 {
+            for crash in 0.. {
+                let place = format!("{lost} of {voters} lost, order {order}, crash after {crash}");
+                let mut world = without_majority(voters, lost);
+                let mut agreed = None;
+                let script = Script { order, crash_after: Some(crash), meanwhile: vec![] };
+                let first = recovers(&mut world, &mut agreed, &script).unwrap_or_else(|e| panic!("{place}: {e}"));
+                let calm = Script { order, ..Script::default() };
+                if first == Ended::Crashed && world.living().is_none() {
+                    // Enough may be restored that they only have to be started: that is for `up`, and loses nothing.
+                    let facts = world.observe();
+                    let wakes = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent).is_ok();
+                    if !wakes {
+                        let second = recovers(&mut world, &mut agreed, &calm);
+                        assert!(matches!(second, Ok(Ended::Done(_))), "{place}: {second:?}");
+                    }
+                }
+                assert_eq!(ends_well(&mut world, order), Ok(()), "{place}");
+                let living = world.living().expect("ends_well says so");
+                assert!(world.clusters[&living].restored, "{place}: the old cluster answers again");
+                if first != Ended::Crashed {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_member_that_is_to_be_replaced_though_it_runs_joins_anew_once_wherever_the_run_is_killed() {
+    for crash in 0.. {
+        let mut world = converged(Shape::Stacked(3));
+        let host = world.with(Role::Etcd)[0].clone();
+        let was = world.host(&host).disk.clone().expect("it is a member");
+        world.intent.replace = [(host.clone(), was.member)].into();
+        let facts = world.observe();
+        let plan = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent).expect("the others carry it");
+        let script = Script { crash_after: Some(crash), ..Script::default() };
+        let ran = world.run(&plan, &script).unwrap_or_else(|broken| panic!("crash after {crash}: {broken:?}"));
+        assert_eq!(ends_well(&mut world, u64::from(crash)), Ok(()), "crash after {crash}");
+        let now = world.host(&host).disk.clone().expect("it is a member again");
+        assert!(now.member != was.member && now.cluster == was.cluster, "crash after {crash}: {now:?}");
+        assert_eq!(world.host(&host).aside.len(), 1, "crash after {crash}: its old data lies aside, and nothing else");
+        if ran != Ended::Crashed {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_member_that_lies_still_is_started_unless_its_data_is_damaged() {
+    let mut world = converged(Shape::Stacked(3));
+    let hosts = world.with(Role::Etcd);
+    world.host_mut(&hosts[1]).units.get_mut(&sim::make::unit("etcd.service")).expect("it has run").running = false;
+    let mut facts = world.observe();
+    let removes = |facts: &Facts| {
+        let plan = hactl::plan::up(&world.desired, &world.target, facts, &world.intent).expect("a quorum answers");
+        let peer = world.desired.host(&hosts[1]).expect("it is there").peer_url();
+        plan.steps.iter().any(|step| step.action == Action::RemoveMember { peer: peer.clone() })
+    };
+    assert!(!removes(&facts));
+    let disk = |facts: &mut Facts, change: &dyn Fn(&mut Option<DiskFact>)| {
+        let found = facts.hosts.get_mut(&hosts[1]).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
+        change(&mut found.expect("an etcd host").disk);
+    };
+    disk(&mut facts, &|disk| disk.as_mut().expect("its data is read").revision = None);
+    assert!(removes(&facts), "its store cannot be read");
+    disk(&mut facts, &|disk| *disk = None);
+    assert!(removes(&facts), "nor can its log");
+}
+
+/// Goes back to what the last recovery moved aside, as the same command run again would.
+fn undoes(world: &mut World, agreed: &mut Option<Recovery>, script: &Script) -> Result<Ended, String> {
+    let facts = world.observe();
+    // A quorum that answers ends what was agreed to.
+    let open = agreed.clone().filter(|_| !matches!(facts.etcd, Etcd::Speaks(_)));
+    let begun = open.filter(|r| world.snapshots.contains_key(&r.id));
+    let wish = Wish { id: "recovery2".to_owned(), begun, undo: true, ..Wish::default() };
+    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+    let Ok(Diagnosis::Lost(proposal)) = found else { return Err(format!("{found:?}")) };
+    let recovery = proposal.recovery.clone();
+    let taken = !matches!(facts.etcd, Etcd::Speaks(_)) && world.snapshots.contains_key(&recovery.id);
+    *agreed = Some(recovery.clone());
+    let plan = hactl::plan::recover(&world.desired, &world.target, &facts, &world.intent, &recovery, taken);
+    world.standstill = true;
+    let ran = world.run(&plan.map_err(|e| e.to_string())?, script).map_err(|b| format!("{b:?}"));
+    world.standstill = false;
+    ran
+}
+
+#[test]
+fn an_undo_killed_after_any_effect_goes_back_to_what_was_moved_aside_or_changes_nothing() {
+    let mut recovered = without_majority(3, 2);
+    let old = recovered.with(Role::Etcd).into_iter().find_map(|h| recovered.host(&h).disk.clone()).expect("a survivor");
+    let script = Script::default();
+    assert!(matches!(recovers(&mut recovered, &mut None, &script), Ok(Ended::Done(_))));
+    assert_eq!(ends_well(&mut recovered, 0), Ok(()));
+    let was = recovered.living().expect("it answers");
+    for order in 0..3 {
+        for crash in 0.. {
+            let place = format!("order {order}, crash after {crash}");
+            let (mut world, mut agreed) = (recovered.clone(), None);
+            let script = Script { order, crash_after: Some(crash), meanwhile: vec![] };
+            let first = undoes(&mut world, &mut agreed, &script).unwrap_or_else(|e| panic!("{place}: {e}"));
+            let Some(Origin::Aside(..)) = agreed.as_ref().map(|r| &r.source) else { panic!("{place}: {agreed:?}") };
+            let now = |world: &World| world.living().filter(|id| world.clusters[id].revision > 2_000_000_000);
+            if first == Ended::Crashed && now(&world).is_none() {
+                let facts = world.observe();
+                let restored = world.clusters.values().any(|c| c.revision > 2_000_000_000);
+                let wakes = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent).is_ok();
+                // Restored members that only have to be started are for `up`.
+                if !(restored && wakes) {
+                    let calm = Script { order, ..Script::default() };
+                    let second = undoes(&mut world, &mut agreed, &calm);
+                    assert!(matches!(second, Ok(Ended::Done(_))), "{place}: {second:?}");
+                }
+            }
+            assert_eq!(ends_well(&mut world, order), Ok(()), "{place}");
+            let living = now(&world).unwrap_or_else(|| panic!("{place}: it went back"));
+            assert!(living != was && living != old.cluster, "{place}: a new cluster, whose members know no other");
+            if first != Ended::Crashed {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_undone_where_nothing_was_recovered_nor_from_under_members_that_do_not_answer() {
+    let mut world = converged(Shape::Stacked(3));
+    let undo = |world: &mut World, undo| {
+        let (facts, wish) = (world.observe(), Wish { id: "recovery2".to_owned(), undo, ..Wish::default() });
+        diagnose(&world.desired, &world.target, &facts, &world.intent, &wish)
+    };
+    assert_eq!(undo(&mut world, true), Err(Refusal::NothingAside));
+    world = without_majority(3, 2);
+    assert!(matches!(recovers(&mut world, &mut None, &Script::default()), Ok(Ended::Done(_))));
+    assert_eq!(ends_well(&mut world, 0), Ok(()));
+    let found = undo(&mut world, true);
+    let Ok(Diagnosis::Lost(proposal)) = found else { panic!("there is what to go back to: {found:?}") };
+    let hosts = world.with(Role::Etcd);
+    assert!(matches!(&proposal.recovery.source, Origin::Aside(host, _) if host == &hosts[2]));
+    assert!(matches!(proposal.loss, Loss::Undone { .. }) && proposal.recovery.members.len() == 3, "{proposal:?}");
+    assert_eq!(proposal.sources.len(), 1, "what goes on until now is no source: {:?}", proposal.sources);
+    assert_eq!(
+        undo(&mut world, false),
+        Ok(Diagnosis::Serves { healthy: 3, voters: 3 }),
+        "nobody goes back who did not ask for it"
+    );
+    for host in &hosts[..2] {
+        world.host_mut(host).cut = true;
+    }
+    let found = undo(&mut world, true);
+    assert!(matches!(found, Err(Refusal::MayLive { .. })), "{found:?}");
+}
+
+#[test]
+fn nothing_is_restored_while_those_who_do_not_answer_could_go_on_without_the_others() {
+    let mut world = converged(Shape::Stacked(3));
+    let hosts = world.with(Role::Etcd);
+    for host in &hosts[..2] {
+        world.host_mut(host).on = false;
+    }
+    world.settle();
+    let facts = world.observe();
+    let ask = |powered_off: &[&HostName]| {
+        let powered_off = powered_off.iter().map(ToString::to_string).collect();
+        let wish = Wish { id: "recovery1".to_owned(), powered_off, ..Wish::default() };
+        diagnose(&world.desired, &world.target, &facts, &world.intent, &wish)
+    };
+    assert!(matches!(ask(&[]), Err(Refusal::MayLive { quorum: 2, voters: 3, .. })), "{:?}", ask(&[]));
+    let Ok(Diagnosis::Lost(proposal)) = ask(&[&hosts[0]]) else { panic!("one of them alone is no quorum") };
+    assert_eq!(proposal.recovery.source, Origin::Data(hosts[2].clone()));
+    assert_eq!(proposal.loss, Loss::CannotBeKnown);
+    assert_eq!(proposal.later, hosts[..2], "they join when they are back");
+}
+
+#[test]
+fn a_majority_that_has_its_data_is_never_restored() {
+    let mut world = converged(Shape::Stacked(3));
+    let hosts = world.with(Role::Etcd);
+    // Off and on again: their data is there, and they do not run.
+    for host in &hosts {
+        world.host_mut(host).units.get_mut(&sim::make::unit("etcd.service")).expect("it has run").running = false;
+    }
+    let facts = world.observe();
+    let wish = Wish { id: "recovery1".to_owned(), ..Wish::default() };
+    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+    assert_eq!(found, Ok(Diagnosis::Asleep));
+}
+
+/// The facts of a cluster of three that lost one disk and one host, with the two others' data changed at will.
+pub fn two_sources(change: impl Fn(usize, &mut hactl::model::facts::DiskFact)) -> (World, Facts, Vec<HostName>) {
+    let mut world = converged(Shape::Stacked(5));
+    let hosts = world.with(Role::Etcd);
+    for host in &hosts {
+        let found = world.host_mut(host);
+        found.units.get_mut(&sim::make::unit("etcd.service")).expect("it has run").running = false;
+    }
+    for host in &hosts[2..] {
+        world.host_mut(host).without_data();
+    }
+    let mut facts = world.observe();
+    for (at, host) in hosts[..2].iter().enumerate() {
+        let found = facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
+        change(at, found.and_then(|e| e.disk.as_mut()).expect("its data is read from its files"));
+    }
+    (world, facts, hosts)
+}
+
+pub fn diagnosed(world: &World, facts: &Facts, from: Option<&HostName>) -> Result<Diagnosis, Refusal> {
+    let wish = Wish { id: "recovery1".to_owned(), from: from.cloned().map(Origin::Data), ..Wish::default() };
+    diagnose(&world.desired, &world.target, facts, &world.intent, &wish)
+}
+
+#[test]
+fn the_source_is_the_data_whose_log_goes_furthest_whatever_its_revision() {
+    let (world, facts, hosts) = two_sources(|at, disk| {
+        (disk.term, disk.index, disk.revision) = if at == 0 { (4, 900, Some(800)) } else { (5, 850, Some(700)) };
+    });
+    let Ok(Diagnosis::Lost(proposal)) = diagnosed(&world, &facts, None) else { panic!("a majority is lost") };
+    assert_eq!((&proposal.recovery.source, proposal.recovery.reach), (&Origin::Data(hosts[1].clone()), (5, 850)));
+    assert_eq!(proposal.recovery.base, 1_000_000_800, "above every revision that was read, on whatever host");
+    assert_eq!(proposal.recovery.members.len(), 5, "all answer and have what a member needs");
+    let Ok(Diagnosis::Lost(older)) = diagnosed(&world, &facts, Some(&hosts[0])) else { panic!("it was asked for") };
+    assert_eq!((&older.recovery.source, older.loss), (&Origin::Data(hosts[0].clone()), Loss::Chosen { entries: 0 }));
+}
+
+#[test]
+fn data_of_two_clusters_is_left_to_a_person_and_no_data_is_said() {
+    let (world, mut facts, hosts) = two_sources(|at, disk| disk.cluster = format!("c{at}"));
+    assert!(matches!(diagnosed(&world, &facts, None), Err(Refusal::TwoOrigins { .. })));
+    assert!(matches!(diagnosed(&world, &facts, Some(&hosts[0])), Ok(Diagnosis::Lost(_))), "a person said which");
+    for host in &hosts {
+        if let Some(Ok(found)) = facts.hosts.get_mut(host) {
+            found.etcd.as_mut().expect("an etcd host").disk = None;
+        }
+    }
+    assert!(matches!(diagnosed(&world, &facts, None), Err(Refusal::NoSource { asked: None, .. })));
+}
+
+#[test]
+fn an_earlier_recovery_on_any_host_raises_the_next_ones_revision_above_its_own() {
+    let (world, mut facts, hosts) = two_sources(|_, _| ());
+    if let Some(Ok(found)) = facts.hosts.get_mut(&hosts[4]) {
+        found.etcd.as_mut().expect("an etcd host").high_water = Some(3_000_000_000);
+    }
+    let Ok(Diagnosis::Lost(proposal)) = diagnosed(&world, &facts, None) else { panic!("a majority is lost") };
+    assert_eq!(proposal.recovery.base, 4_000_000_000);
+}
+
+#[test]
+fn what_a_recovery_restored_that_was_given_up_is_nobodys_source_and_is_not_started() {
+    let (mut world, mut facts, hosts) = two_sources(|at, disk| {
+        (disk.cluster, disk.index) = ("c".to_owned(), 900);
+        if at == 0 {
+            (disk.cluster, disk.revision) = ("given-up".to_owned(), Some(1_000_000_900));
+        }
+    });
+    let etcd = facts.hosts.get_mut(&hosts[0]).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
+    let etcd = etcd.expect("an etcd host");
+    (etcd.token, etcd.born) = (Some("recovery0".to_owned()), None);
+    let disk = etcd.disk.as_mut().expect("its data is read");
+    let own = world.desired.host(&hosts[0]).expect("it is there").peer_url();
+    disk.members = Some(vec![(disk.member, hosts[0].to_string(), own, false)]);
+    let found = diagnosed(&world, &facts, None);
+    assert!(
+        !matches!(&found, Ok(Diagnosis::Lost(p)) if p.recovery.source == Origin::Data(hosts[1].clone())),
+        "{found:?}"
+    );
+    world.intent.dropped = ["recovery0".to_owned()].into();
+    let found = diagnosed(&world, &facts, None);
+    let Ok(Diagnosis::Lost(proposal)) = found else { panic!("it is as if there were only the other: {found:?}") };
+    assert_eq!(proposal.recovery.source, Origin::Data(hosts[1].clone()));
+}
+
+#[test]
+fn nobody_stands_still_before_it_is_certain_that_there_is_something_to_go_back_to() {
+    let mut world = without_majority(3, 2);
+    assert!(matches!(recovers(&mut world, &mut None, &Script::default()), Ok(Ended::Done(_))));
+    assert_eq!(ends_well(&mut world, 0), Ok(()));
+    let (facts, wish) = (world.observe(), Wish { id: "recovery2".to_owned(), undo: true, ..Wish::default() });
+    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+    let Ok(Diagnosis::Lost(proposal)) = found else { panic!("{found:?}") };
+    assert!(proposal.recovery.undo);
+    let plan = hactl::plan::recover(&world.desired, &world.target, &facts, &world.intent, &proposal.recovery, false);
+    let plan = plan.expect("all answer");
+    let taken = Mark::Taken("recovery2".to_owned());
+    let halts: Vec<_> = plan.steps.iter().filter(|s| matches!(s.action, Action::Halt { .. })).collect();
+    assert!(halts.len() == 3 && halts.iter().all(|halt| halt.needs.contains(&taken)), "{halts:?}");
+    world.intent.lived.clear();
+    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+    assert_eq!(found, Err(Refusal::NothingAside), "what never answered is nothing to go back to");
+}
+
+#[test]
+fn what_was_moved_aside_of_a_cluster_that_is_in_no_place_is_taken_only_when_a_person_names_it() {
+    let (world, mut facts, hosts) = two_sources(|_, disk| disk.cluster = "c".to_owned());
+    let aside = |facts: &mut Facts, cluster: &str, revision, voter: &HostName| {
+        let found = facts.hosts.get_mut(&hosts[0]).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
+        let etcd = found.expect("an etcd host");
+        let mut disk = etcd.disk.clone().expect("its data is read");
+        let peer = world.desired.host(voter).expect("it is there").peer_url();
+        (disk.cluster, disk.revision, disk.index) = (cluster.to_owned(), Some(revision), 5_000);
+        disk.members = Some(vec![(7, voter.to_string(), peer, false)]);
+        etcd.aside = [("member.moved-1".to_owned(), disk)].into();
+    };
+    let moved = Origin::Aside(hosts[0].clone(), "member.moved-1".to_owned());
+    // As a recovery leaves it that was given up when the cluster of before came back.
+    aside(&mut facts, "given-up", 1_000_000_900, &hosts[0]);
+    let Ok(Diagnosis::Lost(proposal)) = diagnosed(&world, &facts, None) else { panic!("a majority is lost") };
+    assert_ne!(proposal.recovery.source, moved);
+    let named = |facts: &Facts| {
+        let wish = Wish { id: "recovery1".to_owned(), from: Some(moved.clone()), ..Wish::default() };
+        diagnose(&world.desired, &world.target, facts, &world.intent, &wish)
+    };
+    let Ok(Diagnosis::Lost(proposal)) = named(&facts) else { panic!("a person named it") };
+    assert_eq!((&proposal.recovery.source, proposal.recovery.reach.1), (&moved, 5_000));
+    // Its own list knows one member; who has joined since may live on.
+    facts.hosts.insert(hosts[4].clone(), Err(Silence { why: "no route".to_owned(), hint: None }));
+    let Err(Refusal::MayLive { dark, quorum: 1, .. }) = named(&facts) else { panic!("{:?}", named(&facts)) };
+    assert_eq!(dark, [hosts[4].to_string()]);
+    // Of the cluster whose data lies in its place, and further: that is what raft would take.
+    aside(&mut facts, "c", 900, &hosts[0]);
+    facts.hosts.insert(hosts[4].clone(), Ok(facts.hosts[&hosts[3]].clone().expect("it answers")));
+    let Ok(Diagnosis::Lost(proposal)) = diagnosed(&world, &facts, None) else { panic!("a majority is lost") };
+    assert_eq!(proposal.recovery.source, moved);
+}
