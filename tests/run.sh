@@ -24,10 +24,10 @@ blame() {
 	named=$(awk '
 		/^test .* FAILED$|^FAILED / { print; left = 0; next }
 		/^ok  |^test .* ok$/ { left = 0 }
-		/^thread .*panicked at/ { left = 40 }
+		/^thread .*panicked at/ { left = 120 }
 		/^error(\[|:)/ { left = 12 }
 		left > 0 { print; left-- }
-	' "$1" | head -n 200)
+	' "$1" | head -n 300)
 	if [ -n "$named" ]; then
 		printf '%s\n' "$named"
 	else
