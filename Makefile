@@ -13,11 +13,14 @@ DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 # The registry that downloads are tested with: the same, for tests alone.
 REGISTRY_VERSION := 3.0.0
 REGISTRY := $(CACHE)/tools/registry-$(REGISTRY_VERSION)/registry
+# Object storage that copies of bundles are tested with: the same.
+STORAGE_VERSION := 1.8.0
+STORAGE := $(CACHE)/tools/versitygw-$(STORAGE_VERSION)/versitygw
 # What hactl's own build and the lab need; the components name theirs in components/packages.
 PACKAGES := build-essential cmake protobuf-compiler libprotobuf-dev lxc mmdebstrap iptables nftables iproute2 \
             openssh-client openssh-server sudo openssl shellcheck ca-certificates age zstd curl $(shell sed 's/\#.*//' components/packages)
 
-.PHONY: help lab lab-down build packages components bundle registry test test-all check unit fuzz bench clean
+.PHONY: help lab lab-down build packages components bundle registry storage test test-all check unit fuzz bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -56,23 +59,30 @@ $(REGISTRY):
 	@GOBIN="$(dir $(REGISTRY))" GOFLAGS=-buildvcs=false GOWORK=off CGO_ENABLED=0 \
 	  go install github.com/distribution/distribution/v3/cmd/registry@v$(REGISTRY_VERSION)
 
+$(STORAGE):
+	@echo "building the object storage $(STORAGE_VERSION), for tests (once, some minutes)"
+	@GOBIN="$(dir $(STORAGE))" GOFLAGS=-buildvcs=false GOWORK=off CGO_ENABLED=0 \
+	  go install github.com/versity/versitygw/cmd/versitygw@v$(STORAGE_VERSION)
+
+storage: $(STORAGE) ## build the object storage that copies of bundles are tested with
+
 registry: $(REGISTRY) ## build the registry that downloads are tested with
 
 check: packages $(DENY) ## formatting, lints, shell scripts, licences
 	cargo fmt --check
 	cargo clippy --release --all-targets --locked -- -D warnings
-	cargo clippy --release --locked --test lab --test bench --test publishers -- -D warnings
+	cargo clippy --release --locked --test lab --test bench --test publishers --test storage -- -D warnings
 	shellcheck components/*.sh components/*/*.sh templates/*.sh templates/*/*.sh tests/*.sh tests/*/*.sh .ci/run
 	$(DENY) check bans licenses sources
 
 unit: build ## tests that need no lab
 	cargo test --release --locked -q
 
-test: bundle registry ## everything, with a cut of the lab that touches every capability
-	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" tests/run.sh cut
+test: bundle registry storage ## everything, with a cut of the lab that touches every capability
+	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" tests/run.sh cut
 
-test-all: bundle registry ## everything, the whole lab
-	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" tests/run.sh all
+test-all: bundle registry storage ## everything, the whole lab
+	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" tests/run.sh all
 
 fuzz: ## damaged inputs for every reader, $(FUZZ_SECONDS) seconds each
 	@HACTL_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release --locked --test fuzz -- --nocapture --test-threads=1

@@ -58,6 +58,7 @@ suite() {
 suite components sh -c 'cd components/image && go test ./... && echo "test result: ok. 1 passed; 0 failed;"'
 suite units cargo test --release --locked --no-fail-fast
 suite publishers cargo test --release --locked --test publishers
+suite storage cargo test --release --locked --test storage
 suite lab cargo test --release --locked --test lab -- "$which"
 
 echo "$passed passed, $failed failed"

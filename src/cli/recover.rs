@@ -20,7 +20,7 @@ pub struct RecoverArgs {
     #[arg(long, conflicts_with_all = ["dry_run", "confirm_powered_off"])]
     drill: bool,
     /// Take the data of this host, data moved aside there (HOST:member.moved-TIME) or this recovery bundle, and not the newest
-    #[arg(long, value_name = "HOST|FILE")]
+    #[arg(long, value_name = "HOST|FILE|URL")]
     from: Option<String>,
     /// Go back although etcd answers: to what the last recovery moved aside, or to what --from names
     #[arg(long, conflicts_with = "drill")]

@@ -5,7 +5,7 @@ use super::verbs::{ended, print};
 use crate::model::event::Sink;
 use crate::model::names::HostName;
 use crate::report::{self, Verdict, snapshots as words};
-use crate::snapshot::BundleError;
+use crate::snapshot::{BucketTrouble, BundleError};
 use crate::workflow::{self, Unusable};
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -32,7 +32,7 @@ enum Verb {
         #[arg(long, value_name = "PATH")]
         to: Option<PathBuf>,
     },
-    /// List the bundles on all etcd hosts
+    /// List the bundles on all etcd hosts and in object storage
     #[command(
         after_help = "Examples:\n  hactl snapshot list\n  hactl snapshot list -o json | jq '.hosts | map_values(.bundles | length)'"
     )]
@@ -42,7 +42,7 @@ enum Verb {
         after_help = "Examples:\n  hactl snapshot verify                   the newest on the hosts\n  hactl snapshot verify --deep            and restore it, beside what runs there\n  hactl snapshot verify --identity ~/lab-identity.txt lab-20261122T060000000Z-cp1.hactl"
     )]
     Verify {
-        /// The bundle [default: the newest on the hosts]
+        /// The bundle: a file, or s3://BUCKET/PREFIX/NAME [default: the newest on the hosts]
         file: Option<PathBuf>,
         /// Of this host alone
         #[arg(long, value_name = "HOST", conflicts_with = "file")]
@@ -71,7 +71,9 @@ pub fn run(common: &Common, args: &SnapshotArgs) -> u8 {
     let json = common.output == Output::Json;
     // One object is all that a program wants to read.
     let sink: Arc<dyn Sink> = if json { Arc::new(Quiet) } else { Arc::clone(&reader) as Arc<dyn Sink> };
-    let needs = if matches!(args.verb, Verb::Verify { file: Some(_), .. }) { Needs::Nothing } else { Needs::Hosts };
+    // A list may be all that is left: of object storage.
+    let alone = matches!(args.verb, Verb::List | Verb::Verify { file: Some(_), .. });
+    let needs = if alone { Needs::Nothing } else { Needs::Hosts };
     let now = now_ms();
     let result = common.run(sink, needs, async |session| {
         Ok(match &args.verb {
@@ -85,9 +87,15 @@ pub fn run(common: &Common, args: &SnapshotArgs) -> u8 {
                 }
             }
             Verb::List => {
+                if session.desired.snapshots.storage.is_none() {
+                    session.anybody().await?;
+                }
                 let listed = workflow::bundles(session).await?;
+                let away = workflow::away_bundles(session).await;
                 let headline = words::listed(&listed, now);
-                Said { text: words::table(&listed, now), object: json!({"hosts": listed}), headline }
+                let text = words::table(&listed, now) + &words::away(&away, now);
+                let object = json!({"hosts": listed, "objectStorage": words::away_json(&away)});
+                Said { text, object, headline }
             }
             Verb::Verify { file, host, deep, identity } => {
                 let identity = identity.as_deref();
@@ -144,6 +152,17 @@ pub(super) fn verdict(unusable: &Unusable, mut verdict: Verdict) -> Verdict {
         }
         Unusable::State { .. } => "take another one: hactl snapshot list",
         Unusable::OtherCluster { .. } => "use the inventory of the cluster that it is of, or a bundle of this one",
+        Unusable::Bucket(error) => match error.trouble {
+            BucketTrouble::Dark => "look at snapshots.s3.endpoint, and at the way there from this machine",
+            BucketTrouble::Refused => "look at the key in the file of snapshots.s3.credentials, and at what it may do",
+            BucketTrouble::Missing => "hactl snapshot list shows what there is",
+            BucketTrouble::Full | BucketTrouble::Other => "ask whoever runs the storage",
+        },
+        Unusable::NoStorage(_) => {
+            "add snapshots.s3 with `credentials` to the inventory, or fetch it yourself and name the file"
+        }
+        Unusable::Several(_) => "name the bundle with --from s3://...: its folder ends in its authority's fingerprint",
+        Unusable::NoUrl(_) => "hactl snapshot list shows the addresses",
         Unusable::None => "hactl snapshot take; on the hosts: journalctl -u hactl-snapshot",
     };
     verdict.hints = vec![hint.to_owned()];

@@ -25,8 +25,8 @@ enum Verb {
         /// The age identity to open it with: a copy of identity.txt, or the key of one of vault.recipients
         #[arg(long, value_name = "FILE")]
         identity: PathBuf,
-        /// The bundle, when no host has one any more
-        #[arg(long, value_name = "FILE")]
+        /// The bundle, when no host has one any more: a file, or s3://BUCKET/PREFIX/NAME
+        #[arg(long, value_name = "FILE|URL")]
         from: Option<PathBuf>,
     },
 }
@@ -35,12 +35,11 @@ pub fn run(common: &Common, args: &StateArgs) -> u8 {
     let reader = common.reader();
     let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
     let Verb::Pull { identity, from } = &args.verb;
-    let needs = if from.is_some() { Needs::Nothing } else { Needs::Hosts };
-    let result =
-        common.run(sink, needs, async |session| workflow::pull_state(session, from.as_deref(), identity).await);
+    let result = common
+        .run(sink, Needs::Nothing, async |session| workflow::pull_state(session, from.as_deref(), identity).await);
     let result = result.map(|at| {
         reader.end(&Verdict::ok(format!(
-            "the state is rebuilt in {}: now `hactl up`, or `hactl recover --from FILE` where the hosts are empty",
+            "the state is rebuilt in {}: now `hactl up`, or `hactl recover [--from FILE]` where the hosts are empty",
             at.display()
         )));
         0

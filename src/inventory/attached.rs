@@ -6,6 +6,7 @@
 use super::check::{NamedFile, Reading};
 use super::manifests::{self, UserObject};
 use super::problem::{Problem, Severity, Words};
+use crate::model::bucket::SCHEME;
 use crate::model::secret::Secret;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,9 +20,9 @@ const LARGEST: u64 = 256 << 10;
 /// The contents. `Debug` tells how much there is and nothing of it: some of it is secret.
 #[derive(Default)]
 pub struct Attached {
-    /// Registry or mirror to the certificates of its authority, PEM.
+    /// Registry or mirror, or [`SCHEME`] for object storage, to the certificates of its authority, PEM.
     pub authorities: BTreeMap<String, String>,
-    /// Registry or mirror to `user:password` in base64.
+    /// Registry or mirror, or [`SCHEME`] for object storage, to `user:password` in base64.
     pub logins: BTreeMap<String, Secret<String>>,
     /// The user's own objects, in the order of the list, the files and the documents.
     pub manifests: Vec<UserObject>,
@@ -74,7 +75,7 @@ pub(super) fn read(naming: Naming<'_>, files: &[NamedFile]) -> Found {
                 Ok(pem) => drop(found.attached.authorities.insert(at.clone(), pem)),
                 Err(words) => found.problems.push(naming.problem(Severity::Error, file, words)),
             },
-            Reading::Login { at } => match login(&file.path) {
+            Reading::Login { at } => match login(&file.path, at) {
                 Ok((login, open)) => {
                     found.attached.logins.insert(at.clone(), login);
                     if open {
@@ -132,7 +133,7 @@ fn authority(path: &Path) -> Result<String, Words> {
         let authority = block.parse_x509().is_ok_and(|cert| cert.is_ca());
         if block.label != "CERTIFICATE" || !authority {
             let what = format!("{shown} holds something that is no authority's certificate");
-            return Err(bad(what, "name the certificate of the authority that signed the registry's own"));
+            return Err(bad(what, "name the certificate of the authority that signed the server's own"));
         }
         count += 1;
     }
@@ -143,7 +144,7 @@ fn authority(path: &Path) -> Result<String, Words> {
 }
 
 /// `user:password` in base64, and whether others on this machine could read it.
-fn login(path: &Path) -> Result<(Secret<String>, bool), Words> {
+fn login(path: &Path, at: &str) -> Result<(Secret<String>, bool), Words> {
     use base64::Engine as _;
     let text = Secret::new(bounded(path)?);
     let line = text.reveal().trim_end_matches(['\n', '\r']);
@@ -151,9 +152,13 @@ fn login(path: &Path) -> Result<(Secret<String>, bool), Words> {
     let fine = line.split_once(':').is_some_and(|(user, password)| !user.is_empty() && !password.is_empty());
     if !fine || line.chars().any(char::is_control) {
         // Not quoted: it may be the password alone.
+        let (form, parts) = match at {
+            SCHEME => ("ACCESS_KEY_ID:SECRET_ACCESS_KEY", "one line: the key's id, a colon, the secret key"),
+            _ => ("user:password", "one line: the user, a colon, the password"),
+        };
         return Err(Words::new(
-            format!("{shown} does not hold user:password"),
-            "one line: the user, a colon, the password",
+            format!("{shown} does not hold {form}"),
+            parts,
             "write it anew, and `chmod 600` the file",
         ));
     }

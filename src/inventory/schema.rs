@@ -383,9 +383,30 @@ pub struct Snapshots {
     /// How many to keep.
     #[schemars(with = "Keep")]
     pub keep: Option<At<Keep>>,
-    /// Directories on the hosts that get a copy of each bundle, such as mounted shares.
+    /// Who gets a copy of each bundle: directories on the hosts, such as mounted shares, and s3://BUCKET/PREFIX.
     #[schemars(with = "Vec<String>", extend("default" = []))]
     pub to: Option<Texts>,
+    /// How the object storage of `to` is reached.
+    #[schemars(with = "ObjectStorage")]
+    pub s3: Option<At<ObjectStorage>>,
+}
+
+/// Object storage that speaks S3.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ObjectStorage {
+    /// Its address, https://HOST or https://HOST:PORT [default: Amazon's own of the region].
+    #[schemars(with = "String")]
+    pub endpoint: Option<Text>,
+    /// The region; servers other than Amazon's mostly take the default.
+    #[schemars(with = "String", extend("default" = "us-east-1"))]
+    pub region: Option<Text>,
+    /// A file that holds ACCESS_KEY_ID:SECRET_ACCESS_KEY. The secret itself never stands in an inventory.
+    #[schemars(with = "String")]
+    pub credentials: Option<Text>,
+    /// The PEM file of the authority that its certificate is of [default: those that each host trusts].
+    #[schemars(with = "String")]
+    pub ca: Option<Text>,
 }
 
 /// How many snapshots to keep.

@@ -2,6 +2,7 @@
 //!
 //! In: built by `inventory/`. Out: read by `render/`, `pki/`, `plan/` and the workflows. Holds no secret.
 
+use super::bucket::{Destination, StorageSettings};
 use super::firewall::Firewall;
 use super::names::{ClusterName, HostName, PeerUrl};
 use super::snapshot::Keep;
@@ -68,15 +69,23 @@ pub struct Snapshots {
     pub every_s: u64,
     /// Which stay.
     pub keep: Keep,
-    /// Directories on the hosts that get a copy of each. Absolute.
-    pub to: Vec<PathBuf>,
+    /// Who gets a copy of each.
+    pub to: Vec<Destination>,
+    /// How the object storage among them is reached; `None`: there is none.
+    pub storage: Option<StorageSettings>,
     /// age public keys of those who can open them, besides the one in the state directory.
     pub recipients: Vec<String>,
 }
 
 impl Default for Snapshots {
     fn default() -> Self {
-        Self { every_s: 900, keep: Keep { last: 96, daily: 14, weekly: 8 }, to: Vec::new(), recipients: Vec::new() }
+        Self {
+            every_s: 900,
+            keep: Keep { last: 96, daily: 14, weekly: 8 },
+            to: Vec::new(),
+            storage: None,
+            recipients: Vec::new(),
+        }
     }
 }
 

@@ -137,6 +137,8 @@ pub struct Source {
     pub host: HostName,
     /// The recovery bundle that it is; `None`: data of the host's own member.
     pub bundle: Option<String>,
+    /// The place in object storage where the bundle lies, as a URL; `None`: on the host, or on this machine.
+    pub away: Option<String>,
     /// The directory that holds the data, where it was moved aside; `None`: it is the member's, or a bundle.
     pub aside: Option<String>,
     /// Term and index of the last entry of its log.

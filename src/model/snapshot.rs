@@ -2,10 +2,14 @@
 //!
 //! In: made on an etcd host, by a timer or when asked. Out: read by `observe/`, `plan/` and `report/`; a [`Manifest`] travels inside its bundle.
 
+use super::bucket::Destination;
 use super::names::{ClusterName, Digest, HostName};
 use super::target::Part;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use time::PrimitiveDateTime;
+use time::format_description::BorrowedFormatItem;
+use time::macros::format_description;
 
 /// Where bundles lie on a host; root's alone.
 pub const FOLDER: &str = "/var/lib/hactl/snapshots";
@@ -102,8 +106,8 @@ pub struct Settings {
     pub keep: Keep,
     /// Who can open them: age public keys.
     pub recipients: Vec<String>,
-    /// Directories on the host that get a copy of each.
-    pub to: Vec<String>,
+    /// Who gets a copy of each.
+    pub to: Vec<Destination>,
     /// The member's client URL.
     pub url: String,
     /// Its data directory.
@@ -217,6 +221,34 @@ pub fn is_name(name: &str) -> bool {
         && !stem.starts_with('-')
 }
 
+/// What the name alone says of a bundle: `CLUSTER-TIME-HOST.hactl`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ByName<'a> {
+    /// Of which cluster.
+    pub cluster: &'a str,
+    /// When it was taken, milliseconds since 1970.
+    pub taken_ms: i64,
+    /// Who took it.
+    pub host: &'a str,
+}
+
+/// The time in a bundle's name, which is that of its manifest.
+const STAMP: &[BorrowedFormatItem<'_>] =
+    format_description!("[year][month][day]T[hour][minute][second][subsecond digits:3]Z");
+
+/// Reads a bundle's name; `None`: it was named by somebody else.
+pub fn by_name(name: &str) -> Option<ByName<'_>> {
+    let stem = name.strip_suffix(ENDING)?.strip_suffix('.')?;
+    let dashes = stem.match_indices('-').map(|(at, _)| at);
+    // Clusters and hosts may have dashes in their names; a time has none.
+    let read = |(from, to): (usize, usize)| {
+        let taken = PrimitiveDateTime::parse(&stem[from + 1..to], STAMP).ok()?.assume_utc();
+        let taken_ms = i64::try_from(taken.unix_timestamp_nanos() / 1_000_000).ok()?;
+        Some(ByName { cluster: &stem[..from], taken_ms, host: &stem[to + 1..] })
+    };
+    dashes.clone().zip(dashes.skip(1)).find_map(read).filter(|by| !by.cluster.is_empty() && !by.host.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,6 +262,17 @@ mod tests {
         let kept = keep.kept(&taken);
         let wanted: BTreeSet<i64> = [at(20, 9), at(20, 8), at(19, 9), at(6, 1)].into();
         assert_eq!(kept, wanted);
+    }
+
+    #[test]
+    fn a_name_says_of_which_cluster_when_and_by_whom() {
+        let by = by_name("big-lab-20261122T134733822Z-cp-1.hactl").unwrap();
+        assert_eq!(by, ByName { cluster: "big-lab", taken_ms: 1_795_355_253_822, host: "cp-1" });
+        for other in
+            ["lab-cp1.hactl", "lab-20261122-cp1.hactl", "20261122T134733822Z-cp1.hactl", "lab-20261122T134733822Z-cp1"]
+        {
+            assert_eq!(by_name(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use down::down;
 pub use holds::{etcd_unit, kubelet_unit};
-pub use recover::{Wish, diagnose, recover};
+pub use recover::{Away, Wish, diagnose, recover};
 
 /// What cannot be observed: choices and random values made outside.
 #[derive(Debug, Clone)]

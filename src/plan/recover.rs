@@ -17,6 +17,17 @@ use crate::model::refusal::Refusal;
 use crate::model::snapshot::BundleFact;
 use crate::model::target::{FileSet, Target};
 
+/// A recovery bundle in object storage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Away {
+    /// The place that it lies in, as a URL.
+    pub place: String,
+    /// Who took it.
+    pub host: HostName,
+    /// What it is.
+    pub bundle: BundleFact,
+}
+
 /// What a person said on the command line, and what cannot be observed.
 #[derive(Debug, Clone, Default)]
 pub struct Wish {
@@ -26,6 +37,8 @@ pub struct Wish {
     pub from: Option<Origin>,
     /// A recovery bundle that lies on no host, and who took it.
     pub bundle: Option<(HostName, BundleFact)>,
+    /// The newest of each host in object storage, and the one that `from` names.
+    pub away: Vec<Away>,
     /// Hosts that do not answer and are known to be powered off.
     pub powered_off: Vec<String>,
     /// A recovery that was agreed to and not finished.

@@ -34,6 +34,9 @@ impl<'a> Found<'a> {
     }
 }
 
+/// A bundle, who took it, and where it lies unless that is the host or this machine.
+type Kept<'a> = (&'a HostName, &'a BundleFact, Option<&'a str>);
+
 /// All that a cluster could be brought back from, the newest first; of the bundles on each host the newest.
 pub(super) fn sources<'a>(facts: &'a Facts, hosts: &[Host], intent: &Intent, wish: &'a Wish) -> Vec<Found<'a>> {
     let past = |revision: i64| intent.recovered.is_some_and(|base| far_below(revision, base));
@@ -62,18 +65,31 @@ pub(super) fn sources<'a>(facts: &'a Facts, hosts: &[Host], intent: &Intent, wis
     let answered = facts.hosts.iter().filter_map(|(name, f)| Some((name, f.as_ref().ok()?)));
     let now_ms = answered.clone().map(|(_, f)| f.now_ms).max().unwrap_or(0);
     let asked = |bundle: &BundleFact| asked(&Origin::Bundle(bundle.name.clone()));
-    let kept = answered.flat_map(|(name, f)| {
-        let ours = f.bundles.iter().flat_map(|b| &b.bundles).filter(|b| b.authority == intent.stamp.ca);
-        let ours: Vec<&BundleFact> = ours.filter(|b| asked(b) || !(wish.undo || past(b.point.revision))).collect();
+    let kept = |all: Vec<Kept<'a>>| {
+        let ours = all.into_iter().filter(|(_, b, _)| b.authority == intent.stamp.ca);
+        let ours: Vec<Kept> = ours.filter(|(_, b, _)| asked(b) || !(wish.undo || past(b.point.revision))).collect();
         // By what is in them, not by a clock that may have been wrong.
-        let newest = ours.iter().max_by_key(|b| (b.point.revision, b.point.term, b.point.index)).copied();
-        ours.into_iter().filter(move |b| asked(b) || Some(*b) == newest).map(move |bundle| (name, bundle))
+        let newest = ours.iter().map(|(_, b, _)| *b).max_by_key(|b| (b.point.revision, b.point.term, b.point.index));
+        ours.into_iter().filter(move |(_, b, _)| asked(b) || Some(*b) == newest)
+    };
+    let on_hosts = answered.flat_map(|(name, f)| {
+        kept(f.bundles.iter().flat_map(|b| &b.bundles).map(|bundle| (name, bundle, None)).collect())
     });
-    for (host, bundle) in kept.chain(wish.bundle.iter().map(|(host, bundle)| (host, bundle))) {
+    let on_hosts: Vec<Kept> = on_hosts.collect();
+    // What a host has as well comes from there.
+    let there = |name: &str| on_hosts.iter().any(|(_, b, _)| b.name == name);
+    // A place may hold what an earlier cluster under the same authority left: beside data that is there, only that one's own bundles count.
+    let in_place: Vec<&str> = found.iter().filter_map(|f| f.in_place().and(Some(f.cluster))).collect();
+    let related = |b: &BundleFact| in_place.is_empty() || in_place.contains(&b.point.cluster.as_str()) || asked(b);
+    let away = wish.away.iter().filter(|away| !there(&away.bundle.name) && related(&away.bundle));
+    let away: Vec<Kept> = kept(away.map(|a| (&a.host, &a.bundle, Some(a.place.as_str()))).collect()).collect();
+    let given = wish.bundle.iter().map(|(host, bundle)| (host, bundle, None));
+    for (host, bundle, away) in on_hosts.iter().copied().chain(away).chain(given) {
         let point = &bundle.point;
         let source = Source {
             host: host.clone(),
             bundle: Some(bundle.name.clone()),
+            away: away.map(str::to_owned),
             aside: None,
             reach: (point.term, point.index),
             revision: point.revision,
@@ -105,6 +121,7 @@ pub(super) fn of_host<'a>(host: &HostName, facts: &'a HostFacts) -> Vec<(Source,
         let found = Source {
             host: host.clone(),
             bundle: None,
+            away: None,
             aside,
             reach: disk.reach(),
             revision: disk.revision?,
@@ -140,6 +157,7 @@ pub(super) fn voters(desired: &Desired, chosen: &Found, found: &[Found]) -> Vec<
 pub(super) fn highest(facts: &Facts, wish: &Wish) -> i64 {
     let hosts = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.bundles.as_ref());
     let bundles = hosts.flat_map(|b| &b.bundles).chain(wish.bundle.iter().map(|(_, bundle)| bundle));
+    let bundles = bundles.chain(wish.away.iter().map(|away| &away.bundle));
     let bundles = bundles.map(|b| b.point.revision.max(b.point.high_water)).max().unwrap_or(0);
     let etcd = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.etcd.as_ref());
     let known = etcd.flat_map(|e| {

@@ -20,9 +20,10 @@ pub use addons::{COREDNS, addons, owned};
 pub use error::RenderError;
 pub use host::{api_ask, etcd_ask, mounts, packages, ports, preparation, proxy_variables, sysctls, units, wipe};
 pub use input::{Input, Keys, Sealed, Trust};
+pub use views::snapshots::reach as object_storage;
 
 use crate::host::op::FilePut;
-use crate::model::desired::{Desired, Host};
+use crate::model::desired::{Desired, Host, Role};
 use crate::model::names::{Digest, UnitName};
 use crate::model::target::{FileSet, FileTarget, LeafId, SetTarget};
 use table::{FILES, What};
@@ -91,6 +92,7 @@ impl RenderedSet {
             },
             folders: match self.set {
                 FileSet::Registries => vec![table::REGISTRIES.to_owned()],
+                FileSet::Snapshots => vec![views::snapshots::STORAGE.to_owned()],
                 _ => vec![],
             },
         }
@@ -112,7 +114,14 @@ pub fn paths(desired: &Desired, host: &Host) -> Vec<String> {
 
 /// Folders in which hactl looks for files that it wrote and that nobody asks for any more.
 pub fn folders(host: &Host) -> Vec<String> {
-    if host.is_node() { vec![table::REGISTRIES.to_owned()] } else { Vec::new() }
+    let mut folders = Vec::new();
+    if host.is_node() {
+        folders.push(table::REGISTRIES.to_owned());
+    }
+    if host.is(Role::Etcd) {
+        folders.push(views::snapshots::STORAGE.to_owned());
+    }
+    folders
 }
 
 /// Everything that should be written on a host, by set. Deterministic.

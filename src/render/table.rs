@@ -199,6 +199,7 @@ pub(super) static FILES: &[Row] = &[
     // Sealed: only the owners of the cluster can open it. It goes into every recovery bundle, and rebuilds the administrator's state.
     plain!(State, keeps_state, 0o600, "/var/lib/hactl/state.age", |i, _| Ok(i.sealed.text.to_owned())),
     plain!(Snapshots, etcd_host, 0o600, "/etc/hactl/snapshots.json", |i, _| Ok(snapshots::settings(i))),
+    Row { template: "", text: "", path: "/etc/hactl/object-storage/*", mode: 0o600, set: FileSet::Snapshots, on: etcd_host, what: What::Each(snapshots::storages, |i, _, _| snapshots::storage(i)), check: &[] },
     row!(Snapshots, etcd_host, 0o644, "/etc/systemd/system/hactl-snapshot.service", "templates/snapshots/hactl-snapshot.service", What::One(|i, r| r.fill(&snapshots::service(i)))),
     row!(Snapshots, etcd_host, 0o644, "/etc/systemd/system/hactl-snapshot.timer", "templates/snapshots/hactl-snapshot.timer", What::One(|i, r| r.fill(&snapshots::timer(i)))),
 ];

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use super::*;
 use crate::inventory::Attached;
+use crate::model::bucket::SCHEME;
 use crate::model::desired::{
     Cidr, Cni, ControlPlane, Endpoint, EndpointKind, EtcdSettings, Extra, KubeProxy, Network, Proxy, Role, Security,
     Snapshots, SshTarget, Versions,
@@ -178,6 +179,7 @@ fn attached() -> Attached {
     for at in ["mirror.example", "private.example:5000"] {
         attached.logins.insert(at.to_owned(), Secret::new("bWU6UEFTU1dPUkQ=".to_owned()));
     }
+    attached.logins.insert(SCHEME.to_owned(), Secret::new("QUtJQTpTM0NSM1Q=".to_owned()));
     attached
 }
 

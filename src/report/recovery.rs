@@ -83,8 +83,9 @@ fn described(source: &Source) -> String {
     let (term, entry) = source.reach;
     if let Some(name) = &source.bundle {
         let age = ago(source.age_ms);
+        let place = source.away.as_ref().map_or_else(String::new, |place| format!(" in {}", clean(place)));
         return format!(
-            "{} of {}: revision {}, {}, taken {age}",
+            "{} of {}{place}: revision {}, {}, taken {age}",
             clean(name),
             source.host,
             source.revision,

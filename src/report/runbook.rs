@@ -158,7 +158,7 @@ fn some(names: String) -> Option<String> {
 }
 
 fn copies(desired: &Desired) -> Option<String> {
-    let to: Vec<String> = desired.snapshots.to.iter().map(|path| format!("`{}`", path.display())).collect();
+    let to: Vec<String> = desired.snapshots.to.iter().map(|to| format!("`{to}`")).collect();
     (!to.is_empty()).then(|| to.join(", "))
 }
 

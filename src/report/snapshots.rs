@@ -1,12 +1,18 @@
 //! Recovery bundles in words: the table of what lies where, and one line for what was done.
 
 use super::words::{bytes, clean, count, millis, time};
+use crate::model::bucket::BucketUrl;
 use crate::model::names::HostName;
-use crate::model::snapshot::{BundleFact, BundlesFact, Manifest, Proof};
+use crate::model::snapshot::{BundleFact, BundlesFact, Manifest, Proof, by_name};
 use crate::model::span::span;
+use crate::snapshot::{BucketError, Stored};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
+
+/// What every place in object storage has, or why that is not known.
+pub type AwayListed = BTreeMap<BucketUrl, Result<Vec<Stored>, BucketError>>;
 
 /// How long ago, by clocks that may differ a little.
 pub fn ago(taken_ms: i64, now_ms: i64) -> String {
@@ -30,13 +36,7 @@ pub fn table(listed: &BTreeMap<HostName, BundlesFact>, now_ms: i64) -> String {
             clean(&bundle.name),
         ]
     }));
-    let widths: Vec<usize> = (0..7).map(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0)).collect();
-    let mut text = String::new();
-    for row in rows.iter().filter(|_| rows.len() > 1) {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        text.push_str(cells.join("  ").trim_end());
-        text.push('\n');
-    }
+    let mut text = if rows.len() > 1 { columns(&rows) } else { String::new() };
     for (host, fact) in listed {
         for damaged in &fact.damaged {
             text.push_str(&format!("{host}: {}\n", clean(damaged)));
@@ -44,6 +44,60 @@ pub fn table(listed: &BTreeMap<HostName, BundlesFact>, now_ms: i64) -> String {
         if let Some((at, what)) = &fact.trouble {
             text.push_str(&format!("{host}: the last attempt failed {}: {}\n", ago(*at, now_ms), clean(what)));
         }
+    }
+    text
+}
+
+/// Those in object storage, the newest first, and what is wrong; nothing where the inventory names none.
+pub fn away(listed: &AwayListed, now_ms: i64) -> String {
+    let mut text = String::new();
+    for (place, found) in listed {
+        match found {
+            Err(error) => text.push_str(&format!("\n{}\n", clean(&error.to_string()))),
+            Ok(all) if all.is_empty() => text.push_str(&format!("\n{place}: none yet\n")),
+            Ok(all) => {
+                let mut rows = vec![["TAKEN", "BY", "SIZE", "ADDRESS"].map(str::to_owned)];
+                rows.extend(all.iter().map(|one| {
+                    let by = by_name(&one.name);
+                    let taken = by.map_or_else(|| "unknown".to_owned(), |by| ago(by.taken_ms, now_ms));
+                    let host = by.map_or_else(String::new, |by| clean(by.host));
+                    [taken, host, bytes(one.bytes), clean(&one.url())]
+                }));
+                text.push('\n');
+                text.push_str(&columns(&rows));
+            }
+        }
+    }
+    text
+}
+
+/// The same for programs.
+pub fn away_json(listed: &AwayListed) -> serde_json::Value {
+    let one = |stored: &Stored| {
+        let by = by_name(&stored.name);
+        json!({
+            "name": stored.name,
+            "url": stored.url(),
+            "bytes": stored.bytes,
+            "taken_ms": by.map(|by| by.taken_ms),
+            "host": by.map(|by| by.host),
+        })
+    };
+    let place = |found: &Result<Vec<Stored>, BucketError>| match found {
+        Ok(all) => json!({"bundles": all.iter().map(one).collect::<Vec<_>>(), "trouble": null}),
+        Err(error) => json!({"bundles": [], "trouble": error.to_string()}),
+    };
+    listed.iter().map(|(url, found)| (url.to_string(), place(found))).collect::<serde_json::Map<_, _>>().into()
+}
+
+/// Rows as columns, the first row above the others.
+fn columns<const N: usize>(rows: &[[String; N]]) -> String {
+    let widths: Vec<usize> = (0..N).map(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        text.push_str(cells.join("  ").trim_end());
+        text.push('\n');
     }
     text
 }

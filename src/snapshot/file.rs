@@ -19,6 +19,8 @@ pub const MAGIC: &[u8] = b"hactl recovery bundle 1\n";
 const END: u64 = 4 + 32;
 /// No manifest comes near this.
 const LARGEST_MANIFEST: u64 = 64 << 10;
+/// The most that has to be read of a bundle's end to have its manifest.
+pub(super) const MOST_END: u64 = LARGEST_MANIFEST + END;
 /// Keys, an inventory and their encryption: far less.
 const LARGEST_STATE: u64 = 8 << 20;
 const WINDOW: usize = 256 << 10;
@@ -136,35 +138,20 @@ impl Bundle {
     /// What is no bundle, or not a whole one.
     pub fn open(path: &Path) -> Result<Self, BundleError> {
         let read = |source| io_error("read", path)(source);
-        let not_whole = || BundleError::NotWhole(path.to_owned());
         // A pipe would be waited for.
         if !std::fs::metadata(path).map_err(io_error("open", path))?.is_file() {
             return Err(BundleError::Other(path.to_owned()));
         }
         let mut file = File::open(path).map_err(io_error("open", path))?;
         let length = file.metadata().map_err(read)?.len();
-        let begun = MAGIC.len() as u64;
         let mut magic = vec![0; MAGIC.len()];
-        if length < begun || file.read_exact(&mut magic).is_err() || magic != MAGIC {
+        if length < MAGIC.len() as u64 || file.read_exact(&mut magic).is_err() || magic != MAGIC {
             return Err(BundleError::Other(path.to_owned()));
         }
-        let end = length.checked_sub(END).filter(|end| *end > begun).ok_or_else(not_whole)?;
-        file.seek(SeekFrom::Start(end)).map_err(read)?;
-        let (mut size, mut sum) = ([0; 4], [0; 32]);
-        file.read_exact(&mut size).and_then(|()| file.read_exact(&mut sum)).map_err(read)?;
-        let size = u64::from(u32::from_be_bytes(size));
-        let at = end.checked_sub(size).filter(|at| *at >= begun && size <= LARGEST_MANIFEST).ok_or_else(not_whole)?;
-        file.seek(SeekFrom::Start(at)).map_err(read)?;
-        let mut text = Vec::new();
-        file.take(size).read_to_end(&mut text).map_err(read)?;
-        if Digest::of(&text) != Digest::new(sum) {
-            return Err(not_whole());
-        }
-        let manifest = parse(&text, path)?;
-        let pieces = manifest.sealed.bytes.checked_add(manifest.state.bytes);
-        if manifest.state.bytes > LARGEST_STATE || pieces.and_then(|p| p.checked_add(begun)) != Some(at) {
-            return Err(not_whole());
-        }
+        file.seek(SeekFrom::Start(length.saturating_sub(MOST_END))).map_err(read)?;
+        let mut end = Vec::new();
+        file.take(MOST_END).read_to_end(&mut end).map_err(read)?;
+        let manifest = manifest_of(&end, length, path)?;
         Ok(Self { path: path.to_owned(), bytes: length, manifest })
     }
 
@@ -238,6 +225,31 @@ impl Bundle {
             other => BundleError::Sealed { path: self.path.clone(), why: other.to_string() },
         }
     }
+}
+
+/// The manifest in the last [`MOST_END`] bytes of a bundle, or in all of them where it is shorter; `length` is the whole bundle's.
+///
+/// # Errors
+/// What is not the end of a whole bundle of that length. `path` is for its words.
+pub(super) fn manifest_of(end: &[u8], length: u64, path: &Path) -> Result<Manifest, BundleError> {
+    let not_whole = || BundleError::NotWhole(path.to_owned());
+    let (text, sum) = end.split_last_chunk::<32>().ok_or_else(not_whole)?;
+    let (text, size) = text.split_last_chunk::<4>().ok_or_else(not_whole)?;
+    let size = u64::from(u32::from_be_bytes(*size));
+    let begun = MAGIC.len() as u64;
+    let at = length.checked_sub(END).and_then(|end| end.checked_sub(size));
+    let at = at.filter(|at| *at >= begun && size <= LARGEST_MANIFEST).ok_or_else(not_whole)?;
+    let from = usize::try_from(size).ok().and_then(|size| text.len().checked_sub(size)).ok_or_else(not_whole)?;
+    let text = &text[from..];
+    if Digest::of(text).bytes() != sum {
+        return Err(not_whole());
+    }
+    let manifest = parse(text, path)?;
+    let pieces = manifest.sealed.bytes.checked_add(manifest.state.bytes);
+    if manifest.state.bytes > LARGEST_STATE || pieces.and_then(|p| p.checked_add(begun)) != Some(at) {
+        return Err(not_whole());
+    }
+    Ok(manifest)
 }
 
 /// A form that is not known is told before anything else is looked at.

@@ -7,8 +7,10 @@
 //! The file: [`file::MAGIC`], the encrypted snapshot, the encrypted state, the manifest (JSON), its length (4 bytes, big endian), its
 //! SHA-256. What was cut short has no end, and shows at once.
 
+mod bucket;
 mod file;
 mod seal;
 
+pub use bucket::{Bucket, BucketError, BucketTrouble, Stored};
 pub use file::{Bundle, BundleError, Writer};
 pub use seal::{BadKey, Identities, Recipients, new_identity, public_of};

@@ -2,20 +2,22 @@
 //!
 //! In: a session, or a file and an identity. Out: a bundle of which every byte was checked, or why it cannot be used.
 
+use super::away::Fetched;
 use super::{Failure, Session, State};
 use crate::host::op::{ObserveAsk, Op, Reply};
 use crate::host::{Feed, Machine};
+use crate::model::bucket::SCHEME;
 use crate::model::desired::{Host, Role};
 use crate::model::event::Event;
 use crate::model::facts::HostFacts;
 use crate::model::names::{ClusterName, HostName};
 use crate::model::secret::Secret;
-use crate::model::snapshot::{BundleFact, BundlesFact, Manifest, is_name};
+use crate::model::snapshot::{BundleFact, BundlesFact, Manifest, by_name, is_name};
 use crate::snapshot::{Bundle, BundleError, Identities};
 use crate::vault::{Carried, uncarry};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -72,6 +74,18 @@ pub enum Unusable {
         /// Fingerprint of its authority, short.
         authority: String,
     },
+    /// Object storage said no.
+    #[error(transparent)]
+    Bucket(#[from] crate::snapshot::BucketError),
+    /// An address in object storage, and no key for it.
+    #[error("the inventory names no object storage, so nobody knows how {0} is reached")]
+    NoStorage(crate::model::bucket::BucketUrl),
+    /// More than one cluster of this name has bundles there.
+    #[error("clusters of this name have bundles in several places: {}", .0.join(", "))]
+    Several(Vec<String>),
+    /// No address of a bundle.
+    #[error("{0:?} is no bundle's address: s3://BUCKET/PREFIX/NAME.hactl")]
+    NoUrl(String),
     /// No host has one.
     #[error("no etcd host that answers has a recovery bundle")]
     None,
@@ -248,31 +262,60 @@ pub(super) fn scratch(state: &Path) -> Result<PathBuf, Unusable> {
     Ok(at)
 }
 
-/// The administrator's state rebuilt from a bundle: one in a file, or the newest that a host has.
+/// The newest bundle of the hosts and of object storage, by the times that they name.
+async fn newest_anywhere(session: &mut Session) -> Result<Fetched, Failure> {
+    if session.desired.snapshots.storage.is_none() {
+        session.anybody().await?;
+    }
+    let mut stored = Vec::new();
+    for found in super::away::list(session).await.into_values() {
+        match found {
+            Ok(more) => stored.extend(more),
+            Err(error) => session.sink.emit(Event::Warning { text: format!("bundles there are left out: {error}") }),
+        }
+    }
+    // Their keys would be taken for this cluster's; which of them it is, its name does not say.
+    let folders: BTreeSet<String> = stored.iter().map(|one| one.place.to_string()).collect();
+    if folders.len() > 1 {
+        return Err(Unusable::Several(folders.into_iter().collect()).into());
+    }
+    let listed = list(session).await?;
+    let away = stored.first().map(|one| (by_name(&one.name).map_or(0, |by| by.taken_ms), one));
+    match (newest(&listed, None), away) {
+        (Ok((_, bundle)), Some((taken_ms, one))) if taken_ms > bundle.taken_ms => {
+            super::away::fetch(session, &one.url()).await
+        }
+        (Ok((host, bundle)), _) => {
+            let fetched = Fetched::place(session, &bundle.name)?;
+            fetch(session, host, bundle, fetched.path()).await?;
+            Ok(fetched)
+        }
+        (Err(_), Some((_, one))) => super::away::fetch(session, &one.url()).await,
+        (Err(none), None) => Err(none.into()),
+    }
+}
+
+/// The administrator's state rebuilt from a bundle: one in a file, or the newest that a host or object storage has.
 ///
 /// # Errors
 /// State that is there already; a bundle that cannot be used.
-pub async fn pull(session: &Session, file: Option<&Path>, identity: &Path) -> Result<PathBuf, Failure> {
-    let state = &session.places.state;
+pub async fn pull(session: &mut Session, file: Option<&Path>, identity: &Path) -> Result<PathBuf, Failure> {
+    let state = &session.places.state.clone();
     if fs::symlink_metadata(state).is_ok() {
         return Err(crate::vault::VaultError::Exists { path: state.clone() }.into());
     }
+    let away = match file.and_then(Path::to_str).filter(|words| words.starts_with(SCHEME)) {
+        Some(url) => Some(super::away::fetch(session, url).await?),
+        None => None,
+    };
+    let file = away.as_ref().map(Fetched::path).or(file);
     let fetched = match file {
         Some(_) => None,
-        None => {
-            let listed = list(session).await?;
-            let (host, bundle) = newest(&listed, None)?;
-            let to = std::env::temp_dir().join(format!("hactl-{}-{}", std::process::id(), bundle.name));
-            fetch(session, host, bundle, &to).await?;
-            Some(to)
-        }
+        None => Some(newest_anywhere(session).await?),
     };
-    let path = fetched.as_deref().or(file).unwrap_or(Path::new(""));
-    let verified = identities(Some(identity), state, path).and_then(|identities| verify(path, &identities));
-    if let Some(fetched) = &fetched {
-        fs::remove_file(fetched).map_err(io_error("remove", fetched))?;
-    }
-    let (_, carried) = verified?;
+    let path = fetched.as_ref().map(Fetched::path).or(file).unwrap_or(Path::new(""));
+    let identities = identities(Some(identity), state, path)?;
+    let (_, carried) = verify(path, &identities)?;
     let wanted = &session.desired.cluster;
     if &carried.cluster != wanted {
         let (theirs, authority) = (carried.cluster, carried.contents.cluster.fingerprint().short());

@@ -2,6 +2,7 @@
 //!
 //! In: a loaded inventory and the person's choices. Out: events on the way and a result or a [`Failure`] at the end.
 
+mod away;
 mod bundles;
 mod converge;
 mod down;
@@ -22,6 +23,7 @@ mod status;
 mod support;
 mod up;
 
+pub use away::list as away_bundles;
 pub use bundles::{Listed, Unusable, list as bundles, pull as pull_state};
 pub use converge::{Ask, Choices};
 pub use down::down;

@@ -1,8 +1,9 @@
 //! What a person names after `--from`: a recovery bundle in a file, or on some host, or data that lies on a host.
 //!
-//! In: the words. Out: one of four, told apart by their looks alone; whether it is there is for who uses it.
+//! In: the words. Out: one of five, told apart by their looks alone; whether it is there is for who uses it.
 
 use super::Unusable;
+use crate::model::bucket::SCHEME;
 use crate::model::names::HostName;
 use crate::model::recovery::{Origin, is_aside};
 use crate::model::snapshot::is_name;
@@ -14,6 +15,8 @@ use std::path::{Path, PathBuf};
 pub(super) enum Named {
     /// A recovery bundle in a file of this machine.
     File(PathBuf),
+    /// A recovery bundle in object storage, by its address.
+    Url(String),
     /// A recovery bundle by its name, on whichever host has it.
     Bundle(String),
     /// A host: its member's data, or its newest bundle.
@@ -25,6 +28,9 @@ pub(super) enum Named {
 impl Named {
     /// Tells which of them it is. What has a slash, or is a file, is a file.
     pub fn parse(words: &str) -> Result<Self, Unusable> {
+        if words.starts_with(SCHEME) {
+            return Ok(Self::Url(words.to_owned()));
+        }
         let path = Path::new(words);
         if words.contains('/') || path.is_file() {
             return Ok(Self::File(path.to_owned()));
@@ -40,10 +46,10 @@ impl Named {
         }
     }
 
-    /// As what a recovery is chosen from; `None`: a file, which has to be opened first.
+    /// As what a recovery is chosen from; `None`: a file or an address, which has to be opened first.
     pub fn origin(&self) -> Option<Origin> {
         match self {
-            Self::File(_) => None,
+            Self::File(_) | Self::Url(_) => None,
             Self::Bundle(name) => Some(Origin::Bundle(name.clone())),
             Self::Host(host) => Some(Origin::Data(host.clone())),
             Self::Aside(host, name) => Some(Origin::Aside(host.clone(), name.clone())),
@@ -64,6 +70,7 @@ mod tests {
             ("./cp1", Named::File("./cp1".into())),
             ("/mnt/x.hactl", Named::File("/mnt/x.hactl".into())),
             ("Cargo.toml", Named::File("Cargo.toml".into())),
+            ("s3://backup/x.hactl", Named::Url("s3://backup/x.hactl".to_owned())),
             (bundle, Named::Bundle(bundle.to_owned())),
             ("cp1", Named::Host(host("cp1"))),
             (&format!("cp1:{aside}"), Named::Aside(host("cp1"), aside.to_owned())),

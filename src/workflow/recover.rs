@@ -4,6 +4,7 @@
 //! step: a run that was cut off is finished as it was begun, by the same command.
 
 use super::Unusable;
+use super::away::{Fetched, local};
 use super::bundles::{fetch, identities, io_error, ours, private, scratch, verify};
 use super::converge::{Ask, Choices, Converge};
 use super::look::Look;
@@ -19,10 +20,10 @@ use crate::model::names::HostName;
 use crate::model::plan::{Action, Step};
 use crate::model::recovery::{Again, Diagnosis, Fullness, Loss, Origin, Proposal, Recovery};
 use crate::model::refusal::Refusal;
-use crate::model::snapshot::BundleFact;
+use crate::model::snapshot::{BundleFact, is_name};
 use crate::observe::{HashCheck, Wait};
-use crate::plan::Wish;
-use crate::snapshot::{Bundle, Identities};
+use crate::plan::{Away, Wish};
+use crate::snapshot::{Bundle, BundleError, Identities};
 use crate::vault::Entry;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -111,11 +112,15 @@ pub async fn recover(
     let state = Arc::new(session.state(false).await?);
     let vault = state.vault().ok_or_else(|| Failure::NoState { state: session.places.state.clone() })?;
     let held = if asked.dry_run { None } else { state.hold("recover")? };
-    let look = Look::with(session, &state, Wait::ForAll, true).await?;
+    let bundle = asked.from.as_deref().filter(|words| is_name(words));
+    let authority = state.publics().cluster.fingerprint;
+    let (look, away) =
+        tokio::join!(Look::with(session, &state, Wait::ForAll, true), super::away::newest(session, authority, bundle));
+    let look = look?;
     if !asked.dry_run {
         state.end_recovery(&look.facts)?;
     }
-    let (from, file) = asked.source(&session.places.state, &state)?;
+    let (from, file) = asked.source(session, &state).await?;
     if asked.undo && same_again(&look, &state, from.as_ref())? {
         drop(held);
         return finish(session, asked, choices, ask).await;
@@ -128,19 +133,20 @@ pub async fn recover(
         id: crate::vault::random_hex(16)?,
         from,
         bundle: file.as_ref().map(|file| (file.bundle.manifest.host.clone(), file.fact.clone())),
+        away,
         powered_off: asked.powered_off.clone(),
         begun: open.filter(fetched),
         undo: asked.undo,
     };
     if !asked.dry_run {
-        tidied(session, wish.begun.as_ref().map(|recovery| recovery.id.as_str()), None);
+        tidied(session, wish.begun.as_ref().map(|recovery| recovery.id.as_str()));
     }
     let proposal = match look.diagnose(&state, &wish, &session.desired)? {
         Diagnosis::Lost(proposal) => proposal,
         Diagnosis::Asleep if !asked.dry_run => {
             drop(held);
             let summary = Box::new(Box::pin(up(session, choices, ask)).await?);
-            tidied(session, None, None);
+            tidied(session, None);
             // Whose members were woken: the recovery's, or those of before.
             let finished = wish.begun.is_some_and(|begun| state.recovered().is_ok_and(|base| base == Some(begun.base)));
             return Ok(Recovered::Woken { summary, finished });
@@ -173,22 +179,20 @@ pub async fn recover(
         return Ok(Recovered::Proposed(proposal));
     }
     // A bundle that cannot be opened is told before anybody agrees to anything.
-    let given = file.is_some();
     let bundle = match &proposal.recovery.source {
         Origin::Bundle(name) if !proposal.begun => Some(match file {
-            Some(file) => (file.bundle, file.identities),
-            None => opened(session, &look, name, asked.identity.as_deref(), &state).await?,
+            Some(file) => (file.bundle, file.identities, file.fetched),
+            None => opened(session, &look, &wish.away, name, asked.identity.as_deref(), &state).await?,
         }),
         _ => None,
     };
-    let fetched = bundle.as_ref().filter(|_| !given).map(|(bundle, _)| bundle.path().to_owned());
     consent(session, &proposal, choices, ask)?;
     let recovery = &proposal.recovery;
     if !proposal.begun {
         state.record(Entry::RecoveryChosen { recovery: recovery.clone() })?;
     }
     let begun = Instant::now();
-    if let Some((bundle, identities)) = &bundle {
+    if let Some((bundle, identities, _)) = &bundle {
         let recoveries = scratch(&session.places.state)?;
         let content = content_of(&recoveries, &recovery.id);
         bundle.snapshot(identities, private(&content)?).map_err(Unusable::Bundle)?;
@@ -205,7 +209,8 @@ pub async fn recover(
     let starts =
         |step: &Step| matches!(&step.action, Action::RunUnit { unit, .. } if *unit == crate::plan::kubelet_unit());
     let one_starts = plan.steps.iter().any(starts);
-    tidied(session, None, fetched.as_deref());
+    tidied(session, None);
+    drop(bundle);
     drop(held);
     drop(state);
     // What else hangs on etcd is what `up` is for, and it was agreed to with the rest.
@@ -274,7 +279,7 @@ async fn finish(
         return Ok(Recovered::Nothing(Diagnosis::Unfinished));
     }
     let summary = Box::new(Box::pin(up(session, choices, ask)).await?);
-    tidied(session, None, None);
+    tidied(session, None);
     fresh(session).await;
     Ok(Recovered::Woken { summary, finished: true })
 }
@@ -313,54 +318,72 @@ async fn odd_ones(session: &Session, look: &Look, voters: usize) -> Result<(BTre
     Ok((odd.into_iter().filter_map(member).collect(), agree))
 }
 
-/// A bundle in a file of this machine, checked to its last byte.
+/// A bundle that was named by its file or its address, checked to its last byte.
 struct Given {
     bundle: Bundle,
+    fetched: Option<Fetched>,
     fact: BundleFact,
     identities: Identities,
 }
 
 /// Snapshots lie open here until a quorum has what is in them. What cannot be tidied is told and keeps nobody from recovering.
-fn tidied(session: &Session, open: Option<&str>, fetched: Option<&Path>) {
+fn tidied(session: &Session, open: Option<&str>) {
     let at = session.places.state.join("recovery");
-    let removed = forget_taken(&at, open).and_then(|()| fetched.map_or(Ok(()), std::fs::remove_file));
-    if let Err(error) = removed {
+    if let Err(error) = forget_taken(&at, open) {
         let text = format!("a snapshot of etcd, not encrypted, may be left in {}: {error}", at.display());
         session.sink.emit(Event::Warning { text });
     }
 }
 
 impl Recovering {
-    /// What was asked for, and the bundle where that is a file of this machine.
-    fn source(&self, dir: &Path, state: &State) -> Result<(Option<Origin>, Option<Given>), Failure> {
+    /// What was asked for, and the bundle where that is a file of this machine or has an address.
+    async fn source(&self, session: &Session, state: &State) -> Result<(Option<Origin>, Option<Given>), Failure> {
         let Some(named) = self.from.as_deref().map(Named::parse).transpose()? else { return Ok((None, None)) };
-        let Named::File(path) = named else { return Ok((named.origin(), None)) };
-        let identities = identities(self.identity.as_deref(), dir, &path)?;
+        let named = match named {
+            Named::File(path) => path,
+            Named::Url(url) => PathBuf::from(url),
+            there => return Ok((there.origin(), None)),
+        };
+        let (path, fetched) = local(session, &named).await?;
+        let identities = identities(self.identity.as_deref(), &session.places.state, &path)?;
         let (bundle, _) = verify(&path, &identities)?;
         ours(bundle.path(), &bundle.manifest, state)?;
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let fact = BundleFact::of(name.clone(), bundle.bytes, &bundle.manifest);
-        Ok((Some(Origin::Bundle(name)), Some(Given { bundle, fact, identities })))
+        Ok((Some(Origin::Bundle(name)), Some(Given { bundle, fetched, fact, identities })))
     }
 }
 
-/// The bundle that was chosen, fetched from a host that has it and checked to its last byte.
+/// The bundle that was chosen, fetched from who has it and checked to its last byte.
 async fn opened(
     session: &Session,
     look: &Look,
+    away: &[Away],
     name: &str,
     identity: Option<&Path>,
     state: &State,
-) -> Result<(Bundle, Identities), Failure> {
+) -> Result<(Bundle, Identities, Option<Fetched>), Failure> {
     let hosts = look.facts.hosts.iter().filter_map(|(host, f)| Some((host, f.as_ref().ok()?.bundles.as_ref()?)));
     let mut has = hosts.flat_map(|(host, b)| b.bundles.iter().map(move |bundle| (host, bundle)));
-    let (host, bundle) = has.find(|(_, bundle)| bundle.name == name).ok_or(Unusable::None)?;
-    let path = scratch(&session.places.state)?.join(name);
-    fetch(session, host, bundle, &path).await?;
-    let identities = identities(identity, &session.places.state, &path)?;
-    let (bundle, _) = verify(&path, &identities)?;
+    let (fetched, agreed) = match has.find(|(_, bundle)| bundle.name == name) {
+        Some((host, bundle)) => {
+            let fetched = Fetched::at(scratch(&session.places.state)?.join(name));
+            fetch(session, host, bundle, fetched.path()).await?;
+            (fetched, bundle)
+        }
+        None => {
+            let away = away.iter().find(|away| away.bundle.name == name).ok_or(Unusable::None)?;
+            (super::away::fetch(session, &format!("{}/{name}", away.place)).await?, &away.bundle)
+        }
+    };
+    let identities = identities(identity, &session.places.state, fetched.path())?;
+    let (bundle, _) = verify(fetched.path(), &identities)?;
     ours(bundle.path(), &bundle.manifest, state)?;
-    Ok((bundle, identities))
+    if BundleFact::of(name.to_owned(), bundle.bytes, &bundle.manifest) != *agreed {
+        // It is not the one that was shown.
+        return Err(Unusable::Bundle(BundleError::NotWhole(PathBuf::from(name))).into());
+    }
+    Ok((bundle, identities, Some(fetched)))
 }
 
 /// Waits until the endpoint says ready to any of these hosts. Every API server was stopped before, so that whoever answers reads what

@@ -3,6 +3,7 @@
 //! Bundles live on the etcd hosts, each of which takes its own by a timer; nothing here is needed for that. In: a session, or a file and
 //! an identity. Out: what was taken, found, proven.
 
+use super::away::local;
 use super::bundles::{
     ANSWER, Listed, asked, fetch, identities, io_error, list, machine, newest, ours, private, scratch, verify,
 };
@@ -125,7 +126,7 @@ async fn verify_on(
     verified
 }
 
-/// Verifies a bundle in a file; `deep` restores it on a host, beside whatever runs there.
+/// Verifies a bundle in a file, or in object storage by its address; `deep` restores it on a host, beside whatever runs there.
 ///
 /// # Errors
 /// See [`Failure`].
@@ -135,10 +136,11 @@ pub async fn verify_file(
     identity: Option<&Path>,
     deep: bool,
 ) -> Result<Verified, Failure> {
-    let identities = identities(identity, &session.places.state, path)?;
-    let (bundle, _) = verify(path, &identities)?;
+    let (path, _fetched) = local(session, path).await?;
+    let identities = identities(identity, &session.places.state, &path)?;
+    let (bundle, _) = verify(&path, &identities)?;
     let restored = if deep { Some(rehearse(session, &bundle, &identities).await?) } else { None };
-    Ok(Verified { path: path.to_owned(), manifest: bundle.manifest, restored })
+    Ok(Verified { path, manifest: bundle.manifest, restored })
 }
 
 /// What a drill showed.
@@ -164,6 +166,7 @@ pub async fn drill(session: &mut Session, from: Option<&str>, identity: Option<&
     let state = session.state(false).await?;
     state.vault().ok_or_else(|| Failure::NoState { state: session.places.state.clone() })?;
     let verified = match from.map(Named::parse).transpose()? {
+        Some(Named::Url(url)) => verify_file(session, Path::new(&url), identity, true).await?,
         Some(Named::File(file)) => verify_file(session, &file, identity, true).await?,
         named => {
             let listed = list(session).await?;
@@ -186,6 +189,7 @@ fn chosen<'a>(listed: &'a Listed, named: Option<&Named>) -> Result<(&'a HostName
             all.find(|(_, bundle)| &bundle.name == name).ok_or(Unusable::None)
         }
         Some(Named::File(path)) => Err(other(&path.display())),
+        Some(Named::Url(url)) => Err(other(url)),
         Some(Named::Aside(_, name)) => Err(other(name)),
     }
 }

@@ -23,6 +23,9 @@ const UNCHANGED_WITHIN: Duration = Duration::from_secs(10);
 const SETTLE_WITHIN: Duration = Duration::from_secs(30);
 /// How long nothing but steps that cannot begin may be left until they are given up: a process that starts comes up by then.
 const BLOCKED_WITHIN: Duration = Duration::from_secs(30);
+/// After changes, two looks this far apart must find all well: what a kubelet that was just started says of its pods is what it knew
+/// before, for a moment.
+const SETTLED_AFTER: Duration = Duration::from_secs(3);
 /// What a silent host alone makes fail, besides the checks of the host itself.
 const SUMMARIES: [&str; 6] =
     ["hosts answer", "etcd members healthy", "API servers ready", "endpoint ready", "nodes Ready", "system pods Ready"];
@@ -164,12 +167,22 @@ fn mendable(checks: &[Check]) -> Vec<Check> {
 async fn pass(session: &Session, state: &State, mut look: Look, changed: bool) -> Result<(Vec<Check>, Facts), Failure> {
     let begun = Instant::now();
     let mut said = String::new();
+    let mut well: Option<Instant> = None;
     loop {
+        let looked = Instant::now();
         let checks = look.checks(session).await;
         let failing = mendable(&checks);
         if failing.is_empty() {
-            return Ok((checks, look.facts));
+            let since = *well.get_or_insert(looked);
+            let settled = SETTLED_AFTER.saturating_sub(since.elapsed());
+            if !changed || (since < looked && settled.is_zero()) || session.stop.is_cancelled() {
+                return Ok((checks, look.facts));
+            }
+            tokio::time::sleep(settled).await;
+            look = Look::take(session, state, Wait::ForAll).await?;
+            continue;
         }
+        well = None;
         let silent = |host: &HostName| look.facts.host(host).is_none();
         let explained = |c: &Check| c.host.as_ref().map_or_else(|| SUMMARIES.contains(&c.name), silent);
         let anybody = session.desired.hosts.iter().any(|h| silent(&h.name));

@@ -5,6 +5,7 @@ use super::*;
 use hactl::model::plan::{Action, Step};
 use hactl::model::snapshot::{BundleFact, BundlesFact, Point, Proof};
 use hactl::model::target::FileSet;
+use hactl::plan::Away;
 
 /// Puts a recovery bundle onto a host's disk.
 fn with_bundle(world: &World, facts: &mut Facts, host: &HostName, point: Point) -> String {
@@ -55,6 +56,65 @@ fn a_bundle_from_before_a_recovery_is_older_than_data_from_after_it_whatever_its
     let Ok(Diagnosis::Lost(proposal)) = asked else { panic!("a person asked for it: {asked:?}") };
     assert_eq!(proposal.loss, Loss::Chosen { entries: 0 });
     assert_eq!(proposal.recovery.base, 2_000_000_900, "above what the newer one gave out");
+}
+
+/// A bundle in object storage that some host took.
+fn in_storage(world: &World, host: &HostName, name: &str, point: Point) -> Away {
+    let proof = Proof { keys: 1, hash: 1, restored_ms: 1 };
+    let bundle =
+        BundleFact { name: name.to_owned(), bytes: 1, taken_ms: 1, authority: world.intent.stamp.ca, point, proof };
+    Away { place: "s3://backup/lab-1".to_owned(), host: host.clone(), bundle }
+}
+
+fn with_storage(world: &World, facts: &Facts, away: Vec<Away>, from: Option<Origin>) -> Result<Diagnosis, Refusal> {
+    let wish = Wish { id: "recovery1".to_owned(), away, from, ..Wish::default() };
+    diagnose(&world.desired, &world.target, facts, &world.intent, &wish)
+}
+
+#[test]
+fn what_object_storage_has_is_a_source_like_a_hosts_own_bundles_and_counts_by_what_is_in_it() {
+    let (world, mut facts, hosts) = two_sources(|_, _| {});
+    for host in &hosts {
+        let etcd = facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
+        etcd.expect("an etcd host").disk = None;
+    }
+    let older = in_storage(&world, &hosts[1], "lab-2-b.hactl", point("c", (4, 600), 500));
+    let newest = in_storage(&world, &hosts[0], "lab-1-a.hactl", point("c", (4, 700), 600));
+    let mut foreign = in_storage(&world, &hosts[2], "lab-3-c.hactl", point("f", (9, 900), 900));
+    foreign.bundle.authority = hactl::model::names::Digest::of(b"another");
+    let away = vec![older, newest.clone()];
+    let with_foreign = [away.as_slice(), &[foreign]].concat();
+    let Ok(Diagnosis::Lost(proposal)) = with_storage(&world, &facts, with_foreign, None) else { panic!("a source") };
+    assert_eq!(proposal.recovery.source, Origin::Bundle("lab-1-a.hactl".to_owned()));
+    assert_eq!(proposal.sources.len(), 1, "the newest of the place, and nobody else's: {:?}", proposal.sources);
+    assert_eq!(proposal.sources[0].away.as_deref(), Some("s3://backup/lab-1"));
+    let named = Some(Origin::Bundle("lab-2-b.hactl".to_owned()));
+    let Ok(Diagnosis::Lost(proposal)) = with_storage(&world, &facts, away, named.clone()) else { panic!("a source") };
+    assert_eq!(Some(proposal.recovery.source), named);
+    assert_eq!(proposal.recovery.base, 1_000_000_600, "above what a newer one had given out");
+    // What a host has is not fetched from afar, and what only storage has counts where it is newer.
+    let on_host = with_bundle(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
+    let same = Away { bundle: BundleFact { name: on_host.clone(), ..newest.bundle }, ..newest };
+    let Ok(Diagnosis::Lost(proposal)) = with_storage(&world, &facts, vec![same], None) else { panic!("a source") };
+    let from: Vec<_> = proposal.sources.iter().map(|s| (s.bundle.clone(), s.away.clone())).collect();
+    assert_eq!(from, [(Some(on_host), None)]);
+    let newer = in_storage(&world, &hosts[1], "lab-4-b.hactl", point("c", (4, 800), 700));
+    let Ok(Diagnosis::Lost(proposal)) = with_storage(&world, &facts, vec![newer], None) else { panic!("a source") };
+    assert_eq!(proposal.recovery.source, Origin::Bundle("lab-4-b.hactl".to_owned()));
+}
+
+#[test]
+fn what_object_storage_has_of_before_a_recovery_is_taken_only_when_a_person_names_it() {
+    let (mut world, mut facts, hosts) = two_sources(|_, _| {});
+    for host in &hosts {
+        let etcd = facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
+        etcd.expect("an etcd host").disk = None;
+    }
+    world.intent.recovered = Some(1_000_000_800);
+    let old = in_storage(&world, &hosts[0], "lab-1-a.hactl", point("c", (4, 700), 600));
+    assert!(matches!(with_storage(&world, &facts, vec![old.clone()], None), Err(Refusal::NoSource { .. })));
+    let named = Some(Origin::Bundle(old.bundle.name.clone()));
+    assert!(matches!(with_storage(&world, &facts, vec![old], named), Ok(Diagnosis::Lost(_))));
 }
 
 #[test]

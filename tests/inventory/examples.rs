@@ -113,14 +113,21 @@ fn the_full_example_sets_every_field_and_names_what_has_no_effect_yet() {
     assert_eq!(no_effect, ["loadBalancer.packages: bundle"]);
     let snapshots = &desired.snapshots;
     assert_eq!((snapshots.every_s, snapshots.keep.last, snapshots.recipients.len()), (900, 96, 1));
-    assert_eq!(snapshots.to, [PathBuf::from("/srv/backup/hactl")]);
+    let to: Vec<String> = snapshots.to.iter().map(ToString::to_string).collect();
+    assert_eq!(to, ["/srv/backup/hactl", "s3://backups/hactl"]);
+    let storage = snapshots.storage.as_ref().expect("how it is reached");
+    assert_eq!(
+        (storage.endpoint.as_deref(), storage.region.as_str()),
+        (Some("https://minio.example:9000"), "eu-central-1")
+    );
     // A checked-out file may be open to others; the example's password is none.
     let open = |w: &&String| !w.starts_with("others on this machine can read");
     let told = warned(&loaded);
     assert_eq!(told.iter().filter(open).count(), no_effect.len(), "warned of for something else: {told:?}");
     let keys: Vec<&str> =
         loaded.attached.logins.keys().chain(loaded.attached.authorities.keys()).map(String::as_str).collect();
-    assert_eq!((keys.as_slice(), loaded.attached.manifests.len()), (["mirror.example.org"; 2].as_slice(), 1));
+    let wanted = ["mirror.example.org", "s3://", "mirror.example.org", "s3://"];
+    assert_eq!((keys.as_slice(), loaded.attached.manifests.len()), (wanted.as_slice(), 1));
     let pki = &desired.named.pki;
     assert_eq!(pki.etcd.as_ref().map(|pair| pair.key.clone()), Some(files.join("pki/etcd-ca.key")));
     assert_eq!(desired.extra.mounts["kube-scheduler"], ["/etc/kubernetes/scheduler"]);

@@ -196,7 +196,15 @@ fn cases() -> Vec<(&'static str, String)> {
         ("mirror-registry", with("registries: {mirrors: {\"https://registry.k8s.io\": [https://mirror.example]}}")),
         ("proxy-url", with("proxy: {http: \"proxy:3128\"}")),
         ("snapshots-every", with("snapshots: {every: hourly}")),
-        ("snapshots-to-a-url", with("snapshots: {to: [\"s3://backup/lab\"]}")),
+        ("snapshots-without-a-key", with("snapshots: {to: [\"s3://backup/lab\"]}")),
+        ("snapshots-to-no-bucket", with("snapshots: {to: [\"s3://backup/../lab\"], s3: {credentials: ./login}}")),
+        ("snapshots-to-a-url", with("snapshots: {to: [\"https://backup.example/lab\"]}")),
+        (
+            "snapshots-endpoint-with-a-path",
+            with(
+                "snapshots: {to: [\"s3://backup\"], s3: {endpoint: https://minio.example/backup, region: \"eu 1\", credentials: ./login}}",
+            ),
+        ),
         ("vault-secret-key", with("vault: {recipients: [AGE-SECRET-KEY-1AAAA]}")),
         ("vault-not-a-key", with("vault: {recipients: [age1short]}")),
         ("packages-from-bundle", with("loadBalancer: {packages: bundle}")),

@@ -1,7 +1,10 @@
 //! Recovery bundles: taken by the hosts themselves, proven, and the whole cluster rebuilt from one and an identity.
 
-use super::support::Ran;
+use super::storage::{LOGIN, ObjectStorage, bucket, free};
+use super::support::{Hactl, Ran};
+use super::tiny_tls::TestAuthority;
 use super::{Scenario, World, in_one_line};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,7 +15,12 @@ pub const SCENARIOS: &[Scenario] = &[
         run: taken,
     },
     Scenario {
-        name: "all hosts and the administrator's state are lost, and one bundle and an identity bring the cluster back",
+        name: "copies go into object storage, and storage that is dark or refuses the key is told at once",
+        cut: true,
+        run: stored,
+    },
+    Scenario {
+        name: "all hosts and the administrator's state are lost, and object storage and an identity bring the cluster back",
         cut: true,
         run: all_lost,
     },
@@ -41,7 +49,7 @@ fn taken(w: &World) {
         .collect();
     let waits = again.iter().filter(|said| said.contains("this member leads")).count();
     assert_eq!(waits, 1, "those that follow take the next ones: {again:?}");
-    say(w.hactl.run(&["status"])).ok().says("recovery bundles");
+    say(w.well()).says("recovery bundles");
     let open = w.on(
         "cp1",
         "sudo stat -c %a /var/lib/hactl/snapshots /var/lib/hactl/state.age; sudo ls -A /var/lib/hactl/snapshots",
@@ -56,7 +64,7 @@ fn taken(w: &World) {
     w.hactl.run(&["snapshot", "verify"]).ok().says("is whole, and opens");
     let ran = say(w.hactl.run(&["recover", "--drill"])).ok();
     assert!(in_one_line(&ran).contains("works: fetched, opened and restored on cp"), "{}", ran.all());
-    assert!(in_one_line(&w.hactl.run(&["status"]).ok()).contains("the last drill was"));
+    assert!(in_one_line(&w.well()).contains("the last drill was"));
     let left = w.hactl.state(w.lab.name()).join("recovery");
     let left: Vec<_> = std::fs::read_dir(&left).expect("the folder is there").collect();
     assert!(left.is_empty(), "a drill leaves nothing open: {left:?}");
@@ -85,7 +93,7 @@ fn taken(w: &World) {
     w.hactl.run(&["status"]).exits(4).says("recovery bundles").says("cp2");
     w.hactl.up().ok();
     w.hactl.run(&["snapshot", "take", "--host", "cp2"]).ok();
-    w.hactl.run(&["status"]).ok();
+    w.well();
     w.on("cp2", "sudo rm /var/lib/hactl/away");
 }
 
@@ -95,8 +103,104 @@ fn answer_to(w: &World, token: &str) -> String {
     w.on("cp1", &format!("curl -sk -o /dev/null -w '%{{http_code}}' -H 'Authorization: Bearer {token}' {url}"))
 }
 
+/// Object storage beside the hosts, and the inventory that sends copies there. The folder is the bucket's and the key's.
+struct Beside {
+    folder: tempfile::TempDir,
+    at: SocketAddr,
+    pair: (String, String),
+    hactl: Hactl,
+}
+
+impl Beside {
+    fn new(w: &World) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (authority, at) = (TestAuthority::new("the storage's authority"), free(w.gateway()));
+        bucket(&folder.path().join("buckets"), "backup");
+        let base = std::fs::read_to_string(w.lab.inventory()).expect("readable");
+        let more = format!(
+            "snapshots:\n  keep: {{last: 1, daily: 0, weekly: 0}}\n  to: [s3://backup/dr]\n  s3: {{endpoint: \"https://{at}\", credentials: s3-key.txt, ca: s3-ca.crt}}\n"
+        );
+        let inventory = w.lab.dir().join("storage.yaml");
+        std::fs::write(&inventory, format!("{base}{more}")).expect("writable");
+        std::fs::write(w.lab.dir().join("s3-ca.crt"), &authority.cert).expect("writable");
+        key(w, LOGIN.1);
+        Self { folder, at, pair: authority.pair(w.gateway()), hactl: Hactl::new(inventory) }
+    }
+    fn start(&self) -> ObjectStorage {
+        ObjectStorage::start(&self.folder.path().join("buckets"), self.at, (&self.pair.0, &self.pair.1))
+    }
+    /// The cluster with this inventory, and nobody but the test takes bundles.
+    fn up(&self, w: &World) {
+        self.hactl.up().ok();
+        for host in ["cp1", "cp2", "cp3"] {
+            w.on(host, "sudo systemctl stop hactl-snapshot.timer hactl-snapshot.service");
+        }
+    }
+    /// The addresses of cp1's bundles there.
+    fn of_cp1(&self) -> Vec<String> {
+        let listed = self.hactl.run(&["snapshot", "list", "-o", "json"]).ok().out;
+        let listed: serde_json::Value = serde_json::from_str(&listed).expect("one object");
+        let all = listed["objectStorage"]["s3://backup/dr"]["bundles"].as_array().expect("a list").clone();
+        let own = all.iter().filter(|one| one["host"] == "cp1");
+        own.map(|one| one["url"].as_str().expect("an address").to_owned()).collect()
+    }
+}
+
+/// Writes the file of the storage's key as a person would.
+fn key(w: &World, secret: &str) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let file = w.lab.dir().join("s3-key.txt");
+    std::fs::write(&file, format!("{}:{secret}\n", LOGIN.0)).expect("writable");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("ours");
+}
+
+fn stored(w: &World) {
+    w.hactl.up().ok();
+    let beside = Beside::new(w);
+    let (hactl, server) = (&beside.hactl, beside.start());
+    beside.up(w);
+    let file = "/etc/hactl/object-storage/access.toml";
+    assert_eq!(w.on("cp1", &format!("sudo stat -c '%a %U' {file}")), "600 root\n");
+    say(hactl.run(&["snapshot", "take", "--host", "cp1"])).ok();
+    say(hactl.run(&["snapshot", "list"])).ok().says("s3://backup/dr/t-rec-");
+    let first = beside.of_cp1();
+    assert_eq!(first.len(), 1, "{first:?}");
+    hactl.run(&["snapshot", "verify", &first[0]]).ok().says("is whole, and opens");
+    hactl.run(&["snapshot", "take", "--host", "cp1"]).ok();
+    let second = beside.of_cp1();
+    assert!(second.len() == 1 && second != first, "what is not kept any more is dropped there, too: {second:?}");
+
+    drop(server);
+    let refused = say(hactl.run(&["snapshot", "take", "--host", "cp1"])).exits(1);
+    assert!(in_one_line(&refused).contains("does not answer: Connection refused"), "{}", refused.all());
+    let told = hactl.run(&["status"]).exits(4);
+    assert!(
+        in_one_line(&told).contains("the bundle is on this host, and not all is well where copies of it go"),
+        "{}",
+        told.all()
+    );
+    let server = beside.start();
+    key(w, "another-key");
+    beside.up(w);
+    let refused = say(hactl.run(&["snapshot", "take", "--host", "cp1"])).exits(1);
+    assert!(in_one_line(&refused).contains("does not let our key do this: 403"), "{}", refused.all());
+    say(hactl.run(&["snapshot", "list"])).ok().says("does not let our key do this: 403");
+    key(w, LOGIN.1);
+    beside.up(w);
+    hactl.run(&["snapshot", "take", "--host", "cp1"]).ok();
+    w.healthy(Duration::from_secs(60));
+
+    // Whoever sends no copies there any more leaves no key on the hosts.
+    w.hactl.up().ok();
+    assert_eq!(w.on("cp1", "sudo ls /etc/hactl/object-storage"), "");
+    drop(server);
+}
+
 fn all_lost(w: &World) {
     w.hactl.up().ok();
+    let beside = Beside::new(w);
+    let (hactl, _server) = (&beside.hactl, beside.start());
+    beside.up(w);
     w.hactl.kubectl(&["create", "secret", "generic", "kept", "--from-literal=word=kept-in-the-bundle"]).ok();
     let token = w.hactl.kubectl(&["create", "token", "default", "--duration=2h"]).ok().out.trim().to_owned();
     assert_eq!(answer_to(w, &token), "403");
@@ -105,7 +209,7 @@ fn all_lost(w: &World) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("lab.hactl");
     let (path, state) = (file.to_str().expect("letters"), w.hactl.state(w.lab.name()));
-    w.hactl.run(&["snapshot", "take", "--to", path]).ok();
+    hactl.run(&["snapshot", "take", "--to", path]).ok();
     w.hactl.kubectl(&["create", "configmap", "after-the-bundle"]).ok();
     let identity = folder.path().join("identity.txt");
     std::fs::copy(state.join("identity.txt"), &identity).expect("the identity is in the state");
@@ -120,11 +224,14 @@ fn all_lost(w: &World) {
     say(w.hactl.run(&["recover", "--yes", "--from", path])).exits(1).says("identity");
     let identity = identity.to_str().expect("letters");
     w.hactl.run(&["recover", "--yes", "--from", path, "--identity", identity]).exits(1).says("state pull");
-    say(w.hactl.run(&["state", "pull", "--identity", identity, "--from", path])).ok().says("the state is rebuilt");
+    say(hactl.run(&["state", "pull", "--identity", identity])).ok().says("the state is rebuilt");
     assert!(Path::new(&state).join("identity.txt").exists());
     w.hactl.up().exits(3);
-    say(w.hactl.run(&["recover", "--dry-run", "--from", path])).ok().says("everything that was written since");
-    say(w.hactl.run(&["recover", "--yes", "--from", path])).ok().says("etcd is recovered from lab.hactl");
+    w.hactl.run(&["recover", "--dry-run", "--from", path]).ok().says("everything that was written since");
+    let ran = say(hactl.run(&["recover", "--dry-run"])).ok();
+    assert!(in_one_line(&ran).contains("in s3://backup/dr/t-rec-"), "{}", ran.all());
+    assert!(in_one_line(&ran).contains("everything that was written since"), "{}", ran.all());
+    say(hactl.run(&["recover", "--yes"])).ok().says("etcd is recovered from t-rec-");
     let left: Vec<_> = std::fs::read_dir(state.join("recovery")).expect("the folder is there").collect();
     assert!(left.is_empty(), "no snapshot lies open once a quorum has it: {left:?}");
 
@@ -137,5 +244,6 @@ fn all_lost(w: &World) {
     let now = w.hactl.kubectl(&["get", "configmap", "new", "-o", "jsonpath={.metadata.resourceVersion}"]).ok().out;
     assert!(now.trim().parse::<i64>().expect("a revision") > 1_000_000_000, "{now} after {before}");
     w.hactl.kubectl(&fresh).ok();
-    w.hactl.up().ok().says("nothing to do");
+    hactl.up().ok().says("nothing to do");
+    w.hactl.up().ok();
 }

@@ -10,6 +10,8 @@
     reason = "a suite without a harness tells what it ran"
 )]
 
+#[path = "../support/storage.rs"]
+mod storage;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -30,6 +32,7 @@ mod ways_in;
 mod worker;
 
 use hactl::lab::{Scoped, Silent, Spec};
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 use support::{Api, Hactl, Ran, wait_for};
@@ -49,6 +52,11 @@ impl World {
         let hactl = Hactl::new(lab.inventory());
         Self { lab, hactl }
     }
+    /// The machine's own end of the lab's network.
+    pub fn gateway(&self) -> IpAddr {
+        let network = self.lab.network();
+        format!("{}.1", network.rsplit_once('.').expect("an address").0).parse().expect("an address")
+    }
     /// A client with the administrator's kubeconfig.
     pub fn api(&self) -> Api {
         Api::new(&self.hactl.state(self.lab.name()).join("kubeconfig"), Duration::from_secs(10))
@@ -62,6 +70,11 @@ impl World {
     pub fn wipe(&self, host: &str) {
         self.lab.wipe(host).expect("the disks can be lost");
         self.lab.start(host, Duration::from_secs(60)).expect("the host boots");
+    }
+    /// What `status` says once all is well: on a machine that bears no more, a pod may be restarted at any moment.
+    pub fn well(&self) -> Ran {
+        self.healthy(Duration::from_secs(120));
+        self.hactl.run(&["status"])
     }
     /// The cluster says that all is well, within the time an operator would give it.
     pub fn healthy(&self, within: Duration) -> Duration {

@@ -109,7 +109,7 @@ fn undone(w: &World) {
     recover(w, &["--undo", "--yes"]).ok().says("etcd is recovered from cp3:member.moved-").says("are undone");
     assert!(!has("after"), "as it was when the majority was lost");
     w.hactl.up().ok().says("nothing to do");
-    w.hactl.run(&["status"]).ok().says("3 voters, quorum 2, 3 healthy");
+    w.well().says("3 voters, quorum 2, 3 healthy");
     make("between");
     recover(w, &["--undo", "--yes"]).exits(3).says("an undo already");
     assert!(has("between"), "asked again it does not go back to where it came from");
@@ -134,7 +134,7 @@ fn odd(w: &World) {
     recover(w, &["--dry-run"]).ok().says("2 members agree").says("cp2 answers with other keys");
     w.hactl.run(&["recover"]).exits(3).says("no terminal");
     recover(w, &["--yes"]).ok().says("cp2 joined anew with the keys of the others");
-    w.hactl.run(&["status"]).ok().says("3 with one hash");
+    w.well().says("3 with one hash");
     let read = format!("{ETCDCTL} get /registry/configmaps/default/needle --consistency=s | grep -ac needle-of-all");
     assert_eq!(w.on("cp2", &read).trim(), "1", "what the others have");
 
@@ -142,7 +142,7 @@ fn odd(w: &World) {
     let damaged = w.hactl.run(&["plan", "--exit-code"]).exits(5);
     assert!(in_one_line(&damaged).contains("its data on cp2 is damaged"), "{}", damaged.all());
     w.hactl.up().ok();
-    w.hactl.run(&["status"]).ok().says("3 voters, quorum 2, 3 healthy").says("3 with one hash");
+    w.well().says("3 voters, quorum 2, 3 healthy").says("3 with one hash");
     w.hactl.up().ok().says("nothing to do");
     w.hactl.kubectl(&["delete", "configmap", "needle"]).ok();
 }
@@ -170,7 +170,7 @@ fn five(w: &World) {
     println!(
         "        {written} writes acknowledged, none lost; the longest pause, until it was recovered: {longest:.1?}"
     );
-    w.hactl.run(&["status"]).ok().says("5 voters, quorum 3, 5 healthy");
+    w.well().says("5 voters, quorum 3, 5 healthy");
     w.hactl.up().ok().says("nothing to do");
 }
 
@@ -201,7 +201,7 @@ fn dark(w: &World) {
     w.hactl.up().ok();
     let (written, longest) = writer.end();
     println!("        {written} writes while they came back, none lost; the longest pause: {longest:.1?}");
-    w.hactl.run(&["status"]).ok().says("3 voters, quorum 2, 3 healthy");
+    w.well().says("3 voters, quorum 2, 3 healthy");
     for host in ["cp1", "cp2", "cp3"] {
         // As it lies on the disk; what systemd shows of a loaded unit may be what it was at the last boot.
         let next_boot = w.on(host, "systemctl is-enabled etcd kubelet");

@@ -59,7 +59,7 @@ fn by_hand(w: &World) {
     let (written, longest) = writer.end();
     println!("        {written} writes acknowledged, none lost; the longest pause, by hand: {longest:.1?}");
     w.hactl.up().ok();
-    w.hactl.run(&["status"]).ok().says("3 voters, quorum 2, 3 healthy");
+    w.well().says("3 voters, quorum 2, 3 healthy");
     w.hactl.up().ok().says("nothing to do");
     let left = w.on("cp3", "sudo ls /var/lib/etcd /var/lib/hactl");
     assert!(left.contains("member.moved-by-hand-") && !left.contains("by-hand.db"), "{left}");

@@ -5,7 +5,6 @@ use super::tiny_tls::{Server, TestAuthority, TokenIssuer, registry_pages};
 use super::{Scenario, World};
 use serde_json::Value;
 use std::fs;
-use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -61,12 +60,6 @@ fn converged(hactl: &Hactl) -> Ran {
 /// The plan with its reasons, which are not broken into lines.
 fn why(hactl: &Hactl) -> Ran {
     hactl.run(&["plan", "-o", "json"]).ok()
-}
-
-/// The machine's own end of the lab's network.
-fn gateway(w: &World) -> IpAddr {
-    let network = w.lab.network();
-    format!("{}.1", network.rsplit_once('.').expect("an address").0).parse().expect("an address")
 }
 
 fn put(w: &World, name: &str, text: &str) {
@@ -275,8 +268,8 @@ fn mirror(w: &World) {
     let packed = fs::read(bundle.blob(&pause.digest).expect("its blob")).expect("readable");
     let archive = zstd::decode_all(packed.as_slice()).expect("zstd");
     let authority = TestAuthority::new("the mirror's authority");
-    let server = Server::start(gateway(w), &authority, |_| registry_pages(&archive), Some("me:hunter2"));
-    let at = format!("{}:{}", gateway(w), server.port);
+    let server = Server::start(w.gateway(), &authority, |_| registry_pages(&archive), Some("me:hunter2"));
+    let at = format!("{}:{}", w.gateway(), server.port);
     put(w, "mirror-ca.pem", &authority.cert);
     put(w, "mirror-login", "me:hunter2\n");
     let runtimes = started(w, "containerd", &NODES);
@@ -328,8 +321,8 @@ fn read_all(folder: &std::path::Path) -> String {
 fn jwt(w: &World) {
     let authority = TestAuthority::new("the issuer's authority");
     let issuer = TokenIssuer::new();
-    let url = |port: u16| format!("https://{}:{port}", gateway(w));
-    let server = Server::start(gateway(w), &authority, |port| issuer.pages(&url(port)), None);
+    let url = |port: u16| format!("https://{}:{port}", w.gateway());
+    let server = Server::start(w.gateway(), &authority, |port| issuer.pages(&url(port)), None);
     let url = url(server.port);
     let indented: String = authority.cert.lines().map(|line| format!("          {line}\n")).collect();
     let settings = format!(
@@ -391,7 +384,7 @@ fn variable(w: &World, host: &str, program: &str, name: &str) -> String {
 }
 
 fn proxy(w: &World) {
-    let url = format!("http://{}:9", gateway(w));
+    let url = format!("http://{}:9", w.gateway());
     converged(&with(w, &format!("proxy: {{https: \"{url}\", noProxy: [.inside.example]}}")));
     for (host, program) in
         [("w1", "containerd"), ("cp1", "containerd"), ("cp2", "kube-apiserver"), ("cp3", "kube-controller-manager")]

@@ -72,7 +72,7 @@ fn founded(w: &World) {
     let took = w.hactl.up().ok().says("Ready").took;
     println!("        up took {took:.1?}");
     w.hactl.up().ok().says("nothing to do");
-    w.hactl.run(&["status"]).ok();
+    w.well();
 }
 
 /// These hosts lose their power at once, while a client writes; they come back by themselves.
@@ -221,7 +221,7 @@ fn grown(w: &World) {
     println!("        grown in {took:.1?}: {written} writes acknowledged, longest pause {longest:.1?}");
     assert!(longest < Duration::from_secs(10), "writes stood still for {longest:?} while the cluster grew");
     w.hactl.up().ok().says("nothing to do");
-    w.hactl.run(&["status"]).ok();
+    w.well();
     let dns =
         ["-n", "kube-system", "get", "pods", "-l", "k8s-app=kube-dns", "-o", "jsonpath={.items[*].spec.nodeName}"];
     wait_for("DNS has two replicas on two Nodes", Duration::from_secs(60), || {

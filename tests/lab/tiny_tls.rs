@@ -33,13 +33,21 @@ impl TestAuthority {
     pub fn key(&self) -> String {
         self.key.serialize_pem()
     }
-    fn server(&self, address: IpAddr) -> rustls::ServerConfig {
+    /// A certificate for a server at this address and its key, PEM.
+    pub fn pair(&self, address: IpAddr) -> (String, String) {
+        let (cert, key) = self.signed(address);
+        (cert.pem(), key.serialize_pem())
+    }
+    fn signed(&self, address: IpAddr) -> (rcgen::Certificate, rcgen::KeyPair) {
         let key = rcgen::KeyPair::generate().expect("a key");
         let mut params = rcgen::CertificateParams::default();
         params.subject_alt_names = vec![rcgen::SanType::IpAddress(address)];
         params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
         let issuer = rcgen::Issuer::from_params(&self.params, &self.key);
-        let cert = params.signed_by(&key, &issuer).expect("a certificate");
+        (params.signed_by(&key, &issuer).expect("a certificate"), key)
+    }
+    fn server(&self, address: IpAddr) -> rustls::ServerConfig {
+        let (cert, key) = self.signed(address);
         let key = rustls::pki_types::PrivateKeyDer::Pkcs8(key.serialize_der().into());
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         rustls::ServerConfig::builder_with_provider(provider)

@@ -138,6 +138,7 @@ fn a_recovery_says_what_it_takes_what_it_loses_and_who_comes_later_before_anybod
         aside: None,
         host: name(host),
         bundle: None,
+        away: None,
         reach,
         revision,
         age_ms,

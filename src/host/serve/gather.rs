@@ -83,8 +83,15 @@ const PROGRAMS: [(&str, &[&str]); 21] = [
     ),
 ];
 /// Where keys and credentials lie.
-const SECRETS: [&str; 6] =
-    ["/etc/kubernetes", "/etc/etcd", "/etc/containerd", "/etc/keepalived", "/var/lib/kubelet/pki", "/etc/ssh"];
+const SECRETS: [&str; 7] = [
+    "/etc/kubernetes",
+    "/etc/etcd",
+    "/etc/containerd",
+    "/etc/keepalived",
+    "/etc/hactl/object-storage",
+    "/var/lib/kubelet/pki",
+    "/etc/ssh",
+];
 /// Where kubelet keeps the volumes of pods, tokens and Secrets among them.
 const PODS: &str = "/var/lib/kubelet/pods";
 const TOKENS: [&str; 2] = ["kubernetes.io~projected", "kubernetes.io~secret"];

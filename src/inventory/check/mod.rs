@@ -35,14 +35,14 @@ pub const DATA_DIR: &str = "/var/lib/etcd";
 pub enum Reading {
     /// Nothing here: somebody else reads it.
     Elsewhere,
-    /// Certificates that a registry's own must be signed by.
+    /// Certificates that a registry's own, or that of object storage, must be signed by.
     Authority {
-        /// The registry or mirror.
+        /// The registry or mirror, or `s3://`.
         at: String,
     },
-    /// `user:password` for a registry.
+    /// `user:password` for a registry, or the key of object storage.
     Login {
-        /// The registry or mirror.
+        /// The registry or mirror, or `s3://`.
         at: String,
     },
     /// Kubernetes objects, in a file or a folder of files.

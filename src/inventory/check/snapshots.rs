@@ -1,11 +1,12 @@
 //! Recovery bundles: how often, which stay, where copies go, who can open them.
 
-use super::text::{duration, number};
-use super::{Judge, shorten};
-use crate::inventory::at::At;
+use super::text::{duration, number, url};
+use super::{Judge, Reading, shorten};
+use crate::inventory::at::{At, Place};
 use crate::inventory::schema;
+use crate::model::bucket::{Destination, REGION, SCHEME, StorageSettings};
 use crate::model::desired::Snapshots;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 
 /// Both keys of the inventory that are about bundles.
 pub fn snapshots(
@@ -32,20 +33,101 @@ pub fn snapshots(
     for to in raw.to.iter().flat_map(|list| &list.value) {
         wanted.to.extend(destination(judge, to));
     }
+    let bucket = raw.to.iter().flat_map(|list| &list.value).find(|to| to.value.starts_with(SCHEME));
+    wanted.storage = storage(judge, raw.s3.as_ref(), bucket.map(|to| to.place));
     wanted
 }
 
-/// A directory that is on each host, such as a mounted share.
-fn destination(judge: &mut Judge<'_>, to: &At<String>) -> Option<PathBuf> {
+/// A directory that is on each host, such as a mounted share, or a place in object storage.
+fn destination(judge: &mut Judge<'_>, to: &At<String>) -> Option<Destination> {
+    if to.value.starts_with(SCHEME) {
+        if let Ok(url) = to.value.parse() {
+            return Some(Destination::Bucket(url));
+        }
+        let what = format!("{:?} is no place in object storage", shorten(&to.value));
+        let expected = "s3://BUCKET or s3://BUCKET/PREFIX, of letters, digits, '-', '_' and '.'";
+        judge.refuse(to.place, what, expected, "the address of the server goes into snapshots.s3.endpoint");
+        return None;
+    }
     let path = Path::new(&to.value);
     let plain = to.value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'-' | b'_' | b'.'));
     let climbs = path.components().any(|part| matches!(part, Component::ParentDir));
     if path.is_absolute() && plain && !climbs && path.components().count() > 1 {
-        return Some(path.components().collect());
+        return Some(Destination::Directory(path.components().collect()));
     }
     let what = format!("{:?} is no destination", shorten(&to.value));
-    let remedy = "write a directory that each etcd host has, such as a mounted share; object storage can be mounted";
-    judge.refuse(to.place, what, "an absolute path of letters, digits, '-', '_' and '.'", remedy);
+    let expected = "an absolute path of letters, digits, '-', '_' and '.', or s3://BUCKET/PREFIX";
+    judge.refuse(to.place, what, expected, "write a directory that each etcd host has, such as a mounted share");
+    None
+}
+
+/// How object storage is reached; `bucket`: where some of it is named.
+fn storage(
+    judge: &mut Judge<'_>,
+    raw: Option<&At<schema::ObjectStorage>>,
+    bucket: Option<Place>,
+) -> Option<StorageSettings> {
+    let unwritten = schema::ObjectStorage::default();
+    let given = raw.map_or(&unwritten, |raw| &raw.value);
+    let region = match &given.region {
+        None => REGION.to_owned(),
+        Some(text) if !text.value.is_empty() && text.value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') => {
+            text.value.clone()
+        }
+        Some(text) => {
+            let what = format!("{:?} is no region", shorten(&text.value));
+            judge.refuse(
+                text.place,
+                what,
+                "letters, digits and '-', such as eu-central-1",
+                "ask whoever runs the storage",
+            );
+            REGION.to_owned()
+        }
+    };
+    let endpoint = given.endpoint.as_ref().and_then(|text| endpoint(judge, text));
+    let mut file = |key, text: &Option<At<String>>, reading| text.as_ref().and_then(|t| judge.file(key, t, reading));
+    let ca = file("snapshots.s3.ca", &given.ca, Reading::Authority { at: SCHEME.to_owned() });
+    let credentials = file("snapshots.s3.credentials", &given.credentials, Reading::Login { at: SCHEME.to_owned() });
+    match (bucket, raw, credentials) {
+        (Some(_), _, Some(credentials)) => Some(StorageSettings { endpoint, region, credentials, ca }),
+        (Some(place), _, None) if given.credentials.is_none() => {
+            judge.refuse(
+                place,
+                "object storage needs a key, and snapshots.s3.credentials names none",
+                "snapshots: {s3: {credentials: FILE}}",
+                "write ACCESS_KEY_ID:SECRET_ACCESS_KEY into a file that you alone can read, and name it",
+            );
+            None
+        }
+        (None, Some(raw), _) => {
+            let what = "snapshots.s3 has no effect: snapshots.to names no object storage";
+            judge.warn(raw.place, what, "", "add s3://BUCKET/PREFIX to snapshots.to, or remove snapshots.s3");
+            None
+        }
+        _ => None,
+    }
+}
+
+/// A server, without a path: buckets come behind it.
+fn endpoint(judge: &mut Judge<'_>, text: &At<String>) -> Option<String> {
+    let given = url(judge, "snapshots.s3.endpoint", &text.value, text.place)?;
+    let given = given.strip_suffix('/').unwrap_or(&given);
+    let rest = given.split_once("://").map_or(given, |(_, rest)| rest);
+    if !rest.contains(['/', '?', '#']) {
+        if given.starts_with("http://") {
+            let what = "bundles go to object storage over plain http: they are sealed, but whoever is on the way can change what is there";
+            judge.warn(
+                text.place,
+                what,
+                "https",
+                "give the storage a certificate, and name its authority in snapshots.s3.ca",
+            );
+        }
+        return Some(given.to_owned());
+    }
+    let what = format!("snapshots.s3.endpoint has a path: {}", shorten(given));
+    judge.refuse(text.place, what, "https://HOST or https://HOST:PORT", "put bucket and prefix into snapshots.to");
     None
 }
 

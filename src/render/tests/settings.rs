@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::inventory::owned::{Owner, fields, flags};
+use crate::model::bucket::{Storage, StorageSettings};
 
 fn content(desired: &Desired, name: &str, path: &str) -> String {
     all(desired, name)[path].content.clone()
@@ -55,6 +56,34 @@ fn a_host_without_registries_still_has_the_set_so_that_old_files_are_found() {
     let set = sets.iter().find(|s| s.set == FileSet::Registries).unwrap().target();
     assert_eq!((set.files.len(), set.folders), (0, vec!["/etc/containerd/certs.d".to_owned()]));
     assert_eq!(folders(&desired.hosts[3]), ["/etc/containerd/certs.d"]);
+}
+
+#[test]
+fn the_key_of_object_storage_is_a_file_of_roots_on_etcd_hosts_alone_and_goes_with_it() {
+    let mut stored = desired();
+    stored.proxy.https = "http://proxy.example:3128".to_owned();
+    stored.snapshots.to = vec!["s3://backup/dr".to_owned().try_into().unwrap()];
+    stored.snapshots.storage = Some(StorageSettings {
+        endpoint: Some("https://minio.example".to_owned()),
+        region: "eu-central-1".to_owned(),
+        credentials: "/k".into(),
+        ca: None,
+    });
+    let at = "/etc/hactl/object-storage/access.toml";
+    let file = &all(&stored, "cp1")[at];
+    assert_eq!((file.mode, file.owner.as_str()), (0o600, "root"));
+    assert!(file.content.starts_with("# Written by hactl"), "so that it is found when nobody wants it any more");
+    let read = Storage::from_file(&file.content).expect("what the host reads");
+    assert_eq!((read.key_id.as_str(), read.key.reveal().as_str()), ("AKIA", "S3CR3T"));
+    assert_eq!(read.proxy.as_deref(), Some("http://proxy.example:3128"));
+    assert!(read.no_proxy.contains(".svc"), "{}", read.no_proxy);
+    assert!(all(&stored, "cp1")["/etc/hactl/snapshots.json"].content.contains("s3://backup/dr"));
+    let elsewhere = stored.hosts.iter().filter(|h| !h.is(Role::Etcd)).map(|h| h.name.to_string());
+    for host in elsewhere {
+        assert!(!all(&stored, &host).contains_key(at), "{host}");
+    }
+    assert!(!all(&desired(), "cp1").contains_key(at));
+    assert!(folders(&desired().hosts[0]).contains(&"/etc/hactl/object-storage".to_owned()));
 }
 
 #[test]

@@ -1,9 +1,14 @@
 //! Recovery bundles: how a host takes them, when, and the sealed state that goes into each.
 
 use crate::host::op::EtcdAsk;
-use crate::model::desired::Role;
+use crate::inventory::Attached;
+use crate::model::bucket::{SCHEME, Storage, StorageSettings};
+use crate::model::desired::{Desired, Role};
+use crate::model::secret::Secret;
 use crate::model::snapshot::Settings;
-use crate::render::Input;
+use crate::render::{Input, RenderError};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
 /// How long after the timer's start the first is taken at the earliest: there is a cluster by then.
@@ -20,7 +25,7 @@ pub(in crate::render) fn settings(input: &Input<'_>) -> String {
         every_s: wanted.every_s,
         keep: wanted.keep,
         recipients: input.sealed.recipients.to_vec(),
-        to: wanted.to.iter().map(|path| path.display().to_string()).collect(),
+        to: wanted.to.clone(),
         url,
         data_dir,
         ca,
@@ -28,6 +33,48 @@ pub(in crate::render) fn settings(input: &Input<'_>) -> String {
         key,
     };
     serde_json::to_string_pretty(&settings).expect("texts and numbers are always JSON") + "\n"
+}
+
+/// The folder that is for the file of [`storage`] alone: without object storage nothing of its key stays on a host.
+pub(in crate::render) const STORAGE: &str = "/etc/hactl/object-storage";
+
+/// `/etc/hactl/object-storage/*`: one file where there is object storage.
+pub(in crate::render) fn storages(desired: &Desired) -> Vec<String> {
+    desired.snapshots.storage.iter().map(|_| "access.toml".to_owned()).collect()
+}
+
+/// What it takes to reach it, as [`Storage::to_file`] writes it.
+pub(in crate::render) fn storage(input: &Input<'_>) -> Result<String, RenderError> {
+    let wanted = input.desired.snapshots.storage.as_ref();
+    let missing = |what: &str| RenderError::MissingFile { what: format!("snapshots.s3.{what}") };
+    let wanted = wanted.ok_or_else(|| missing("credentials"))?;
+    let mut storage = reach(wanted, input.attached).ok_or_else(|| missing("credentials or ca"))?;
+    let plain = wanted.endpoint.as_ref().is_some_and(|url| url.starts_with("http://"));
+    let proxy = &input.desired.proxy;
+    storage.proxy = Some(if plain { &proxy.http } else { &proxy.https }).filter(|url| !url.is_empty()).cloned();
+    let direct = super::runtime::proxy(input.desired).into_iter().find(|setting| setting.name == "NO_PROXY");
+    storage.no_proxy = direct.map_or_else(String::new, |setting| setting.value);
+    Ok(storage.to_file())
+}
+
+/// What it takes to reach it from this machine, whose own environment says what proxy there is.
+pub fn reach(wanted: &StorageSettings, attached: &Attached) -> Option<Storage> {
+    let login = attached.logins.get(SCHEME).and_then(|login| STANDARD.decode(login.reveal()).ok())?;
+    let login = Secret::new(String::from_utf8(login).ok()?);
+    let (key_id, key) = login.reveal().split_once(':')?;
+    let ca = match &wanted.ca {
+        Some(_) => Some(attached.authorities.get(SCHEME)?.clone()),
+        None => None,
+    };
+    Some(Storage {
+        endpoint: wanted.endpoint.clone(),
+        region: wanted.region.clone(),
+        key_id: key_id.to_owned(),
+        key: Secret::new(key.to_owned()),
+        ca,
+        proxy: None,
+        no_proxy: String::new(),
+    })
 }
 
 /// For `snapshots/hactl-snapshot.service`.

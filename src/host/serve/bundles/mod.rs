@@ -4,6 +4,7 @@
 //! snapshot that could not be restored never becomes one. What went wrong last is kept beside them, so that nobody has to read a journal
 //! to notice.
 
+mod away;
 mod proof;
 mod store;
 
@@ -133,13 +134,23 @@ async fn taken(host: &Host, settings: &Settings, occasion: Occasion) -> Result<O
     blocking(move || absent(fs::remove_dir_all(&work)).explain("remove", &work)).await?;
     let (name, manifest, bytes) = made?;
     host.waits("copies of the bundle");
+    let mut troubles = {
+        let (folder, name, settings) = (folder.clone(), name.clone(), settings.clone());
+        blocking(move || Ok(store::copies(&folder, &name, &settings))).await?
+    };
+    match Box::pin(away::copies(&host.root, &folder.join(&name), &name, settings)).await {
+        Ok(more) => troubles.extend(more),
+        Err(fault) => troubles.push(fault.what),
+    }
     let settings = settings.clone();
     blocking(move || {
-        let copied = store::copies(&folder, &name, &settings);
         // What is too much is dropped only once there is a new one, and also when a copy failed.
         store::prune(&folder, &settings, Some(&name))?;
-        copied?;
-        Ok(Some(BundleFact::of(name, bytes, &manifest)))
+        if troubles.is_empty() {
+            return Ok(Some(BundleFact::of(name, bytes, &manifest)));
+        }
+        let what = "the bundle is on this host, and not all is well where copies of it go";
+        Err(failed(format!("{what}: {}", troubles.join("; "))))
     })
     .await
     .map_err(Missed::from)

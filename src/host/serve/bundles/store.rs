@@ -8,6 +8,7 @@ use super::super::files::{absent, sync_parent, write_one};
 use super::super::member::me;
 use super::super::root::Root;
 use super::super::when;
+use crate::model::bucket::Destination;
 use crate::model::snapshot::{BundleFact, BundlesFact, Drill, ENDING, FOLDER, LEADER_WAITS, Proof, Settings, is_name};
 use crate::snapshot::Bundle;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -109,8 +110,8 @@ fn own(folder: &Path, settings: &Settings) -> Vec<(i64, String)> {
 /// Removes what is not kept any more, here and where copies go, but never `fresh`, whatever the clock says. Says what of it was here.
 pub(super) fn prune(folder: &Path, settings: &Settings, fresh: Option<&str>) -> Outcome<Vec<String>> {
     let mut removed = Vec::new();
-    let folders = settings.to.iter().map(PathBuf::from);
-    for (at, here) in std::iter::once((folder.to_owned(), true)).chain(folders.map(|at| (at, false))) {
+    let folders = directories(settings).map(|at| (at.to_owned(), false));
+    for (at, here) in std::iter::once((folder.to_owned(), true)).chain(folders) {
         let found = own(&at, settings);
         let times: Vec<i64> = found.iter().map(|(at, _)| *at).collect();
         let kept = settings.keep.kept(&times);
@@ -126,19 +127,18 @@ pub(super) fn prune(folder: &Path, settings: &Settings, fresh: Option<&str>) -> 
     Ok(removed)
 }
 
-/// Puts a copy into each directory that wants one. A directory that is not there is not made: a share that is not mounted would fill the
-/// disk below it.
-pub(super) fn copies(folder: &Path, name: &str, settings: &Settings) -> Outcome<()> {
-    let mut troubles = Vec::new();
-    for to in &settings.to {
-        if let Err(fault) = copy(&folder.join(name), Path::new(to), name) {
-            troubles.push(fault.what);
-        }
-    }
-    if troubles.is_empty() {
-        return Ok(());
-    }
-    Err(failed(format!("the bundle is on this host, and not everywhere it should be: {}", troubles.join("; "))))
+fn directories(settings: &Settings) -> impl Iterator<Item = &Path> {
+    settings.to.iter().filter_map(|to| match to {
+        Destination::Directory(path) => Some(path.as_path()),
+        Destination::Bucket(_) => None,
+    })
+}
+
+/// Puts a copy into each directory that wants one; says what went wrong. A directory that is not there is not made: a share that is not
+/// mounted would fill the disk below it.
+pub(super) fn copies(folder: &Path, name: &str, settings: &Settings) -> Vec<String> {
+    let copied = directories(settings).map(|to| copy(&folder.join(name), to, name));
+    copied.filter_map(|copied| copied.err().map(|fault| fault.what)).collect()
 }
 
 fn copy(from: &Path, to: &Path, name: &str) -> Outcome<()> {
