@@ -396,8 +396,8 @@ pub struct ObserveAsk {
     pub firewall: bool,
     /// etcd, on etcd hosts.
     pub etcd: Option<EtcdAsk>,
-    /// Whether is wanted what lies on the disk, the member's and what was moved aside, whoever answers: reading it takes a moment.
-    pub aside: bool,
+    /// Whether is wanted what lies on the disk though its member speaks, and what was moved aside: reading it takes a moment.
+    pub disk: bool,
     /// The API, on control-plane hosts.
     pub api: Option<ApiAsk>,
 }

@@ -331,6 +331,9 @@ pub struct DiskFact {
     pub db_bytes: u64,
     /// When the log was last written to, by the host's clock, milliseconds since 1970.
     pub written_ms: i64,
+    /// Whether a record of its log is damaged that was whole once: what is before it can be recovered from, and no member starts from it.
+    #[serde(default)]
+    pub damaged: bool,
     /// What is not as it should be, in words.
     pub flaws: Vec<String>,
 }

@@ -149,6 +149,7 @@ mod tests {
             members: None,
             db_bytes: 20_480,
             written_ms: 1_000_000,
+            damaged: false,
             flaws: vec![],
         };
         let host = |disk: DiskFact| {

@@ -8,7 +8,7 @@ use super::draft::Draft;
 use super::etcd::{etcd_fact, ready_to_start, seal};
 use super::holds::etcd_unit;
 use crate::model::desired::{Host, Role};
-use crate::model::facts::{EtcdFact, Members};
+use crate::model::facts::{DiskFact, EtcdFact, Members};
 use crate::model::names::PeerUrl;
 use crate::model::plan::{Action, Birth, Guard, HowToRun, Mark};
 use crate::model::refusal::Refusal;
@@ -156,9 +156,10 @@ fn stand(d: &Draft, host: &Host, members: &Members) -> Stand {
     }
 }
 
-/// Whether a member that does not run could not: its log or its store cannot be read. The others have what it had.
+/// Whether a member that does not run could not: its log or its store cannot be read to the end. The others have what it had.
 fn damaged(fact: &EtcdFact) -> bool {
-    fact.data && fact.view.is_none() && fact.disk.as_ref().is_none_or(|disk| disk.revision.is_none())
+    let useless = |disk: &DiskFact| disk.damaged || disk.revision.is_none();
+    fact.data && fact.view.is_none() && fact.disk.as_ref().is_none_or(useless)
 }
 
 /// Why a member is taken out, in words.

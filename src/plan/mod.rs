@@ -46,6 +46,8 @@ pub struct Intent {
     pub dropped: BTreeSet<String>,
     /// The ids of all clusters that ever answered, as far as the journal goes.
     pub lived: BTreeSet<String>,
+    /// When a cluster under this authority was taken down last, milliseconds since 1970: bundles from before are of another life.
+    pub taken_down_ms: Option<i64>,
     /// Members that are to leave and join anew though they run, each by the id that it has now.
     pub replace: BTreeMap<HostName, u64>,
 }

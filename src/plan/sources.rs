@@ -67,7 +67,9 @@ pub(super) fn sources<'a>(facts: &'a Facts, hosts: &[Host], intent: &Intent, wis
     let asked = |bundle: &BundleFact| asked(&Origin::Bundle(bundle.name.clone()));
     let kept = |all: Vec<Kept<'a>>| {
         let ours = all.into_iter().filter(|(_, b, _)| b.authority == intent.stamp.ca);
-        let ours: Vec<Kept> = ours.filter(|(_, b, _)| asked(b) || !(wish.undo || past(b.point.revision))).collect();
+        let of_before =
+            |b: &BundleFact| past(b.point.revision) || intent.taken_down_ms.is_some_and(|at| b.taken_ms < at);
+        let ours: Vec<Kept> = ours.filter(|(_, b, _)| asked(b) || !(wish.undo || of_before(b))).collect();
         // By what is in them, not by a clock that may have been wrong.
         let newest = ours.iter().map(|(_, b, _)| *b).max_by_key(|b| (b.point.revision, b.point.term, b.point.index));
         ours.into_iter().filter(move |(_, b, _)| asked(b) || Some(*b) == newest)

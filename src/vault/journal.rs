@@ -137,7 +137,7 @@ pub fn spend_genesis(path: &Path, cluster_id: &str) -> Result<(), VaultError> {
         return match spent {
             None => Err(VaultError::NothingToSpend { path: path.to_owned() }),
             // A run that was killed after noting it and then repeated: what is asked for holds already.
-            Some(_) if born(&lines).is_some() => Ok(()),
+            Some(_) if Past::of(&lines).born.is_some() => Ok(()),
             // It was noted as taken down, and yet it lives.
             Some(token) => {
                 write_line(&mut file, path, Entry::GenesisSpent { token, cluster_id: cluster_id.to_owned() })
@@ -147,71 +147,79 @@ pub fn spend_genesis(path: &Path, cluster_id: &str) -> Result<(), VaultError> {
     write_line(&mut file, path, Entry::GenesisSpent { token, cluster_id: cluster_id.to_owned() })
 }
 
-/// The id of the cluster that was born and not taken down since.
-pub fn born(lines: &[Line]) -> Option<String> {
-    lines.iter().rev().find_map(|line| match &line.entry {
-        Entry::GenesisSpent { cluster_id, .. } | Entry::RecoveryEnded { cluster_id, .. } => {
-            Some(Some(cluster_id.clone()))
+/// What the journal knows of the past and no observation could tell.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Past {
+    /// The id of the cluster that was born and not taken down since.
+    pub born: Option<String>,
+    /// The recovery that was agreed to and has not ended.
+    pub open: Option<Recovery>,
+    /// The last recovery that made a cluster, unless that was taken down since, and whether nothing was left to do behind it.
+    pub last: Option<(Recovery, bool)>,
+    /// The recoveries that were given up, by their ids: what they restored counts for nothing.
+    pub dropped: BTreeSet<String>,
+    /// The ids of all clusters that ever answered.
+    pub lived: BTreeSet<String>,
+    /// When a cluster was taken down last, milliseconds since 1970: what is older is of another life.
+    pub taken_down_ms: Option<i64>,
+}
+
+impl Past {
+    /// Reads it from all lines, the oldest first.
+    pub fn of(lines: &[Line]) -> Self {
+        let mut past = Self::default();
+        let mut chosen: Vec<&Recovery> = Vec::new();
+        for line in lines {
+            match &line.entry {
+                Entry::GenesisSpent { cluster_id, .. } => past.lives(cluster_id),
+                Entry::RecoveryChosen { recovery } => {
+                    chosen.push(recovery);
+                    past.open = Some(recovery.clone());
+                }
+                Entry::RecoveryEnded { id, cluster_id } => {
+                    past.lives(cluster_id);
+                    past.open = None;
+                    past.last = chosen.iter().find(|r| &r.id == id).map(|recovery| ((*recovery).clone(), false));
+                }
+                Entry::RecoveryDropped { id } => {
+                    past.open = None;
+                    past.dropped.insert(id.clone());
+                }
+                Entry::RecoveryWhole { id } => {
+                    if let Some((recovery, whole)) = &mut past.last {
+                        *whole |= &recovery.id == id;
+                    }
+                }
+                Entry::TakenDown { .. } => {
+                    (past.born, past.open, past.last) = (None, None, None);
+                    past.taken_down_ms = ms(&line.at);
+                }
+                Entry::Founded { .. }
+                | Entry::GenesisChosen { .. }
+                | Entry::CredentialIssued { .. }
+                | Entry::Consent { .. } => {}
+            }
         }
-        Entry::TakenDown { .. } => Some(None),
-        _ => None,
-    })?
+        past
+    }
+
+    fn lives(&mut self, cluster_id: &str) {
+        self.born = Some(cluster_id.to_owned());
+        if !self.lived.insert(cluster_id.to_owned()) {
+            // It was noted as taken down, and yet it lives.
+            self.taken_down_ms = None;
+        }
+    }
+
+    /// The revision that the last recovery which made a cluster began at.
+    pub fn recovered(&self) -> Option<i64> {
+        self.last.as_ref().map(|(recovery, _)| recovery.base)
+    }
 }
 
-/// The revision that the last recovery which made a cluster began at, unless that was taken down since.
-pub fn recovered(lines: &[Line]) -> Option<i64> {
-    let chosen = |id: &str| {
-        lines.iter().find_map(|line| match &line.entry {
-            Entry::RecoveryChosen { recovery } if recovery.id == id => Some(recovery.base),
-            _ => None,
-        })
-    };
-    lines.iter().rev().find_map(|line| match &line.entry {
-        Entry::RecoveryEnded { id, .. } => Some(chosen(id)),
-        Entry::TakenDown { .. } => Some(None),
-        _ => None,
-    })?
-}
-
-/// The recovery that was agreed to and has not ended.
-pub fn open_recovery(lines: &[Line]) -> Option<Recovery> {
-    lines.iter().rev().find_map(|line| match &line.entry {
-        Entry::RecoveryChosen { recovery } => Some(Some(recovery.clone())),
-        Entry::RecoveryEnded { .. } | Entry::RecoveryDropped { .. } | Entry::TakenDown { .. } => Some(None),
-        _ => None,
-    })?
-}
-
-/// The last recovery that made a cluster, unless that was taken down since, and whether nothing was left to do behind it.
-pub fn last_recovery(lines: &[Line]) -> Option<(Recovery, bool)> {
-    let id = lines.iter().rev().find_map(|line| match &line.entry {
-        Entry::RecoveryEnded { id, .. } => Some(Some(id)),
-        Entry::TakenDown { .. } => Some(None),
-        _ => None,
-    })??;
-    let whole = lines.iter().any(|line| matches!(&line.entry, Entry::RecoveryWhole { id: whole } if whole == id));
-    lines.iter().find_map(|line| match &line.entry {
-        Entry::RecoveryChosen { recovery } if &recovery.id == id => Some((recovery.clone(), whole)),
-        _ => None,
-    })
-}
-
-/// The recoveries that were given up: what they restored counts for nothing.
-pub fn dropped(lines: &[Line]) -> BTreeSet<String> {
-    let dropped = |line: &Line| match &line.entry {
-        Entry::RecoveryDropped { id } => Some(id.clone()),
-        _ => None,
-    };
-    lines.iter().filter_map(dropped).collect()
-}
-
-/// The ids of all clusters that ever answered.
-pub fn lived(lines: &[Line]) -> BTreeSet<String> {
-    let lived = |line: &Line| match &line.entry {
-        Entry::GenesisSpent { cluster_id, .. } | Entry::RecoveryEnded { cluster_id, .. } => Some(cluster_id.clone()),
-        _ => None,
-    };
-    lines.iter().filter_map(lived).collect()
+fn ms(at: &str) -> Option<i64> {
+    let at = OffsetDateTime::parse(at, &Rfc3339).ok()?;
+    i64::try_from(at.unix_timestamp_nanos() / 1_000_000).ok()
 }
 
 fn unspent(lines: &[Line]) -> Option<String> {

@@ -14,17 +14,15 @@ mod sealing;
 
 pub use contents::{Authority, BadAuthority, Contents, KeyPairPem, Material, PublicAuthority, Publics};
 pub use files::{JOURNAL, RUNS};
-pub use journal::{Entry, Line};
+pub use journal::{Entry, Line, Past};
 pub use lock::VaultLock;
 pub use portable::{Carried, NotCarried, carry, uncarry};
 pub use sealing::IDENTITY;
 
 use crate::model::names::ClusterName;
-use crate::model::recovery::Recovery;
 use crate::model::secret::Secret;
 use crate::model::target::Leaf;
 use rustix::fs::FlockOperation;
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -249,34 +247,9 @@ impl Vault {
         journal::spend_genesis(&self.journal_path(), cluster_id)
     }
 
-    /// The id of the cluster that was born and not taken down since.
-    pub fn born(&self) -> Result<Option<String>, VaultError> {
-        Ok(journal::born(&self.journal()?))
-    }
-
-    /// The revision that the last recovery began at, unless the cluster was taken down since.
-    pub fn recovered(&self) -> Result<Option<i64>, VaultError> {
-        Ok(journal::recovered(&self.journal()?))
-    }
-
-    /// The last recovery that made a cluster, and whether nothing was left to do behind it.
-    pub fn last_recovery(&self) -> Result<Option<(Recovery, bool)>, VaultError> {
-        Ok(journal::last_recovery(&self.journal()?))
-    }
-
-    /// The recoveries that were given up, by their ids.
-    pub fn dropped(&self) -> Result<BTreeSet<String>, VaultError> {
-        Ok(journal::dropped(&self.journal()?))
-    }
-
-    /// The ids of all clusters that ever answered.
-    pub fn lived(&self) -> Result<BTreeSet<String>, VaultError> {
-        Ok(journal::lived(&self.journal()?))
-    }
-
-    /// The recovery that was agreed to and has not ended.
-    pub fn open_recovery(&self) -> Result<Option<Recovery>, VaultError> {
-        Ok(journal::open_recovery(&self.journal()?))
+    /// What the journal knows of the past.
+    pub fn past(&self) -> Result<Past, VaultError> {
+        Ok(Past::of(&self.journal()?))
     }
 
     /// Replaces a file of the vault that is made again when needed, such as the kubeconfig: 0600, all or nothing.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::model::names::PeerUrl;
+use crate::model::recovery::Recovery;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -219,7 +220,7 @@ fn each_run_gets_a_log_of_its_own() {
 #[test]
 fn a_recovery_that_was_agreed_to_is_open_until_it_made_a_cluster() {
     let (_root, _dir, vault) = made();
-    assert_eq!(vault.open_recovery().unwrap(), None);
+    assert_eq!(vault.past().unwrap().open, None);
     let recovery = Recovery {
         id: "00ff00ff".to_owned(),
         source: crate::model::recovery::Origin::Data("cp3".parse().unwrap()),
@@ -229,25 +230,28 @@ fn a_recovery_that_was_agreed_to_is_open_until_it_made_a_cluster() {
         undo: false,
     };
     vault.record(Entry::RecoveryChosen { recovery: recovery.clone() }).unwrap();
-    assert_eq!(vault.recovered().unwrap(), None, "agreed to is not done");
-    assert_eq!(vault.open_recovery().unwrap(), Some(recovery.clone()));
+    assert_eq!(vault.past().unwrap().recovered(), None, "agreed to is not done");
+    assert_eq!(vault.past().unwrap().open, Some(recovery.clone()));
     vault.record(Entry::RecoveryEnded { id: "00ff00ff".to_owned(), cluster_id: "c2".to_owned() }).unwrap();
-    assert_eq!(vault.open_recovery().unwrap(), None);
-    assert_eq!(vault.born().unwrap().as_deref(), Some("c2"), "the cluster that it made is the one that lives");
-    assert_eq!(vault.recovered().unwrap(), Some(1_000_000_900), "what lies far below that is of the past");
+    assert_eq!(vault.past().unwrap().open, None);
+    assert_eq!(vault.past().unwrap().born.as_deref(), Some("c2"), "the cluster that it made is the one that lives");
+    assert_eq!(vault.past().unwrap().recovered(), Some(1_000_000_900), "what lies far below that is of the past");
     let undo = Recovery { id: "11ff11ff".to_owned(), base: 2_000_000_900, ..recovery };
     vault.record(Entry::RecoveryChosen { recovery: undo }).unwrap();
     vault.record(Entry::RecoveryDropped { id: "11ff11ff".to_owned() }).unwrap();
-    assert_eq!(vault.open_recovery().unwrap(), None);
-    assert_eq!(vault.recovered().unwrap(), Some(1_000_000_900), "c2 answers as before: nothing took its place");
-    assert_eq!(vault.dropped().unwrap(), ["11ff11ff".to_owned()].into());
-    assert!(vault.lived().unwrap().contains("c2"));
-    let last = |vault: &Vault| vault.last_recovery().unwrap().map(|(recovery, whole)| (recovery.id, whole));
+    assert_eq!(vault.past().unwrap().open, None);
+    assert_eq!(vault.past().unwrap().recovered(), Some(1_000_000_900), "c2 answers as before: nothing took its place");
+    assert_eq!(vault.past().unwrap().dropped, ["11ff11ff".to_owned()].into());
+    assert!(vault.past().unwrap().lived.contains("c2"));
+    let last = |vault: &Vault| vault.past().unwrap().last.map(|(recovery, whole)| (recovery.id, whole));
     assert_eq!(last(&vault), Some(("00ff00ff".to_owned(), false)), "nobody said that all is done");
     vault.record(Entry::RecoveryWhole { id: "00ff00ff".to_owned() }).unwrap();
     assert_eq!(last(&vault), Some(("00ff00ff".to_owned(), true)));
     vault.record(Entry::TakenDown { deleted: false }).unwrap();
-    assert_eq!(vault.recovered().unwrap(), None, "a new cluster begins with its own revisions");
+    let past = vault.past().unwrap();
+    assert_eq!(past.recovered(), None, "a new cluster begins with its own revisions");
+    assert_eq!((past.born.as_ref(), past.lived.contains("c2")), (None, true));
+    assert!(past.taken_down_ms.is_some(), "bundles from before are of another life");
 }
 
 #[test]
@@ -297,7 +301,7 @@ fn a_vault_that_was_carried_is_rebuilt_whole_and_knows_of_the_birth() {
     let again = root.path().join("again");
     Vault::recreate(&again, uncarry(&text).unwrap()).unwrap();
     let found = Vault::open(&again, &name()).unwrap().unwrap();
-    assert_eq!(found.born().unwrap().as_deref(), Some("rebuilt"));
+    assert_eq!(found.past().unwrap().born.as_deref(), Some("rebuilt"));
     assert_eq!(found.identity().unwrap().reveal(), vault.identity().unwrap().reveal());
     assert_eq!(std::fs::read_to_string(again.join(INVENTORY)).unwrap(), "schema: 1\n");
 }

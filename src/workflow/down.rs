@@ -25,7 +25,7 @@ pub async fn down(session: &mut Session, choices: &Choices, ask: &dyn Ask, delet
         session.desired.hosts.iter().map(|h| &h.name).filter(|h| look.facts.host(h).is_none()).cloned().collect();
     if plan.is_empty() {
         // A run that was killed between its last step and its note.
-        if left.is_empty() && state.born()? {
+        if left.is_empty() && state.past()?.born.is_some() {
             state.record(crate::vault::Entry::TakenDown { deleted: delete })?;
         }
         return if left.is_empty() { Ok(plan) } else { Err(Failure::StillUp { hosts: left }) };

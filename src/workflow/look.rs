@@ -46,11 +46,11 @@ impl Look {
         Self::with(session, state, wait, false).await
     }
 
-    /// The same; with `aside` also at what lies on the disks, and what was moved aside there, whoever answers.
+    /// The same; with `disk` also at what lies on the disks, and what was moved aside there, whoever answers.
     ///
     /// # Errors
     /// As for [`Look::take`].
-    pub async fn with(session: &Session, state: &State, wait: Wait, aside: bool) -> Result<Self, Failure> {
+    pub async fn with(session: &Session, state: &State, wait: Wait, disk: bool) -> Result<Self, Failure> {
         let desired = &session.desired;
         let bundle = session.bundle()?;
         let stamp = Stamp { cluster: desired.cluster.clone(), ca: state.publics().cluster.fingerprint };
@@ -58,7 +58,7 @@ impl Look {
         addons.iter_mut().for_each(super::manifests::mark);
         let mut hosts = BTreeMap::new();
         for host in &desired.hosts {
-            let question = ObserveAsk { aside, ..question(desired, host, state, &bundle, &addons)? };
+            let question = ObserveAsk { disk, ..question(desired, host, state, &bundle, &addons)? };
             hosts.insert(host.name.clone(), question);
         }
         let asks = Asks::new(Arc::clone(desired), stamp, hosts);
@@ -136,14 +136,15 @@ impl Look {
 
     /// What is meant where nothing may be founded, pruned or left out.
     pub(super) fn intent(&self, state: &State) -> Result<Intent, Failure> {
-        let (dropped, lived) = state.dropped_and_lived()?;
+        let past = state.past()?;
         Ok(Intent {
-            dropped,
-            lived,
+            born: past.born.is_some(),
+            recovered: past.recovered(),
+            dropped: past.dropped,
+            lived: past.lived,
+            taken_down_ms: past.taken_down_ms,
             stamp: self.asks.stamp.clone(),
             genesis_token: String::new(),
-            born: state.born()?,
-            recovered: state.recovered()?,
             prune: vec![],
             limit: None,
             replace: BTreeMap::new(),
@@ -204,7 +205,7 @@ fn question(
         ports: crate::render::ports(desired, host),
         firewall: preparation.openings.is_some(),
         etcd: crate::render::etcd_ask(desired, host),
-        aside: false,
+        disk: false,
         api: crate::render::api_ask(desired, host, addons),
     })
 }

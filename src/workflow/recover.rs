@@ -126,7 +126,7 @@ pub async fn recover(
         return finish(session, asked, choices, ask).await;
     }
     // A quorum that answers ends what was begun, and this run has just noted it or would have.
-    let open = if look.facts.living().is_some() { None } else { state.open_recovery()? };
+    let open = if look.facts.living().is_some() { None } else { state.past()?.open };
     // Before its snapshot was fetched no data was touched: then it is chosen anew, by what is there now.
     let fetched = |recovery: &Recovery| taken(&vault.dir().join("recovery"), &recovery.id).is_some();
     let wish = Wish {
@@ -145,10 +145,13 @@ pub async fn recover(
         Diagnosis::Lost(proposal) => proposal,
         Diagnosis::Asleep if !asked.dry_run => {
             drop(held);
-            let summary = Box::new(Box::pin(up(session, choices, ask)).await?);
-            tidied(session, None);
+            let summary = rest(session, choices, ask).await?;
             // Whose members were woken: the recovery's, or those of before.
-            let finished = wish.begun.is_some_and(|begun| state.recovered().is_ok_and(|base| base == Some(begun.base)));
+            let recovered = state.past()?.recovered();
+            let finished = recovered.is_some() && recovered == wish.begun.map(|begun| begun.base);
+            if finished {
+                fresh(session).await;
+            }
             return Ok(Recovered::Woken { summary, finished });
         }
         Diagnosis::Full(before) if !asked.dry_run => {
@@ -157,7 +160,7 @@ pub async fn recover(
         }
         Diagnosis::Serves { healthy, voters } if asked.from.is_none() => {
             let (odd, agree) = odd_ones(session, &look, voters).await?;
-            if odd.is_empty() && unfinished(&look, &state)?.is_some_and(|(_, whole)| !whole) {
+            if odd.is_empty() && made_by(&look, &state)?.is_some_and(|(_, whole)| !whole) {
                 drop(held);
                 return finish(session, asked, choices, ask).await;
             }
@@ -213,29 +216,10 @@ pub async fn recover(
     drop(bundle);
     drop(held);
     drop(state);
-    // What else hangs on etcd is what `up` is for, and it was agreed to with the rest.
+    // What is left was agreed to with the rest.
     let agreed = Choices { yes: true, ..choices.clone() };
-    let served = async { served(&asked_of, &endpoint).await.then(|| begun.elapsed()) };
-    // Whoever serves while `up` still works has served; afterwards nobody is waited for any more.
-    let mut when = None;
-    let after = {
-        tokio::pin!(served);
-        if one_starts {
-            let doing = "the first API server starts; the others follow".to_owned();
-            session.sink.emit(Event::Phase { doing });
-            when = tokio::select! {
-                at = tokio::time::timeout(HEAD_START, &mut served) => at.ok(),
-                () = session.stop.cancelled() => None,
-            };
-        }
-        let mut working = Box::pin(up(session, &agreed, ask));
-        loop {
-            tokio::select! {
-                after = &mut working => break after,
-                at = &mut served, if when.is_none() => when = Some(at),
-            }
-        }
-    };
+    let (endpoint, after) =
+        Box::pin(served_meanwhile(session, (asked_of, endpoint), (begun, one_starts), &agreed, ask)).await;
     let after = match after {
         Ok(summary) => Ok(Box::new(summary)),
         Err(failure @ Failure::Interrupted { .. }) => return Err(failure),
@@ -245,22 +229,21 @@ pub async fn recover(
     if after.is_ok() {
         fresh(session).await;
     }
-    Ok(Recovered::Done { proposal, quorum, endpoint: when.flatten(), after })
+    Ok(Recovered::Done { proposal, quorum, endpoint, after })
 }
 
 /// The recovery that made the cluster which answers, and whether nothing was left to do behind it.
-fn unfinished(look: &Look, state: &State) -> Result<Option<(Recovery, bool)>, Failure> {
+fn made_by(look: &Look, state: &State) -> Result<Option<(Recovery, bool)>, Failure> {
     let Some(living) = look.facts.living() else { return Ok(None) };
+    let past = state.past()?;
     // In a dry run its end may not be in the journal yet.
-    match state.open_recovery()?.filter(|recovery| living.revision >= recovery.base) {
-        Some(open) => Ok(Some((open, false))),
-        None => state.last_recovery(),
-    }
+    let open = past.open.filter(|recovery| living.revision >= recovery.base);
+    Ok(open.map(|open| (open, false)).or(past.last))
 }
 
 /// Whether an undo is asked for that was done already, and was cut off: it must not go back to where it came from.
 fn same_again(look: &Look, state: &State, from: Option<&Origin>) -> Result<bool, Failure> {
-    let Some((last, whole)) = unfinished(look, state)? else { return Ok(false) };
+    let Some((last, whole)) = made_by(look, state)? else { return Ok(false) };
     match last.again(from, whole) {
         Again::Another => Ok(false),
         Again::TheSame => Ok(true),
@@ -278,10 +261,46 @@ async fn finish(
     if asked.dry_run {
         return Ok(Recovered::Nothing(Diagnosis::Unfinished));
     }
-    let summary = Box::new(Box::pin(up(session, choices, ask)).await?);
-    tidied(session, None);
+    let summary = rest(session, choices, ask).await?;
     fresh(session).await;
     Ok(Recovered::Woken { summary, finished: true })
+}
+
+/// What else hangs on etcd, which is what `up` is for; nothing lies open afterwards.
+async fn rest(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Result<Box<Summary>, Failure> {
+    let summary = Box::new(Box::pin(up(session, choices, ask)).await?);
+    tidied(session, None);
+    Ok(summary)
+}
+
+/// What else hangs on etcd, and how long after `begun` the endpoint said ready; `None`: it did not. Whoever serves while `up` still works
+/// has served; afterwards nobody is waited for any more. The first API server, where one starts by itself, has a head start.
+async fn served_meanwhile(
+    session: &mut Session,
+    (asked_of, endpoint): (Vec<Arc<Machine>>, Condition),
+    (begun, one_starts): (Instant, bool),
+    choices: &Choices,
+    ask: &dyn Ask,
+) -> (Option<Duration>, Result<Summary, Failure>) {
+    let served = async { served(&asked_of, &endpoint).await.then(|| begun.elapsed()) };
+    tokio::pin!(served);
+    let mut when = None;
+    if one_starts {
+        let doing = "the first API server starts; the others follow".to_owned();
+        session.sink.emit(Event::Phase { doing });
+        when = tokio::select! {
+            at = tokio::time::timeout(HEAD_START, &mut served) => at.ok(),
+            () = session.stop.cancelled() => None,
+        };
+    }
+    let mut working = Box::pin(up(session, choices, ask));
+    let after = loop {
+        tokio::select! {
+            after = &mut working => break after,
+            at = &mut served, if when.is_none() => when = Some(at),
+        }
+    };
+    (when.flatten(), after)
 }
 
 /// A bundle of what was recovered: what was taken before is of before, and the timers' turn may be a while off. Without it nothing is

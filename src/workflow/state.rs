@@ -5,13 +5,11 @@ use super::Failure;
 use crate::kube::Access;
 use crate::model::facts::{Etcd, Facts};
 use crate::model::names::ClusterName;
-use crate::model::recovery::Recovery;
 use crate::model::refusal::Refusal;
 use crate::model::target::Leaf;
 use crate::pki::brought::Brought;
 use crate::pki::{self, Credential};
-use crate::vault::{Carried, Contents, Entry, Publics, Vault, VaultError, VaultLock};
-use std::collections::BTreeSet;
+use crate::vault::{Carried, Contents, Entry, Past, Publics, Vault, VaultError, VaultLock};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -99,46 +97,18 @@ impl State {
             None => Ok("chosen when the plan is run".to_owned()),
         }
     }
-    /// Whether this cluster's etcd was born and not taken down since.
-    pub fn born(&self) -> Result<bool, Failure> {
+    /// What the journal knows of the past.
+    pub fn past(&self) -> Result<Past, Failure> {
         match self.vault() {
-            Some(vault) => Ok(vault.born()?.is_some()),
-            None => Ok(false),
-        }
-    }
-    /// The revision that the cluster's last recovery began at.
-    pub fn recovered(&self) -> Result<Option<i64>, Failure> {
-        match self.vault() {
-            Some(vault) => Ok(vault.recovered()?),
-            None => Ok(None),
-        }
-    }
-    /// The recovery that was agreed to and has not ended.
-    pub fn open_recovery(&self) -> Result<Option<Recovery>, Failure> {
-        match self.vault() {
-            Some(vault) => Ok(vault.open_recovery()?),
-            None => Ok(None),
-        }
-    }
-    /// The last recovery that made a cluster, and whether nothing was left to do behind it.
-    pub fn last_recovery(&self) -> Result<Option<(Recovery, bool)>, Failure> {
-        match self.vault() {
-            Some(vault) => Ok(vault.last_recovery()?),
-            None => Ok(None),
+            Some(vault) => Ok(vault.past()?),
+            None => Ok(Past::default()),
         }
     }
     /// Notes that nothing is left to do behind the last recovery.
     pub fn made_whole(&self) -> Result<(), Failure> {
-        match self.last_recovery()? {
+        match self.past()?.last {
             Some((recovery, false)) => self.record(Entry::RecoveryWhole { id: recovery.id }),
             _ => Ok(()),
-        }
-    }
-    /// The recoveries that were given up, and the ids of all clusters that ever answered.
-    pub fn dropped_and_lived(&self) -> Result<(BTreeSet<String>, BTreeSet<String>), Failure> {
-        match self.vault() {
-            Some(vault) => Ok((vault.dropped()?, vault.lived()?)),
-            None => Ok((BTreeSet::new(), BTreeSet::new())),
         }
     }
     /// A quorum that answers ends a recovery that was agreed to, whoever brought it about: finished later, it would undo what was
@@ -152,11 +122,12 @@ impl State {
     /// revision.
     pub fn answers(&self, cluster_id: &str, revision: i64) -> Result<(), VaultError> {
         let Some(vault) = self.vault() else { return Ok(()) };
-        if vault.open_recovery()?.is_some() {
+        let past = vault.past()?;
+        if past.open.is_some() {
             return end(vault, cluster_id, revision);
         }
         // A cluster that was woken was born before: there is nothing to spend.
-        if vault.born()?.is_some() { Ok(()) } else { vault.spend_genesis(cluster_id) }
+        if past.born.is_some() { Ok(()) } else { vault.spend_genesis(cluster_id) }
     }
     /// Writes to the journal.
     pub fn record(&self, entry: Entry) -> Result<(), Failure> {
@@ -239,7 +210,7 @@ impl State {
 /// Ends the recovery that was agreed to, now that this cluster answers: it is the recovery's own only where its revision has leapt. What
 /// was there before leaves nothing of it but the note that it was given up.
 fn end(vault: &Vault, cluster_id: &str, revision: i64) -> Result<(), VaultError> {
-    let Some(recovery) = vault.open_recovery()? else { return Ok(()) };
+    let Some(recovery) = vault.past()?.open else { return Ok(()) };
     let (id, cluster_id) = (recovery.id, cluster_id.to_owned());
     let made = revision >= recovery.base;
     vault.record(if made { Entry::RecoveryEnded { id, cluster_id } } else { Entry::RecoveryDropped { id } })

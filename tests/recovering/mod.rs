@@ -99,6 +99,10 @@ fn a_member_that_lies_still_is_started_unless_its_data_is_damaged() {
         let found = facts.hosts.get_mut(&hosts[1]).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
         change(&mut found.expect("an etcd host").disk);
     };
+    disk(&mut facts, &|disk| disk.as_mut().expect("its data is read").damaged = true);
+    assert!(removes(&facts), "etcd would not start from its log");
+    disk(&mut facts, &|disk| disk.as_mut().expect("its data is read").damaged = false);
+    assert!(!removes(&facts));
     disk(&mut facts, &|disk| disk.as_mut().expect("its data is read").revision = None);
     assert!(removes(&facts), "its store cannot be read");
     disk(&mut facts, &|disk| *disk = None);

@@ -52,6 +52,7 @@ fn without_quorum_the_page_shows_what_each_host_says() {
         members: None,
         db_bytes: 20_480,
         written_ms: 1_000_000,
+        damaged: false,
         flaws,
     };
     one.now_ms = 1_090_000;

@@ -161,6 +161,7 @@ pub fn intent() -> Intent {
         replace: [].into(),
         dropped: [].into(),
         lived: [].into(),
+        taken_down_ms: None,
     }
 }
 

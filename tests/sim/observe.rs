@@ -127,6 +127,7 @@ impl World {
                 members: Some(members.map(|(id, m)| (*id, m.name.clone(), m.peer.clone(), m.learner)).collect()),
                 db_bytes: 20_480,
                 written_ms: 0,
+                damaged: false,
                 flaws: vec![],
             }
         };

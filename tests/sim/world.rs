@@ -142,6 +142,7 @@ impl World {
             replace: BTreeMap::new(),
             dropped: BTreeSet::new(),
             lived: BTreeSet::new(),
+            taken_down_ms: None,
         };
         Self {
             now: 1_000_000,

@@ -67,6 +67,10 @@ pub fn member(member: &Path) -> Result<DiskFact, DiskError> {
         Ok(store) => (Some(store), Vec::new()),
         Err(error) => (None, vec![error.to_string()]),
     };
+    if log.damaged {
+        let what = "a record of its log is damaged: etcd does not start from it, and what came after is not known";
+        flaws.push(what.to_owned());
+    }
     if log.cut_short {
         flaws.push("the last record of its log was cut short, as a loss of power does".to_owned());
     }
@@ -86,6 +90,7 @@ pub fn member(member: &Path) -> Result<DiskFact, DiskError> {
         }),
         db_bytes: std::fs::metadata(&db).map_or(0, |m| m.len()),
         written_ms,
+        damaged: log.damaged,
         flaws,
     })
 }

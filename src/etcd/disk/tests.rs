@@ -208,6 +208,33 @@ fn a_log_of_two_members_is_damaged() {
 }
 
 #[test]
+fn a_record_that_was_whole_once_is_damaged_and_one_that_was_never_written_to_its_end_was_cut_short() {
+    // Field 4 of an entry: 1600 bytes that it carries.
+    let carried = [[0x22, 0xc0, 0x0c].as_slice(), &[7; 1600]].concat();
+    let entry = [Entry { term: Some(2), index: Some(4) }.encode_to_vec(), carried].concat();
+    let mut log = sample().record(kind::ENTRY, &entry);
+    assert_eq!(log.read(true).unwrap().last, Some((2, 4)));
+    let (begin, end) = (log.ends[log.ends.len() - 2], log.bytes.len());
+    let whole = log.bytes.clone();
+    log.bytes[end - 20] ^= 1;
+    let found = log.read(true).unwrap();
+    assert_eq!((found.damaged, found.cut_short, found.last), (true, false, Some((2, 3))), "what is before it counts");
+    log.bytes.clone_from(&whole);
+    // A sector that the disk never wrote.
+    let sector = (begin / 512 + 2) * 512;
+    assert!(sector + 512 < end, "the record is longer than that");
+    log.bytes[sector..sector + 512].fill(0);
+    let found = log.read(true).unwrap();
+    assert_eq!((found.damaged, found.cut_short, found.last), (false, true, Some((2, 3))));
+    let dir = member(&[&log], &store());
+    assert!(read(dir.path()).unwrap().flaws[0].contains("cut short"));
+    log.bytes.clone_from(&whole);
+    log.bytes[end - 20] ^= 1;
+    let fact = read(member(&[&log], &store()).path()).unwrap();
+    assert!(fact.damaged && fact.flaws[0].contains("etcd does not start from it"), "{:?}", fact.flaws);
+}
+
+#[test]
 fn room_that_was_not_written_to_yet_ends_a_segment() {
     let mut log = sample();
     let whole = log.read(true).unwrap();

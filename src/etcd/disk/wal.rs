@@ -83,6 +83,8 @@ pub(super) struct End {
     pub commit: u64,
     /// Whether the last record is not whole.
     pub cut_short: bool,
+    /// Whether a record is damaged that was whole once: etcd does not start from such a log.
+    pub damaged: bool,
     /// The newest segment.
     pub newest: PathBuf,
     /// Where its last whole record ends.
@@ -100,6 +102,7 @@ pub(super) struct Segment {
     pub last: Option<(u64, u64)>,
     pub state: Option<HardState>,
     pub cut_short: bool,
+    pub damaged: bool,
     pub end: u64,
     pub crc: u32,
 }
@@ -128,6 +131,7 @@ pub(super) fn read(folder: &Path) -> Result<End, DiskError> {
         all.identity = all.identity.or(found.identity);
         all.state = all.state.or(found.state);
         all.cut_short |= found.cut_short;
+        all.damaged |= found.damaged;
         all.last = found.last;
         if all.last.is_some() && all.identity.is_some() {
             break;
@@ -147,6 +151,7 @@ pub(super) fn read(folder: &Path) -> Result<End, DiskError> {
         index,
         commit: state.commit(),
         cut_short: all.cut_short,
+        damaged: all.damaged,
         newest,
         at: all.end,
         crc: all.crc,
@@ -163,7 +168,7 @@ fn sequence(path: &Path) -> Option<u64> {
     number(sequence)
 }
 
-/// Reads one segment of this length. Where the newest one ends in something that is no record, it was cut short there.
+/// Reads one segment of this length. Where the newest one ends in something that is no record, it was cut short or is damaged there.
 pub(super) fn segment(mut from: impl Read, length: u64, path: &Path, is_newest: bool) -> Result<Segment, DiskError> {
     let damaged = |at: u64, what: &'static str| DiskError::Damaged { path: path.to_owned(), at, what };
     let mut found = Segment::default();
@@ -205,9 +210,9 @@ pub(super) fn segment(mut from: impl Read, length: u64, path: &Path, is_newest: 
             }
         });
         let Some(record) = checked else {
-            // What was being written when the power went is zeroes or half a record, and it is the last.
             if is_newest {
-                found.cut_short = true;
+                found.cut_short = torn(&buffer, at + 8);
+                found.damaged = !found.cut_short;
                 break;
             }
             return Err(damaged(at, "a record does not have the checksum it should have"));
@@ -218,6 +223,17 @@ pub(super) fn segment(mut from: impl Read, length: u64, path: &Path, is_newest: 
         (found.end, found.crc) = (at, crc);
     }
     Ok(found)
+}
+
+/// Bytes that a disk writes all or none of.
+const SECTOR: usize = 512;
+
+/// Whether a record that begins here was being written when the power went: one of its sectors was never reached. etcd's own rule, by
+/// which it drops such a record and refuses any other that is not as its checksum says.
+fn torn(record: &[u8], begins: u64) -> bool {
+    let into = usize::try_from(begins % SECTOR as u64).unwrap_or(0);
+    let (first, rest) = record.split_at(record.len().min(SECTOR - into));
+    std::iter::once(first).chain(rest.chunks(SECTOR)).any(|sector| sector.iter().all(|byte| *byte == 0))
 }
 
 /// Takes what a record says; `None` when it cannot be read.

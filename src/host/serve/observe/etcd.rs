@@ -25,7 +25,7 @@ const CIPHERTEXT: &[u8] = b"k8s:enc:";
 const MOST_ASIDE: usize = 16;
 
 /// Looks at disk and member.
-pub(super) async fn look(root: &Root, ask: &EtcdAsk, aside: bool) -> Outcome<EtcdFact> {
+pub(super) async fn look(root: &Root, ask: &EtcdAsk, disk: bool) -> Outcome<EtcdFact> {
     let data = root.path(&ask.data_dir)?;
     let mut fact = EtcdFact {
         data: data.join("member").exists(),
@@ -40,7 +40,7 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk, aside: bool) -> Outcome<Etc
         // Before the first certificate there is nothing to ask with, and nobody who would answer.
         Err(fault) => {
             let fact = EtcdFact { trouble: Some(fault.what), ..fact };
-            return on_disk(data, fact, aside).await;
+            return on_disk(data, fact, disk).await;
         }
     };
     let seen = tokio::time::timeout(WITHIN + Duration::from_millis(300), Box::pin(view(&access, WITHIN)));
@@ -56,7 +56,7 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk, aside: bool) -> Outcome<Etc
     }
     // What its files say counts only where the member cannot speak for the cluster; reading them takes a moment.
     let speaks = fact.view.as_ref().is_some_and(|view| view.linearizable);
-    if speaks && !aside { Ok(fact) } else { on_disk(data, fact, aside).await }
+    if speaks && !disk { Ok(fact) } else { on_disk(data, fact, disk).await }
 }
 
 /// Adds what was moved aside; what cannot be read is nothing to come back from.
@@ -84,8 +84,8 @@ async fn moved_aside(data: PathBuf, mut fact: EtcdFact) -> Outcome<EtcdFact> {
 }
 
 /// Adds how far the data goes, where there is any.
-async fn on_disk(data: PathBuf, mut fact: EtcdFact, aside: bool) -> Outcome<EtcdFact> {
-    if aside {
+async fn on_disk(data: PathBuf, mut fact: EtcdFact, disk: bool) -> Outcome<EtcdFact> {
+    if disk {
         fact = moved_aside(data.clone(), fact).await?;
     }
     if !fact.data {

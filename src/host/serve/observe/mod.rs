@@ -36,7 +36,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         ports,
         firewall,
         etcd,
-        aside,
+        disk,
         api,
     } = ask;
     host.waits("everything asked for to be looked at");
@@ -76,7 +76,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         async { if firewall { firewall::look().await } else { Ok(None) } },
         async {
             match &etcd {
-                Some(ask) => etcd::look(root, ask, aside).await.map(Some),
+                Some(ask) => etcd::look(root, ask, disk).await.map(Some),
                 None => Ok(None),
             }
         },
