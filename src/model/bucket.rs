@@ -75,6 +75,10 @@ impl BucketUrl {
         let prefix = if self.prefix.is_empty() { folder } else { format!("{}/{folder}", self.prefix) };
         Self { bucket: self.bucket.clone(), prefix }
     }
+    /// The last part of its prefix; of [`BucketUrl::of`]: which cluster it is.
+    pub fn folder(&self) -> &str {
+        self.prefix.rsplit('/').next().unwrap_or(&self.prefix)
+    }
     /// The key of a name below it.
     pub fn key(&self, name: &str) -> String {
         if self.prefix.is_empty() { name.to_owned() } else { format!("{}/{name}", self.prefix) }

@@ -2,18 +2,17 @@
 //!
 //! In: a session, or a file and an identity. Out: a bundle of which every byte was checked, or why it cannot be used.
 
-use super::away::Fetched;
+use super::away::{Fetched, local};
 use super::{Failure, Session, State};
 use crate::host::op::{ObserveAsk, Op, Reply};
 use crate::host::{Feed, Machine};
-use crate::model::bucket::SCHEME;
 use crate::model::desired::{Host, Role};
 use crate::model::event::Event;
 use crate::model::facts::HostFacts;
 use crate::model::names::{ClusterName, HostName};
 use crate::model::secret::Secret;
 use crate::model::snapshot::{BundleFact, BundlesFact, Manifest, by_name, is_name};
-use crate::snapshot::{Bundle, BundleError, Identities};
+use crate::snapshot::{Bundle, BundleError, Identities, Stored};
 use crate::vault::{Carried, uncarry};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -262,6 +261,17 @@ pub(super) fn scratch(state: &Path) -> Result<PathBuf, Unusable> {
     Ok(at)
 }
 
+/// The newest of these by its name; bundles of several clusters of one name are told apart by a person. Their keys would be taken for this
+/// cluster's, and which of them it is, the cluster's name does not say; its folder does, which is the same in every place.
+fn newest_stored(stored: &[Stored]) -> Result<Option<&Stored>, Unusable> {
+    let folders: BTreeSet<&str> = stored.iter().map(|one| one.place.folder()).collect();
+    if folders.len() > 1 {
+        let places: BTreeSet<String> = stored.iter().map(|one| one.place.to_string()).collect();
+        return Err(Unusable::Several(places.into_iter().collect()));
+    }
+    Ok(stored.iter().max_by_key(|one| by_name(&one.name).map(|by| by.taken_ms)))
+}
+
 /// The newest bundle of the hosts and of object storage, by the times that they name.
 async fn newest_anywhere(session: &mut Session) -> Result<Fetched, Failure> {
     if session.desired.snapshots.storage.is_none() {
@@ -274,13 +284,8 @@ async fn newest_anywhere(session: &mut Session) -> Result<Fetched, Failure> {
             Err(error) => session.sink.emit(Event::Warning { text: format!("bundles there are left out: {error}") }),
         }
     }
-    // Their keys would be taken for this cluster's; which of them it is, its name does not say.
-    let folders: BTreeSet<String> = stored.iter().map(|one| one.place.to_string()).collect();
-    if folders.len() > 1 {
-        return Err(Unusable::Several(folders.into_iter().collect()).into());
-    }
     let listed = list(session).await?;
-    let away = stored.first().map(|one| (by_name(&one.name).map_or(0, |by| by.taken_ms), one));
+    let away = newest_stored(&stored)?.map(|one| (by_name(&one.name).map_or(0, |by| by.taken_ms), one));
     match (newest(&listed, None), away) {
         (Ok((_, bundle)), Some((taken_ms, one))) if taken_ms > bundle.taken_ms => {
             super::away::fetch(session, &one.url()).await
@@ -304,16 +309,14 @@ pub async fn pull(session: &mut Session, file: Option<&Path>, identity: &Path) -
     if fs::symlink_metadata(state).is_ok() {
         return Err(crate::vault::VaultError::Exists { path: state.clone() }.into());
     }
-    let away = match file.and_then(Path::to_str).filter(|words| words.starts_with(SCHEME)) {
-        Some(url) => Some(super::away::fetch(session, url).await?),
-        None => None,
+    let (path, _fetched) = match file {
+        Some(file) => local(session, file).await?,
+        None => {
+            let fetched = newest_anywhere(session).await?;
+            (fetched.path().to_owned(), Some(fetched))
+        }
     };
-    let file = away.as_ref().map(Fetched::path).or(file);
-    let fetched = match file {
-        Some(_) => None,
-        None => Some(newest_anywhere(session).await?),
-    };
-    let path = fetched.as_ref().map(Fetched::path).or(file).unwrap_or(Path::new(""));
+    let path = path.as_path();
     let identities = identities(Some(identity), state, path)?;
     let (_, carried) = verify(path, &identities)?;
     let wanted = &session.desired.cluster;
@@ -323,4 +326,25 @@ pub async fn pull(session: &mut Session, file: Option<&Path>, identity: &Path) -
     }
     State::rebuilt(state, carried)?;
     Ok(state.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_of_all_places_is_taken_unless_they_hold_two_clusters_of_one_name() {
+        let one = |place: &str, time: &str| Stored {
+            place: place.parse().unwrap(),
+            name: format!("lab-{time}-cp1.hactl"),
+            bytes: 1,
+        };
+        let older = one("s3://one/dr/lab-aa", "20261122T060000000Z");
+        let newer = one("s3://two/lab-aa", "20261122T070000000Z");
+        let both = [older.clone(), newer.clone()];
+        assert_eq!(newest_stored(&both).unwrap(), Some(&newer));
+        let other = one("s3://one/dr/lab-bb", "20261122T080000000Z");
+        assert!(matches!(newest_stored(&[older, other]), Err(Unusable::Several(places)) if places.len() == 2));
+        assert_eq!(newest_stored(&[]).unwrap(), None);
+    }
 }

@@ -3,7 +3,7 @@
 //! Bundles live on the etcd hosts, each of which takes its own by a timer; nothing here is needed for that. In: a session, or a file and
 //! an identity. Out: what was taken, found, proven.
 
-use super::away::local;
+use super::away::{Fetched, local};
 use super::bundles::{
     ANSWER, Listed, asked, fetch, identities, io_error, list, machine, newest, ours, private, scratch, verify,
 };
@@ -119,11 +119,9 @@ async fn verify_on(
     identity: Option<&Path>,
     deep: bool,
 ) -> Result<Verified, Failure> {
-    let at = scratch(&session.places.state)?.join(&bundle.name);
-    fetch(session, host, bundle, &at).await?;
-    let verified = verify_file(session, &at, identity, deep).await;
-    fs::remove_file(&at).map_err(io_error("remove", &at))?;
-    verified
+    let fetched = Fetched::at(scratch(&session.places.state)?.join(&bundle.name));
+    fetch(session, host, bundle, fetched.path()).await?;
+    verify_file(session, fetched.path(), identity, deep).await
 }
 
 /// Verifies a bundle in a file, or in object storage by its address; `deep` restores it on a host, beside whatever runs there.
