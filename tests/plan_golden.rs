@@ -268,6 +268,25 @@ fn a_member_outside_the_inventory_stays_until_it_is_named() {
     golden("orphan-pruned", answer(&mut world));
 }
 
+#[test]
+fn a_node_outside_the_inventory_leaves_when_it_is_named_and_its_kubelet_is_silent() {
+    let mut world = converged(3, 0);
+    world.strangers = [(cp(8), (true, true)), (cp(9), (false, true))].into();
+    assert!(world.plan().expect("sound").0.expect("a plan").is_empty(), "nobody named one");
+    world.intent.prune = vec![cp(8), cp(9)];
+    golden("node-pruned", answer(&mut world));
+    assert!(matches!(world.converge(1, 3), Ok(Ended::Converged)));
+    assert_eq!(world.strangers.keys().collect::<Vec<_>>(), [&cp(9)], "whoever reports stays");
+}
+
+#[test]
+fn nodes_that_were_hactls_leave_after_a_recovery_from_a_bundle_and_those_of_others_stay() {
+    let mut world = converged(3, 0);
+    world.strangers = [(cp(8), (false, true)), (cp(9), (true, false))].into();
+    world.intent.forsakes = true;
+    golden("node-forsaken", answer(&mut world));
+}
+
 fn limit(world: &mut World, hosts: &[u8]) {
     world.intent.limit = Some(hosts.iter().map(|n| cp(*n)).collect());
 }

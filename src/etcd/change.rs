@@ -41,7 +41,10 @@ pub async fn change(access: &Access, change: &MemberChange, patience: Duration) 
 fn for_now(error: &EtcdError) -> bool {
     match error {
         EtcdError::Refused { message, .. } => FOR_NOW.iter().any(|text| message.contains(text)),
-        EtcdError::Silent { .. } | EtcdError::Transport { .. } | EtcdError::NotListening { .. } => true,
+        EtcdError::Silent { .. }
+        | EtcdError::Leaderless
+        | EtcdError::Transport { .. }
+        | EtcdError::NotListening { .. } => true,
         EtcdError::Url(_) | EtcdError::NoSuchMember { .. } | EtcdError::Unfit { .. } => false,
     }
 }

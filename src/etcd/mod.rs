@@ -13,7 +13,7 @@ mod view;
 pub use change::change;
 pub use room::make_room;
 pub use snapshot::snapshot;
-pub use view::{hash, holds_quorum, raw, status, view};
+pub use view::{Election, hash, holds_quorum, raw, status, view};
 
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
 use std::error::Error;
@@ -58,6 +58,9 @@ pub enum EtcdError {
         /// How long it was waited for, milliseconds.
         within_ms: u128,
     },
+    /// The member knows no leader, so that it can neither read with a quorum nor write.
+    #[error("etcd knows no leader: it has no quorum, or elects one just now")]
+    Leaderless,
     /// The member said no.
     #[error("etcd would not {doing}: {message}")]
     Refused {

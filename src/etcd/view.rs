@@ -13,15 +13,34 @@ const ANY_KEY: &str = "\0hactl";
 /// Longest text taken from a member.
 const LONGEST: usize = 200;
 
+/// Whether a member that knows no leader is given the time to find one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Election {
+    /// It is: within what it may take.
+    Awaited,
+    /// It is not: whoever asks looks again by itself where there may be an election.
+    NotAwaited,
+}
+
 /// What the member says, and why a quorum does not stand behind it if none does.
-pub async fn view(access: &Access, within: Duration) -> Result<(EtcdView, Option<EtcdError>), EtcdError> {
+pub async fn view(
+    access: &Access,
+    within: Duration,
+    election: Election,
+) -> Result<(EtcdView, Option<EtcdError>), EtcdError> {
     let link = access.connect(within / 2).await?;
     let (mut a, mut b) = (link.0.clone(), link.0.clone());
-    let (status, members, quorum) = tokio::join!(
-        ask("tell its status", within, a.status()),
-        ask("list its members", within, b.member_list()),
-        quorum(&link, within),
-    );
+    let status = ask("tell its status", within, a.status());
+    let both = async {
+        match election {
+            Election::Awaited => tokio::join!(status, quorum(&link, within)),
+            Election::NotAwaited => match status.await {
+                Ok(status) if status.leader() == 0 => (Ok(status), Err(EtcdError::Leaderless)),
+                status => (status, quorum(&link, within).await),
+            },
+        }
+    };
+    let (members, (status, quorum)) = tokio::join!(ask("list its members", within, b.member_list()), both);
     let (status, members) = (status?, members?);
     let (cluster, member) = status.header().map_or((0, 0), |h| (h.cluster_id(), h.member_id()));
     let listed = members.members().iter().take(100).filter_map(|m| {

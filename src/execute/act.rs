@@ -137,7 +137,12 @@ impl Hands {
         self.call(index, host, Op::InstallCerts { certs }, patience).await.map(drop)
     }
 
-    async fn change_members(&self, index: usize, change: MemberChange, patience: Duration) -> Result<(), StepError> {
+    pub(super) async fn change_members(
+        &self,
+        index: usize,
+        change: MemberChange,
+        patience: Duration,
+    ) -> Result<(), StepError> {
         let mut last = None;
         for host in self.desired.with(Role::Etcd).map(|h| &h.name) {
             let Some(etcd) = self.asks.etcd(host) else { continue };
@@ -225,19 +230,6 @@ impl Hands {
             Err(last)
         };
         self.client.get_or_try_init(|| connect).await
-    }
-
-    /// Whether a Node is Ready; else what it says.
-    fn node_ready(&self, index: usize, live: Option<&serde_json::Value>) -> Result<(), String> {
-        let conditions = live.and_then(|n| n.pointer("/status/conditions")).and_then(serde_json::Value::as_array);
-        let ready = conditions.and_then(|all| all.iter().find(|c| c["type"] == "Ready"));
-        let on = match ready {
-            Some(condition) if condition["status"] == "True" => return Ok(()),
-            Some(condition) => condition["message"].as_str().unwrap_or("it is not Ready").to_owned(),
-            None => "its kubelet has not registered it yet".to_owned(),
-        };
-        self.sink.emit(Event::Waiting { step: index, on: on.clone() });
-        Err(on)
     }
 
     async fn apply(&self, name: &str, keys: &[String], patience: Duration) -> Result<(), StepError> {
@@ -454,7 +446,7 @@ impl Perform for Hands {
             Action::AddLearner { peer } => {
                 self.change_members(index, MemberChange::AddLearner(peer.clone()), patience).await
             }
-            Action::Promote { peer } => self.change_members(index, MemberChange::Promote(peer.clone()), patience).await,
+            Action::Promote { peer } => self.promote(index, peer, patience).await,
             Action::AwaitServing { host, wake } => {
                 let op = Op::Await { condition: self.asks.serving(host, &self.target).map_err(failed)?, within_ms: ms };
                 self.call(index, host, op, patience).await?;
@@ -471,14 +463,8 @@ impl Perform for Hands {
             }
             Action::Apply { addon, objects } => self.apply(addon, objects, patience).await,
             Action::Prune { addon, delete, keep } => self.prune(index, addon, delete, keep, patience).await,
-            Action::AwaitNode { host } => {
-                let client = self.client().await?;
-                let node = kube::ObjectRef::new("v1", "Node", None, host.as_str());
-                let ready = |live: Option<&serde_json::Value>| self.node_ready(index, live);
-                let until = Instant::now() + patience;
-                let waited = client.wait(&node, &format!("Node {host} being Ready"), until, ready).await;
-                waited.map(drop).map_err(|e| failed(e.to_string()))
-            }
+            Action::AwaitNode { host } => self.await_node(index, host, patience).await,
+            Action::DeleteNode { node, asked } => self.delete_node(index, (node, *asked), patience).await,
             Action::Wipe { host, delete } => {
                 let ask = crate::render::wipe(&self.desired, self.asks.host(host).map_err(failed)?, *delete);
                 self.call(index, host, Op::Wipe(ask), patience).await.map(drop)

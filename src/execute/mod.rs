@@ -5,6 +5,8 @@
 
 mod act;
 mod guard;
+mod learner;
+mod node;
 mod recover;
 pub mod walk;
 

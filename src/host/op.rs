@@ -163,6 +163,11 @@ pub enum Op {
         /// Whether to return at once instead of waiting for `active` (etcd without quorum stays `activating`).
         no_wait: bool,
     },
+    /// Asks why a unit does not stay up: always answered with a fault, which has the end of its journal.
+    Blame {
+        /// Which.
+        unit: UnitName,
+    },
     /// Stops and disables units.
     StopUnits {
         /// Which.
@@ -177,7 +182,7 @@ pub enum Op {
     },
     /// Stops units and kills the pods' processes of these programs, so that nobody reads or writes what is about to be replaced.
     Halt {
-        /// The units.
+        /// The units: who would start the pods anew, then the others.
         units: Vec<UnitName>,
         /// The programs, by name.
         programs: Vec<String>,
@@ -560,13 +565,6 @@ pub enum Condition {
         ca: String,
         /// Programs whose process must have started after their manifest last changed: program name, manifest path.
         newer: Vec<(String, String)>,
-    },
-    /// A Node exists and is Ready, asked of this host's API server.
-    NodeReady {
-        /// How to reach the API.
-        api: Box<ApiAsk>,
-        /// The Node.
-        node: String,
     },
 }
 

@@ -4,11 +4,9 @@
 //!
 //! In: the Node as it should be and as it is. Out: the one patch between them.
 
+use crate::model::node::OWNS;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-
-/// Which labels and taints are the inventory's: `{"labels": [key], "taints": ["key:Effect"]}`.
-const OWNS: &str = "/metadata/annotations/hactl.dev~1owns";
 
 /// Keys of labels, and `key:Effect` of taints.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -5,6 +5,7 @@
 
 use super::firewall::FirewallFact;
 use super::names::{ClusterName, Digest, HostName, PeerUrl, UnitName};
+use super::node::NodeFact;
 use super::snapshot::BundlesFact;
 use super::target::LeafId;
 use serde::{Deserialize, Serialize};
@@ -435,22 +436,6 @@ pub struct LeaseFact {
     pub age_ms: i64,
     /// How long a renewal lasts, seconds.
     pub duration_s: i64,
-}
-
-/// A Node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NodeFact {
-    /// Its name.
-    pub name: String,
-    /// Whether its Ready condition is True.
-    pub ready: bool,
-    /// The Ready condition's message.
-    pub message: String,
-    /// Kubelet version with the `v`.
-    pub version: String,
-    /// Whether it is cordoned.
-    pub unschedulable: bool,
 }
 
 /// A pod.

@@ -58,6 +58,8 @@ pub enum Mark {
     Pruned(String),
     /// The Node exists and is Ready.
     NodeReady(HostName),
+    /// There is no Node of this name.
+    NodeGone(HostName),
     /// The host runs nothing of the cluster any more.
     Wiped(HostName),
 }
@@ -89,6 +91,7 @@ impl fmt::Display for Mark {
             Self::Applied(addon) => write!(f, "{addon} applied"),
             Self::Pruned(addon) => write!(f, "what is left of {addon} deleted"),
             Self::NodeReady(h) => write!(f, "the Node {h} Ready"),
+            Self::NodeGone(h) => write!(f, "no Node {h} any more"),
             Self::Wiped(h) => write!(f, "{h} rid of the cluster"),
         }
     }

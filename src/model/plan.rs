@@ -188,6 +188,13 @@ pub enum Action {
         /// Which.
         host: HostName,
     },
+    /// Deletes a Node that the inventory does not name, with its pods, once nobody reports for it any more.
+    DeleteNode {
+        /// Which.
+        node: HostName,
+        /// Whether a person named it: then one that lives is an error, and else it is left as it is.
+        asked: bool,
+    },
     /// Stops and removes everything of the cluster on the host.
     Wipe {
         /// Where.
@@ -362,7 +369,8 @@ impl Action {
             | Self::AwaitApi
             | Self::AwaitEndpoint
             | Self::Apply { .. }
-            | Self::Prune { .. } => None,
+            | Self::Prune { .. }
+            | Self::DeleteNode { .. } => None,
         }
     }
 
@@ -394,6 +402,8 @@ impl Action {
             Self::Prune { delete, .. } if delete.is_empty() => p(60, Impact::None, Stage::Cluster),
             Self::Prune { .. } => p(300, Impact::Destructive, Stage::Cluster),
             Self::AwaitNode { .. } => p(300, Impact::None, Stage::Cluster),
+            // The controllers must lead first, and then miss a kubelet for 50 seconds, and for half a minute more.
+            Self::DeleteNode { .. } => p(240, Impact::Destructive, Stage::Cluster),
             Self::Wipe { .. } => p(180, Impact::Destructive, Stage::Cluster),
         }
     }
@@ -453,6 +463,9 @@ impl fmt::Display for Action {
                 write!(f, "delete {}, let go of {}", objects_in_words(delete), objects_in_words(keep))
             }
             Self::AwaitNode { .. } => f.write_str("wait for the Node to be Ready"),
+            Self::DeleteNode { node, .. } => {
+                write!(f, "delete the Node {node} and its pods, once its kubelet is silent")
+            }
             Self::Wipe { delete: true, .. } => f.write_str("stop everything and delete its data"),
             Self::Wipe { delete: false, .. } => f.write_str("stop everything and move its data aside"),
         }

@@ -29,6 +29,15 @@ impl Asks {
     pub fn of(&self, host: &HostName) -> ObserveAsk {
         self.hosts.get(host).cloned().unwrap_or_default()
     }
+    /// The same questions with what lies on the disks of members, whoever answers, and without the API.
+    #[must_use]
+    pub fn of_disks(&self) -> Self {
+        let mut asks = self.clone();
+        for ask in asks.hosts.values_mut() {
+            (ask.disk, ask.api) = (true, None);
+        }
+        asks
+    }
     /// How a host reaches its member.
     pub fn etcd(&self, host: &HostName) -> Option<EtcdAsk> {
         self.hosts.get(host).and_then(|a| a.etcd.clone())

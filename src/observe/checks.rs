@@ -238,7 +238,11 @@ fn nodes(desired: &Desired, api: &ApiFact, list: &mut Vec<Check>) {
     for node in &api.nodes {
         if !wanted.contains(&node.name.as_str()) {
             let detail = format!("{} is a Node and not in the inventory", node.name);
-            list.push(check("nodes known", None, Outcome::Warn, detail, None));
+            // A host that is no Node any more may serve as something else.
+            let elsewhere = desired.hosts.iter().any(|host| host.name.as_str() == node.name);
+            let hint = "power that host off, then hactl up --prune NAME; or give it a place in the inventory";
+            let hint = (!elsewhere).then_some(hint);
+            list.push(check("nodes known", None, Outcome::Warn, detail, hint));
         }
     }
 }

@@ -21,7 +21,7 @@ pub use pace::{Pace, Wait, decides};
 use crate::host::op::{Op, Reply};
 use crate::host::{Feed, Machine};
 use crate::model::desired::Desired;
-use crate::model::facts::{Facts, HostFacts, Silence};
+use crate::model::facts::{Facts, HostFacts, Silence, UnitFact};
 use crate::model::names::HostName;
 use crate::model::target::Addon;
 use futures::StreamExt as _;
@@ -91,8 +91,27 @@ pub async fn round(
     (answers, hurried)
 }
 
+/// What the API shows of Nodes counts as far as it is of the kubelets that their hosts show.
+fn by_their_kubelets(hosts: &mut Answers) {
+    let unit = crate::plan::kubelet_unit();
+    let kubelets: BTreeMap<String, (UnitFact, i64)> = hosts
+        .iter()
+        .filter_map(|(host, facts)| {
+            let facts = facts.as_ref().ok()?;
+            Some((host.to_string(), (facts.units.get(&unit)?.clone(), facts.now_ms)))
+        })
+        .collect();
+    let apis = hosts.values_mut().filter_map(|facts| facts.as_mut().ok()?.api.as_mut());
+    for node in apis.flat_map(|api| &mut api.nodes) {
+        if let Some((kubelet, now_ms)) = kubelets.get(&node.name) {
+            *node = node.clone().by(kubelet, *now_ms);
+        }
+    }
+}
+
 /// Puts the answers together.
-pub fn assemble(desired: &Desired, hosts: BTreeMap<HostName, Result<HostFacts, Silence>>, addons: &[Addon]) -> Facts {
+pub fn assemble(desired: &Desired, mut hosts: Answers, addons: &[Addon]) -> Facts {
+    by_their_kubelets(&mut hosts);
     let etcd = classify(desired, &hosts);
     let (drift, stale) = (drift::drift(addons, &hosts), drift::stale(addons, &hosts));
     Facts { hosts, etcd, drift, stale }

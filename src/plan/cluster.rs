@@ -3,8 +3,10 @@
 use super::draft::Draft;
 use crate::model::desired::{Cni, Role};
 use crate::model::facts::{Facts, Stale};
+use crate::model::names::HostName;
 use crate::model::plan::{Action, Mark, object_in_words};
 use crate::model::target::{FileSet, MANIFESTS, Place};
+use std::collections::BTreeMap;
 
 /// An API server answers, and so does the endpoint.
 pub(super) fn endpoint(d: &mut Draft) {
@@ -117,6 +119,45 @@ pub(super) fn prune(d: &mut Draft) {
         needs.extend(d.target.addons.iter().map(|a| Mark::Applied(a.name.clone())));
         let action = Action::Prune { addon: addon.clone(), delete: keys(&delete), keep: keys(&keep) };
         d.ensure(action, why.join("; "), needs, Mark::Pruned(addon.clone()));
+    }
+}
+
+/// Nodes of hosts that the inventory does not name any more. One whose kubelet is silent leaves when it is named. After a recovery from a
+/// bundle those that were hactl's leave: the hosts that they were are lost, or nobody would have asked for that.
+pub(super) fn strangers(d: &mut Draft) {
+    if d.limited() {
+        if !d.intent.prune.is_empty() {
+            d.warn("with --limit no Node leaves: run `hactl up --prune` without it".to_owned());
+        }
+        return;
+    }
+    let mut seen = BTreeMap::new();
+    for node in d.facts.hosts.values().filter_map(|f| f.as_ref().ok()?.api.as_ref()).flat_map(|api| &api.nodes) {
+        if let Ok(name) = node.name.parse::<HostName>()
+            && !d.desired.host(&name).is_some_and(crate::model::desired::Host::is_node)
+        {
+            seen.insert(name, node);
+        }
+    }
+    let mut needs = vec![Mark::Api];
+    d.after_turns(&mut needs);
+    for (name, node) in seen {
+        let asked = d.intent.prune.contains(&name);
+        // A host that is in the inventory, and no Node any more, may be alive.
+        let forsaken = d.intent.forsakes && node.ours && d.desired.host(&name).is_none();
+        let why = match (asked, forsaken) {
+            (true, _) if node.silent => "it was named with --prune, and its kubelet is silent",
+            (true, _) => {
+                d.warn(format!(
+                    "the kubelet of {name} still reports: its Node stays until that host is off, then `hactl up --prune {name}`"
+                ));
+                continue;
+            }
+            (false, true) => "etcd was recovered from a bundle, and the inventory names no such host any more",
+            (false, false) => continue,
+        };
+        let action = Action::DeleteNode { node: name.clone(), asked };
+        d.ensure(action, why.to_owned(), needs.clone(), Mark::NodeGone(name));
     }
 }
 

@@ -220,7 +220,9 @@ pub(super) fn control_plane(d: &mut Draft, host: &Host) {
         );
     }
     let kubelet = Mark::Running(name.clone(), super::holds::kubelet_unit());
-    let wake = d.plans(&kubelet) && !serves_now && !d.holds(&Mark::NodeReady(name.clone()));
+    // Where the API server is only made now, or the Node is, the kubelet has been refused often enough to ask but seldom.
+    let new = d.plans(&configured) || !d.look().registered(name);
+    let wake = d.plans(&kubelet) && !serves_now && new;
     let await_needs = vec![configured.clone(), kubelet];
     let action = Action::AwaitServing { host: name.clone(), wake };
     if d.plans(&configured) {

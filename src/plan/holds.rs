@@ -193,8 +193,14 @@ impl<'a> Look<'a> {
             Mark::Applied(addon) => self.facts.drift.get(addon).is_some_and(Vec::is_empty),
             Mark::Pruned(addon) => self.facts.stale.get(addon).is_none_or(Vec::is_empty),
             Mark::NodeReady(h) => self.apis().any(|a| a.nodes.iter().any(|n| n.name == h.as_str() && n.ready)),
+            Mark::NodeGone(h) => !self.registered(h),
             Mark::Wiped(_) => false,
         }
+    }
+
+    /// Whether an API server shows a Node of this name, whatever it says of it.
+    pub fn registered(&self, host: &HostName) -> bool {
+        self.apis().any(|a| a.nodes.iter().any(|n| n.name == host.as_str()))
     }
 
     /// API facts of hosts whose own API server answers.

@@ -50,6 +50,8 @@ pub struct Intent {
     pub taken_down_ms: Option<i64>,
     /// Members that are to leave and join anew though they run, each by the id that it has now.
     pub replace: BTreeMap<HostName, u64>,
+    /// Whether Nodes of hosts that the inventory does not name any more leave: a recovery from a bundle is not whole yet.
+    pub forsakes: bool,
 }
 
 impl Intent {
@@ -115,6 +117,7 @@ pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) ->
     }
     cluster::objects(&mut draft);
     cluster::prune(&mut draft);
+    cluster::strangers(&mut draft);
     cluster::nodes(&mut draft);
     Ok(draft.finish())
 }

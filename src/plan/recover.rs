@@ -16,6 +16,7 @@ use crate::model::recovery::{Diagnosis, Fullness, LEAP, Loss, Origin, Proposal, 
 use crate::model::refusal::Refusal;
 use crate::model::snapshot::BundleFact;
 use crate::model::target::{FileSet, Target};
+use std::collections::BTreeSet;
 
 /// A recovery bundle in object storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub struct Wish {
     pub bundle: Option<(HostName, BundleFact)>,
     /// The newest of each host in object storage, and the one that `from` names.
     pub away: Vec<Away>,
+    /// Copies of bundles that were opened and found damaged: by name, and where they lie unless on a host.
+    pub damaged: BTreeSet<(String, Option<String>)>,
     /// Hosts that do not answer and are known to be powered off.
     pub powered_off: Vec<String>,
     /// A recovery that was agreed to and not finished.
@@ -244,17 +247,18 @@ fn tools(d: &Draft, host: &HostName) -> Vec<Mark> {
 
 /// Starts one kubelet while etcd still looks for its quorum: its API server takes the longest of all, and waits for etcd by itself. One is
 /// enough to serve, and it has its host, or what hosts share, to itself for a moment; `up` starts the others.
-fn first_kubelet(d: &mut Draft, members: &[Host], started: &[Mark]) {
+fn first_kubelet(d: &mut Draft, members: &[Host], restores: &[Mark]) {
     let unit = kubelet_unit();
     let runs = |host: &HostName, d: &Draft| {
         d.host_facts(host).and_then(|f| f.units.get(&unit)).is_some_and(UnitFact::runs_or_starts)
     };
     let Some(host) = d.reachable_with(Role::ControlPlane).into_iter().find(|h| runs(&h.name, d)) else { return };
-    let mut needs = started.to_vec();
-    // Where a member was started, that came after its halt, which is over by now.
-    if !members.iter().any(|member| member.name == host.name) {
-        needs.push(Mark::Halted(host.name.clone()));
-    }
+    // Its own member is started while the host is at rest, and all data is in its place by then; the other members need not run yet.
+    let needs = if members.iter().any(|member| member.name == host.name) {
+        vec![Mark::Started(host.name.clone())]
+    } else {
+        restores.iter().cloned().chain([Mark::Halted(host.name.clone())]).collect()
+    };
     let running = Mark::Running(host.name.clone(), unit.clone());
     let action = Action::RunUnit { host: host.name, unit, how: HowToRun::Start };
     d.must(action, "it ran before, and its API server waits for etcd", needs, running, Guard::None);
@@ -341,7 +345,7 @@ pub fn recover(
         d.must(action, "its data is restored", needs, mark.clone(), Guard::None);
         started.push(mark);
     }
-    first_kubelet(&mut d, &members, &started);
+    first_kubelet(&mut d, &members, &restores);
     d.must(Action::ProveQuorum, "the API needs a quorum", started, Mark::Quorum, Guard::None);
     for host in &members {
         let action = Action::Seal { host: host.name.clone() };

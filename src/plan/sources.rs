@@ -66,7 +66,8 @@ pub(super) fn sources<'a>(facts: &'a Facts, hosts: &[Host], intent: &Intent, wis
     let now_ms = answered.clone().map(|(_, f)| f.now_ms).max().unwrap_or(0);
     let asked = |bundle: &BundleFact| asked(&Origin::Bundle(bundle.name.clone()));
     let kept = |all: Vec<Kept<'a>>| {
-        let ours = all.into_iter().filter(|(_, b, _)| b.authority == intent.stamp.ca);
+        let whole = |b: &BundleFact, at: Option<&str>| !wish.damaged.contains(&(b.name.clone(), at.map(str::to_owned)));
+        let ours = all.into_iter().filter(|(_, b, at)| b.authority == intent.stamp.ca && whole(b, *at));
         let of_before =
             |b: &BundleFact| past(b.point.revision) || intent.taken_down_ms.is_some_and(|at| b.taken_ms < at);
         let ours: Vec<Kept> = ours.filter(|(_, b, _)| asked(b) || !(wish.undo || of_before(b))).collect();

@@ -64,9 +64,10 @@ pub fn disturbance(plan: &Plan) -> String {
         Action::Prune { delete, .. } => Some(delete.len()).filter(|n| *n > 0),
         _ => None,
     });
+    let nodes = plan.steps.iter().filter(|s| matches!(s.action, Action::DeleteNode { .. })).count();
     let halted = plan.steps.iter().filter(|s| matches!(s.action, Action::Halt { .. })).count();
     let restored = plan.steps.iter().filter(|s| matches!(s.action, Action::Restore { .. })).count();
-    let aside = of(Impact::Destructive) - wiped - emptied - halted - restored - pruned.clone().count();
+    let aside = of(Impact::Destructive) - wiped - emptied - halted - restored - nodes - pruned.clone().count();
     let mut parts = Vec::new();
     if halted > 0 {
         parts.push(format!("the control plane of {} is stopped", count(halted, "host")));
@@ -78,6 +79,10 @@ pub fn disturbance(plan: &Plan) -> String {
         0 => {}
         1 => parts.push("1 object is deleted".to_owned()),
         n => parts.push(format!("{n} objects are deleted")),
+    }
+    if nodes > 0 {
+        let is = if nodes == 1 { "is" } else { "are" };
+        parts.push(format!("{} that the inventory does not name {is} deleted", count(nodes, "Node")));
     }
     if wiped > 0 {
         parts.push(format!("the data of {} is DELETED", count(wiped, "host")));

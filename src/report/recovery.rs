@@ -43,6 +43,14 @@ pub fn proposal_text(proposal: &Proposal, style: &Style) -> String {
             if recovery.members.len() == 1 { "is there" } else { "the members have" }
         ),
     );
+    if matches!(recovery.source, Origin::Bundle(_)) {
+        say(
+            "nodes",
+            "those of hosts that the inventory does not name any more are deleted with their pods, once their kubelets are silent: keep \
+             such hosts off, or name them"
+                .to_owned(),
+        );
+    }
     if proposal.dark.len() > proposal.voters / 2 {
         say(
             "dark",

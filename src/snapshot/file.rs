@@ -2,6 +2,7 @@
 //!
 //! In: streams. Out: a [`Bundle`] whose manifest fits its file, or a [`BundleError`] that says what to do about it.
 
+use super::gentle::Gentle;
 use super::seal::{Identities, Recipients};
 use crate::model::names::Digest;
 use crate::model::secret::Secret;
@@ -73,6 +74,13 @@ pub enum BundleError {
     },
 }
 
+impl BundleError {
+    /// Whether the file itself is of no use: no other key and no other hactl opens it.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Other(_) | Self::NotWhole(_) | Self::Damaged { .. })
+    }
+}
+
 fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BundleError {
     let path = path.to_owned();
     move |source| BundleError::Io { doing, path, source }
@@ -80,7 +88,7 @@ fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Bundl
 
 /// A bundle being written: what is written into it is sealed. The manifest comes last, for only then is all known that stands in it.
 pub struct Writer {
-    sealing: StreamWriter<Sum<File>>,
+    sealing: StreamWriter<Sum<Gentle>>,
 }
 
 impl Writer {
@@ -88,7 +96,8 @@ impl Writer {
     ///
     /// # Errors
     /// What the file system says.
-    pub fn begin(mut to: File, recipients: &Recipients) -> io::Result<Self> {
+    pub fn begin(to: File, recipients: &Recipients) -> io::Result<Self> {
+        let mut to = Gentle::new(to);
         to.write_all(MAGIC)?;
         Ok(Self { sealing: recipients.writer(Sum::new(to))? })
     }
@@ -107,7 +116,7 @@ impl Writer {
         file.write_all(&text)?;
         file.write_all(&length.to_be_bytes())?;
         file.write_all(Digest::of(&text).bytes())?;
-        file.sync_all()?;
+        file.end()?;
         Ok(manifest)
     }
 }

@@ -9,8 +9,10 @@
 
 mod bucket;
 mod file;
+mod gentle;
 mod seal;
 
 pub use bucket::{Bucket, BucketError, BucketTrouble, Stored};
 pub use file::{Bundle, BundleError, Writer};
+pub use gentle::Gentle;
 pub use seal::{BadKey, Identities, Recipients, new_identity, public_of};

@@ -5,7 +5,7 @@
 
 use super::{VaultError, files, io_error, random_hex};
 use crate::model::names::{ClusterName, Digest};
-use crate::model::recovery::Recovery;
+use crate::model::recovery::{Origin, Recovery};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -201,6 +201,11 @@ impl Past {
             }
         }
         past
+    }
+
+    /// Whether the last recovery went back to a bundle and something is left to do behind it.
+    pub fn forsakes(&self) -> bool {
+        self.last.as_ref().is_some_and(|(recovery, whole)| !whole && matches!(recovery.source, Origin::Bundle(_)))
     }
 
     fn lives(&mut self, cluster_id: &str) {

@@ -46,7 +46,8 @@ impl Look {
         Self::with(session, state, wait, false).await
     }
 
-    /// The same; with `disk` also at what lies on the disks, and what was moved aside there, whoever answers.
+    /// The same; with `disk` at what lies on the disks, and what was moved aside there, whoever answers, and not at the API: it tells
+    /// nothing of etcd that etcd does not, and without a quorum every question to it takes all of its time.
     ///
     /// # Errors
     /// As for [`Look::take`].
@@ -58,14 +59,14 @@ impl Look {
         addons.iter_mut().for_each(super::manifests::mark);
         let mut hosts = BTreeMap::new();
         for host in &desired.hosts {
-            let question = ObserveAsk { disk, ..question(desired, host, state, &bundle, &addons)? };
-            hosts.insert(host.name.clone(), question);
+            hosts.insert(host.name.clone(), question(desired, host, state, &bundle, &addons)?);
         }
         let asks = Asks::new(Arc::clone(desired), stamp, hosts);
+        let asked = if disk { asks.of_disks() } else { asks.clone() };
         let begun = Instant::now();
         let (answers, hurried) = loop {
             let (answers, hurried) =
-                crate::observe::round(desired, &session.machines, &session.silent, &asks, session.at_once, wait).await;
+                crate::observe::round(desired, &session.machines, &session.silent, &asked, session.at_once, wait).await;
             let electing = match crate::observe::classify(desired, &answers) {
                 Etcd::Silent(_) => may_elect(desired, &answers),
                 _ => false,
@@ -123,13 +124,15 @@ impl Look {
     /// # Errors
     /// What would not be safe.
     pub fn plan(&self, state: &State, choices: &Choices, desired: &Desired) -> Result<Plan, Failure> {
+        let base = self.intent(state)?;
         let needs_token = matches!(self.facts.etcd, Etcd::NeverBorn);
         let intent = Intent {
             genesis_token: if needs_token { state.genesis_token()? } else { String::new() },
             prune: choices.prune.clone(),
             limit: choices.limit.clone(),
             replace: choices.replace.clone(),
-            ..self.intent(state)?
+            forsakes: base.forsakes && !choices.strangers_stay,
+            ..base
         };
         Ok(crate::plan::up(desired, &self.target, &self.facts, &intent)?)
     }
@@ -139,6 +142,7 @@ impl Look {
         let past = state.past()?;
         Ok(Intent {
             born: past.born.is_some(),
+            forsakes: past.forsakes(),
             recovered: past.recovered(),
             dropped: past.dropped,
             lived: past.lived,

@@ -22,10 +22,10 @@ use crate::model::recovery::{Again, Diagnosis, Fullness, Loss, Origin, Proposal,
 use crate::model::refusal::Refusal;
 use crate::model::snapshot::{BundleFact, is_name};
 use crate::observe::{HashCheck, Wait};
-use crate::plan::{Away, Wish};
+use crate::plan::Wish;
 use crate::snapshot::{Bundle, BundleError, Identities};
 use crate::vault::Entry;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -130,6 +130,7 @@ pub async fn recover(
     // Before its snapshot was fetched no data was touched: then it is chosen anew, by what is there now.
     let fetched = |recovery: &Recovery| taken(&vault.dir().join("recovery"), &recovery.id).is_some();
     let wish = Wish {
+        damaged: BTreeSet::new(),
         id: crate::vault::random_hex(16)?,
         from,
         bundle: file.as_ref().map(|file| (file.bundle.manifest.host.clone(), file.fact.clone())),
@@ -177,18 +178,11 @@ pub async fn recover(
         }
         other => return Ok(Recovered::Nothing(other)),
     };
-    session.sink.emit(Event::Proposed { proposal: proposal.clone() });
     if asked.dry_run {
+        session.sink.emit(Event::Proposed { proposal: proposal.clone() });
         return Ok(Recovered::Proposed(proposal));
     }
-    // A bundle that cannot be opened is told before anybody agrees to anything.
-    let bundle = match &proposal.recovery.source {
-        Origin::Bundle(name) if !proposal.begun => Some(match file {
-            Some(file) => (file.bundle, file.identities, file.fetched),
-            None => opened(session, &look, &wish.away, name, asked.identity.as_deref(), &state).await?,
-        }),
-        _ => None,
-    };
+    let (proposal, bundle) = openable(session, &look, &state, (asked, wish), proposal, file).await?;
     consent(session, &proposal, choices, ask)?;
     let recovery = &proposal.recovery;
     if !proposal.begun {
@@ -373,25 +367,64 @@ impl Recovering {
     }
 }
 
+/// A bundle, what opens it, and what was fetched for it.
+type Opened = (Bundle, Identities, Option<Fetched>);
+
+/// Shows what would be done, and opens the bundle that it goes back to before anybody agrees to anything. One that was chosen because it is
+/// the newest and turns out to be damaged is told and left out, and the next best is shown.
+async fn openable(
+    session: &Session,
+    look: &Look,
+    state: &State,
+    (asked, mut wish): (&Recovering, Wish),
+    mut proposal: Box<Proposal>,
+    given: Option<Given>,
+) -> Result<(Box<Proposal>, Option<Opened>), Failure> {
+    loop {
+        session.sink.emit(Event::Proposed { proposal: proposal.clone() });
+        let name = match &proposal.recovery.source {
+            Origin::Bundle(name) if !proposal.begun => name.clone(),
+            _ => return Ok((proposal, None)),
+        };
+        if let Some(given) = given {
+            return Ok((proposal, Some((given.bundle, given.identities, given.fetched))));
+        }
+        let damaged = match opened(session, look, &wish, &name, asked.identity.as_deref(), state).await {
+            Ok(opened) => return Ok((proposal, Some(opened))),
+            Err(Failure::Recovery(Unusable::Bundle(why))) if wish.from.is_none() && why.is_damage() => why,
+            Err(failure) => return Err(failure),
+        };
+        let text = format!("{damaged}: it is of no use, and the next best is looked for");
+        session.sink.emit(Event::Warning { text });
+        let shown = proposal.sources.iter().find(|source| source.origin() == proposal.recovery.source);
+        wish.damaged.insert((name, shown.and_then(|source| source.away.clone())));
+        match look.diagnose(state, &wish, &session.desired)? {
+            Diagnosis::Lost(next) => proposal = next,
+            _ => return Err(Unusable::Bundle(damaged).into()),
+        }
+    }
+}
+
 /// The bundle that was chosen, fetched from who has it and checked to its last byte.
 async fn opened(
     session: &Session,
     look: &Look,
-    away: &[Away],
+    wish: &Wish,
     name: &str,
     identity: Option<&Path>,
     state: &State,
-) -> Result<(Bundle, Identities, Option<Fetched>), Failure> {
+) -> Result<Opened, Failure> {
     let hosts = look.facts.hosts.iter().filter_map(|(host, f)| Some((host, f.as_ref().ok()?.bundles.as_ref()?)));
     let mut has = hosts.flat_map(|(host, b)| b.bundles.iter().map(move |bundle| (host, bundle)));
-    let (fetched, agreed) = match has.find(|(_, bundle)| bundle.name == name) {
+    let here = !wish.damaged.contains(&(name.to_owned(), None));
+    let (fetched, agreed) = match has.find(|(_, bundle)| here && bundle.name == name) {
         Some((host, bundle)) => {
             let fetched = Fetched::at(scratch(&session.places.state)?.join(name));
             fetch(session, host, bundle, fetched.path()).await?;
             (fetched, bundle)
         }
         None => {
-            let away = away.iter().find(|away| away.bundle.name == name).ok_or(Unusable::None)?;
+            let away = wish.away.iter().find(|away| away.bundle.name == name).ok_or(Unusable::None)?;
             (super::away::fetch(session, &format!("{}/{name}", away.place)).await?, &away.bundle)
         }
     };

@@ -7,7 +7,7 @@ use crate::model::check::{Check, Outcome};
 use crate::model::event::Event;
 use crate::model::facts::Facts;
 use crate::model::names::HostName;
-use crate::model::plan::{Plan, Stage};
+use crate::model::plan::{Action, Plan, Stage};
 use crate::model::refusal::Refusal;
 use crate::model::survey::Finding;
 use crate::observe::Wait;
@@ -77,11 +77,12 @@ pub async fn up(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Resu
     let mut last: Option<Plan> = None;
     let (mut rounds, mut wait) = (0, Wait::ForMost);
     let mut blocked: Option<Instant> = None;
+    let mut choices = choices.clone();
     while rounds < MOST_ROUNDS {
         session.admit(if wait == Wait::ForAll { wait } else { Wait::ForNobody }).await?;
         let look = Look::take(session, &state, wait).await?;
         state.end_recovery(&look.facts)?;
-        let plan = look.plan(&state, choices, &session.desired)?;
+        let plan = look.plan(&state, &choices, &session.desired)?;
         if plan.is_empty() && (look.hurried || session.expects()) {
             let doing = "the others are done, waiting for those who take longer".to_owned();
             session.sink.emit(Event::Phase { doing });
@@ -120,11 +121,12 @@ pub async fn up(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Resu
             let first = plan.steps.first().map(|s| s.action.to_string()).unwrap_or_default();
             return Err(Refusal::NoProgress { steps: plan.steps.len(), first }.into());
         }
-        super::preflight::preflight(session, &look, choices).await?;
+        super::preflight::preflight(session, &look, &choices).await?;
         locked.allows(&plan)?;
         session.sink.emit(Event::Planned { plan: Box::new(plan.clone()) });
-        ask.consent(&plan, choices)?;
+        ask.consent(&plan, &choices)?;
         converge.run(session, look, &plan).await?;
+        choices.strangers_stay |= plan.steps.iter().any(|s| matches!(s.action, Action::DeleteNode { .. }));
         last = Some(plan);
         (rounds, wait, blocked) = (rounds + 1, Wait::ForMost, None);
     }

@@ -1,6 +1,7 @@
 //! `make bench`: hactl beside kubeadm on fresh hosts of this machine, from the same binaries and images, in one run.
 //!
-//! `cargo test --test bench -- [PAIRS]`, `-- scale` for the hundred hosts alone, `-- recovery [MB]...` for recoveries alone. Prints the tables that README shows. Ratios count;
+//! `cargo test --test bench -- [PAIRS]`, `-- scale` for the hundred hosts alone, `-- recovery [MB]...` for recoveries alone,
+//! `-- bundles MB` for what bundles cost those who write. Prints the tables that README shows. Ratios count;
 //! seconds are this machine's. Ends badly when a goal that the hundred hosts have is missed.
 
 #![allow(
@@ -157,6 +158,10 @@ fn main() -> std::process::ExitCode {
         ["recovery", ref sizes @ ..] => {
             let sizes: Vec<u64> = sizes.iter().map(|mb| mb.parse().expect("sizes are megabytes")).collect();
             recovery::main(if sizes.is_empty() { &RECOVERED } else { &sizes });
+            return std::process::ExitCode::SUCCESS;
+        }
+        ["bundles", megabytes] => {
+            recovery::bundles(megabytes.parse().expect("a size is megabytes"));
             return std::process::ExitCode::SUCCESS;
         }
         ["scale"] => {}

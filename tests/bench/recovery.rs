@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 const BOOT: Duration = Duration::from_secs(60);
 const HEAL: Duration = Duration::from_secs(300);
+/// How long a client waits for one answer: one that waited for longer would be what is measured.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// So many sequential writes tell a p99.
 const WRITES: usize = 600;
 
@@ -37,7 +39,7 @@ impl Bench {
     }
 
     fn api(&self) -> Api {
-        Api::new(&self.hactl.state(self.lab.name()).join("kubeconfig"), Duration::from_secs(10))
+        Api::new(&self.hactl.state(self.lab.name()).join("kubeconfig"), PATIENCE)
     }
 
     /// Random values under keys that no API server knows.
@@ -149,6 +151,13 @@ pub fn main(sizes: &[u64]) {
         told(&dark.said)
     );
     snapshots(&bench, sizes.last().copied().unwrap_or(0));
+}
+
+/// What bundles cost those who write meanwhile, alone.
+pub fn bundles(megabytes: u64) {
+    let bench = Bench::new();
+    bench.fill(megabytes);
+    snapshots(&bench, megabytes);
 }
 
 /// MB per second that a host's disk takes.

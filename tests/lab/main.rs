@@ -23,6 +23,8 @@ mod expired;
 mod failures;
 mod firewalls;
 mod founding;
+mod moved;
+mod parted;
 mod recover;
 mod runbook;
 mod secrets;
@@ -175,8 +177,9 @@ fn main() {
     tally.suite(
         "t-rec",
         (3, 0),
-        &[recover::SCENARIOS, runbook::SCENARIOS, bundles::SCENARIOS, expired::SCENARIOS].concat(),
+        &[recover::SCENARIOS, runbook::SCENARIOS, bundles::SCENARIOS, expired::SCENARIOS, parted::SCENARIOS].concat(),
     );
+    tally.suite("t-moved", (6, 0), moved::SCENARIOS);
     tally.suite("t-worker", (1, 1), worker::SCENARIOS);
     tally.suite("t-set", (3, 1), settings::SCENARIOS);
     tally.suite("t-fire", (3, 1), firewalls::SCENARIOS);

@@ -43,7 +43,7 @@ const BOOT: Duration = Duration::from_secs(60);
 const HEAL: Duration = Duration::from_secs(180);
 
 /// Two hosts lose their disks, one after the other: whatever is acknowledged in between is on the second and on the third.
-fn lose_majority(w: &World) {
+pub fn lose_majority(w: &World) {
     w.lab.wipe("cp1").expect("the disks can be lost");
     std::thread::sleep(Duration::from_secs(3));
     w.lab.wipe("cp2").expect("the disks can be lost");
@@ -53,7 +53,7 @@ fn lose_majority(w: &World) {
 }
 
 /// What must not have changed by looking alone: the process of the survivor's member, and its files.
-fn untouched(w: &World) -> String {
+pub fn untouched(w: &World) -> String {
     w.on("cp3", "systemctl show -p MainPID --value etcd; sudo ls -d /var/lib/etcd/*; systemctl is-active kubelet")
 }
 

@@ -36,10 +36,10 @@ pub const GROWN: &[Scenario] = &[Scenario {
 
 const BOOT: Duration = Duration::from_secs(60);
 const HEAL: Duration = Duration::from_secs(180);
-const STACKED: &str = "control-plane, etcd, load-balancer";
+pub const STACKED: &str = "control-plane, etcd, load-balancer";
 
 /// Rewrites the lab's inventory: this endpoint, and these hosts with their roles and whatever else stands on their line.
-fn inventory(w: &World, endpoint: &str, hosts: &[(&str, &str, &str)]) {
+pub fn inventory(w: &World, endpoint: &str, hosts: &[(&str, &str, &str)]) {
     let path = w.lab.inventory();
     let text = std::fs::read_to_string(&path).expect("the inventory is readable");
     let mut new = String::new();
@@ -63,12 +63,12 @@ fn inventory(w: &World, endpoint: &str, hosts: &[(&str, &str, &str)]) {
     std::fs::write(path, new).expect("the inventory is writable");
 }
 
-fn vip(w: &World) -> String {
+pub fn vip(w: &World) -> String {
     format!("vip: {}", w.lab.vip())
 }
 
 /// From bare hosts to a cluster that has nothing left to do.
-fn founded(w: &World) {
+pub fn founded(w: &World) {
     let took = w.hactl.up().ok().says("Ready").took;
     println!("        up took {took:.1?}");
     w.hactl.up().ok().says("nothing to do");

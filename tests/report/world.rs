@@ -4,6 +4,7 @@ use hactl::model::desired::*;
 use hactl::model::facts::*;
 use hactl::model::firewall::Firewall;
 use hactl::model::names::{Digest, HostName, PeerUrl};
+use hactl::model::node::NodeFact;
 use hactl::model::target::*;
 use hactl::plan::Intent;
 use std::collections::BTreeMap;
@@ -162,6 +163,7 @@ pub fn intent() -> Intent {
         dropped: [].into(),
         lived: [].into(),
         taken_down_ms: None,
+        forsakes: false,
     }
 }
 
@@ -252,8 +254,11 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
                     name: format!("cp{m}"),
                     ready: true,
                     message: "kubelet is posting ready status".into(),
+                    heard_ms: 4_000,
                     version: "v1.36.3".into(),
                     unschedulable: false,
+                    silent: false,
+                    ours: true,
                 })
                 .collect(),
             ..ApiFact::default()

@@ -43,6 +43,7 @@ pub enum Effect {
     ObjectGone(String),
     Forgotten(String, String),
     NodeSeen(HostName),
+    NodeGone(HostName),
     DataDeleted(HostName),
     Blank(HostName),
 }
@@ -114,6 +115,7 @@ pub fn effects(world: &World, action: &Action) -> Vec<Effect> {
             let gone = delete.iter().map(|key| Effect::ObjectGone(key.clone()));
             gone.chain(delete.iter().chain(keep).map(|key| Effect::Forgotten(addon.clone(), key.clone()))).collect()
         }
+        Action::DeleteNode { node, asked: _ } => vec![Effect::NodeGone(node.clone())],
         Action::AwaitNode { host } => vec![Effect::NodeSeen(host.clone())],
         Action::Wipe { host, delete } => {
             let units = world.host(host).units.keys().cloned();
@@ -158,6 +160,7 @@ pub fn place(effect: &Effect) -> Option<&HostName> {
         | Effect::Object(_, _)
         | Effect::ObjectGone(_)
         | Effect::Forgotten(_, _)
+        | Effect::NodeGone(_)
         | Effect::NodeSeen(_) => None,
     }
 }
@@ -295,6 +298,7 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
                 keys.remove(key);
             }
         }
+        Effect::NodeGone(h) => drop(world.strangers.remove(h)),
         Effect::NodeSeen(h) => need(world.node_ready(h), || format!("the Node {h} is not Ready"))?,
         Effect::DataDeleted(h) => drop(world.host_mut(h).without_data()),
         Effect::Blank(h) => blank(world, h),

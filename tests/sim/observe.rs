@@ -4,10 +4,10 @@ use super::make;
 use super::world::{Disk, SimHost, World};
 use hactl::model::desired::Role;
 use hactl::model::facts::{
-    ApiFact, DiskFact, Etcd, EtcdFact, EtcdView, Evidence, Facts, HostFacts, Member, Members, NodeFact, Silence, Stale,
-    UnitFact,
+    ApiFact, DiskFact, Etcd, EtcdFact, EtcdView, Evidence, Facts, HostFacts, Member, Members, Silence, Stale, UnitFact,
 };
 use hactl::model::names::HostName;
+use hactl::model::node::NodeFact;
 use hactl::model::target::object_key;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -159,13 +159,20 @@ impl World {
 
     fn api_fact(&self, name: &HostName) -> ApiFact {
         let serves = self.api_serves(name);
-        let nodes = self.desired.hosts.iter().filter(|h| h.is_node() && serves).map(|h| NodeFact {
-            name: h.name.to_string(),
-            ready: self.node_ready(&h.name),
+        let node = |name: &HostName, ready, (silent, ours)| NodeFact {
+            name: name.to_string(),
+            ready,
             message: String::new(),
+            heard_ms: self.now,
             version: "v1.36.3".to_owned(),
             unschedulable: false,
-        });
+            silent,
+            ours,
+        };
+        let own = self.desired.hosts.iter().filter(|h| h.is_node());
+        let own = own.map(|h| node(&h.name, self.node_ready(&h.name), (false, true)));
+        let others = self.strangers.iter().map(|(name, said)| node(name, !said.0, *said));
+        let nodes = own.chain(others).filter(|_| serves);
         ApiFact {
             own_trouble: (!serves).then(|| "connection refused".to_owned()),
             endpoint_trouble: (!self.endpoint_serves()).then(|| "connection refused".to_owned()),

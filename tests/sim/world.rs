@@ -117,6 +117,8 @@ pub struct World {
     pub standstill: bool,
     /// Whether the inventory ever came to name other hosts.
     pub rehosted: bool,
+    /// Nodes of hosts that no inventory names: whether the controllers have given up hearing of each, and whether it was hactl's.
+    pub strangers: BTreeMap<HostName, (bool, bool)>,
     /// Distinguishes members that join with the same peer URL one after the other.
     pub joins: u64,
 }
@@ -143,6 +145,7 @@ impl World {
             dropped: BTreeSet::new(),
             lived: BTreeSet::new(),
             taken_down_ms: None,
+            forsakes: false,
         };
         Self {
             now: 1_000_000,
@@ -160,6 +163,7 @@ impl World {
             down_wipe: false,
             standstill: false,
             rehosted: false,
+            strangers: BTreeMap::new(),
             joins: 0,
         }
     }

@@ -213,6 +213,9 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// How long a writer rests after a write that failed.
+const AGAIN: Duration = Duration::from_millis(50);
+
 /// Writes one ConfigMap after the other and remembers those that were acknowledged.
 pub struct Writer {
     stop: Arc<AtomicBool>,
@@ -238,6 +241,9 @@ impl Writer {
                     acknowledged.push(name);
                     longest = longest.max(last.elapsed());
                     last = Instant::now();
+                } else {
+                    // As clients do: who asks again at once takes the processor from whoever is to serve it.
+                    std::thread::sleep(AGAIN);
                 }
             }
             (acknowledged, longest)

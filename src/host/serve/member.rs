@@ -53,7 +53,7 @@ pub(super) fn access(root: &Root, ask: &EtcdAsk) -> Outcome<Access> {
 /// A fault about etcd.
 pub(super) fn trouble(error: &EtcdError) -> Fault {
     let kind = match error {
-        EtcdError::Silent { .. } => FaultKind::TimedOut,
+        EtcdError::Silent { .. } | EtcdError::Leaderless => FaultKind::TimedOut,
         EtcdError::Url(_) | EtcdError::NoSuchMember { .. } | EtcdError::Unfit { .. } => FaultKind::BadRequest,
         EtcdError::NotListening { .. } | EtcdError::Refused { .. } | EtcdError::Transport { .. } => FaultKind::Failed,
     };

@@ -95,6 +95,7 @@ fn changes(op: &Op) -> bool {
         | Op::SaveBundle
         | Op::ReadBundle { .. }
         | Op::PruneBundles
+        | Op::Blame { .. }
         | Op::Journal { .. } => false,
         Op::Stamp(_)
         | Op::Prepare(_)
@@ -141,6 +142,7 @@ async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
         Op::WriteFiles { files, remove } => files::write(host, files, remove).await.map(done),
         Op::MakeKeys { leaves } => pki::make_keys(host, leaves).await.map(Reply::Requests),
         Op::InstallCerts { certs } => pki::install(host, certs).await.map(done),
+        Op::Blame { unit } => Err(units::blame(&unit, crate::host::op::FaultKind::Failed, "does not stay up").await),
         Op::RunUnit { unit, how, no_wait } => units::run_unit(host, &unit, how, no_wait).await.map(done),
         Op::StopUnits { units } => units::stop(host, &units).await.map(done),
         Op::StartMember(start) => member::start(host, start).await.map(done),

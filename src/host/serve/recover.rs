@@ -45,16 +45,21 @@ const PIECE: usize = 6 << 20;
 const TIMES: u64 = 3;
 const RESERVE: u64 = 64 << 20;
 
-/// Stops units, and kills pods' processes of these programs until none is left.
+/// Stops units, and kills pods' processes of these programs until none is left. The first unit is who would start those anew. The others
+/// stop while the pods end, and at once: an etcd without a quorum waits for requests that wait for it, and what it has told anybody is on
+/// its disk.
 pub(super) async fn halt(host: &Host, stopped: &[UnitName], programs: &[String]) -> Outcome<()> {
     host.waits("kubelet and etcd to stop");
-    units::stop(host, stopped).await?;
-    if !host.root.is_host() {
-        return Ok(());
-    }
-    host.waits(format!("{} to end", programs.join(", ")));
-    let programs = programs.to_vec();
-    wipe::end_all("the control plane", END, move || wipe::pods_of(&programs)).await
+    let (keeper, others) = stopped.split_at(stopped.len().min(1));
+    units::stop(host, keeper).await?;
+    let pods = async {
+        if !host.root.is_host() {
+            return Ok(());
+        }
+        let programs = programs.to_vec();
+        wipe::end_all("the control plane", END, move || wipe::pods_of(&programs)).await
+    };
+    tokio::try_join!(units::stop_now(host, others), pods).map(drop)
 }
 
 fn plain(word: &str) -> Outcome<&str> {
@@ -169,10 +174,9 @@ fn pack(work: &Path, place: &Path, recovery: String) -> Outcome<Part> {
     let fresh = place.with_extension("new");
     let mut options = OpenOptions::new();
     let out = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh).explain("create", &fresh)?;
-    let (out, part) = packed(File::open(&db).explain("open", &db)?, End::Sum, &db, out, recovery)?;
-    out.sync_all().explain("write", &fresh)?;
+    // Not synced: it is read at once, and a host that loses its power meanwhile takes it anew.
+    let (_, part) = packed(File::open(&db).explain("open", &db)?, End::Sum, &db, out, recovery)?;
     fs::rename(&fresh, place).explain("put in place", place)?;
-    sync_parent(place)?;
     Ok(part)
 }
 

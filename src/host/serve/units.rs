@@ -22,6 +22,8 @@ const ANSWER: Duration = Duration::from_secs(60);
 /// How long a unit may take to become active, or to stop.
 const PATIENCE: Duration = Duration::from_secs(110);
 const POLL: Duration = Duration::from_millis(50);
+/// What a program that is to stop at once may take for it.
+const GRACE: Duration = Duration::from_millis(300);
 /// Where units of the administrator lie, and so ours.
 const ADMINISTRATORS: &str = "/etc/systemd/system";
 /// What it means that a unit's own check kept it from starting. Only etcd's has one.
@@ -253,11 +255,19 @@ async fn settle(unit: &UnitName, until: Instant) -> Outcome<()> {
 /// A fault about a unit, with the end of its journal.
 pub(super) async fn blame(unit: &UnitName, kind: FaultKind, what: &str) -> Fault {
     let lines =
-        match run(&["journalctl", "-u", unit.as_str(), "-n", "20", "-o", "cat", "--no-pager", "-q"], ANSWER).await {
-            Ok(ran) => tail(&ran.out),
+        match run(&["journalctl", "-u", unit.as_str(), "-n", "100", "-o", "cat", "--no-pager", "-q"], ANSWER).await {
+            Ok(ran) => tail(&telling(&ran.out)),
             Err(silent) => vec![format!("(its journal could not be read: {})", silent.what)],
         };
     Fault { tail: lines, ..fault(kind, format!("{unit} {what}")) }
+}
+
+/// Without the stacks of Go's goroutines, which push what was said before them out of sight.
+fn telling(journal: &str) -> String {
+    let stack = |line: &str| {
+        line.starts_with('\t') || line.starts_with("goroutine ") || line.contains("(0x") || line.contains("{0x")
+    };
+    journal.lines().filter(|line| !stack(line)).fold(String::new(), |text, line| text + line + "\n")
 }
 
 /// Stops and disables units in the order given; one that does not exist is stopped.
@@ -279,11 +289,37 @@ pub(super) async fn stop(host: &Host, units: &[UnitName]) -> Outcome<()> {
             must(&["systemctl", "disable", "--quiet", "--no-reload", unit.as_str()], ANSWER).await?;
             disabled.push(unit.clone());
         }
+        if shown.active() == "deactivating" {
+            // One that was killed while it stopped has failed by then; one that was not may be forgotten by systemd already.
+            run(&["systemctl", "reset-failed", unit.as_str()], ANSWER).await?;
+        }
         if shown.active() == "failed" {
             must(&["systemctl", "reset-failed", unit.as_str()], ANSWER).await?;
         }
     }
     noticed(&disabled, false).await
+}
+
+/// Stops units at once: each is told to stop, and killed where that takes longer than a moment. Only for what loses nothing by it.
+pub(super) async fn stop_now(host: &Host, units: &[UnitName]) -> Outcome<()> {
+    own_systemd(host)?;
+    for unit in units {
+        let up = |shown: &Shown| matches!(shown.active(), "active" | "activating" | "reloading" | "deactivating");
+        if !up(&show_one(unit).await?) {
+            continue;
+        }
+        must(&["systemctl", "stop", "--no-block", unit.as_str()], ANSWER).await?;
+        let grace = Instant::now() + GRACE;
+        while up(&show_one(unit).await?) {
+            if Instant::now() > grace {
+                // It may have ended by now; whether it has is what the stop below finds out.
+                run(&["systemctl", "kill", "--signal=KILL", unit.as_str()], ANSWER).await?;
+                break;
+            }
+            sleep(POLL).await;
+        }
+    }
+    stop(host, units).await
 }
 
 /// Starts a unit without waiting; one that runs by settings that `changed` starts anew.
@@ -322,6 +358,17 @@ pub(super) async fn journal(units: &[UnitName], lines: u32) -> Outcome<Vec<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_program_said_before_it_fell_is_not_hidden_by_its_stack() {
+        let journal = "failed to create WAL: no space left on device\npanic: failed to create WAL\ngoroutine 1 [running]:\n\
+            go.etcd.io/etcd.StartEtcd(0xc000)\n\tembed/etcd.go:262 +0x11c8\nmain.main({{0x36d1, 0x3}})\netcd.service: Failed";
+        let told = telling(journal);
+        assert_eq!(
+            told,
+            "failed to create WAL: no space left on device\npanic: failed to create WAL\netcd.service: Failed\n"
+        );
+    }
 
     #[test]
     fn a_unit_whose_check_said_no_is_skipped_and_neither_failed_nor_at_work() {

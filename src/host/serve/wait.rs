@@ -46,7 +46,6 @@ fn name(condition: &Condition) -> String {
     match condition {
         Condition::EtcdQuorum(_) => "etcd to have a quorum".to_owned(),
         Condition::ApiReady { at: (host, port), .. } => format!("the API server at {host}:{port} to be ready"),
-        Condition::NodeReady { node, .. } => format!("the Node {node} to be Ready"),
     }
 }
 
@@ -101,20 +100,6 @@ impl<'a> Look<'a> {
                     )?),
                 };
                 web.ready(TRY).await
-            }
-            Condition::NodeReady { api, node } => {
-                let web = match &self.web {
-                    Some(web) => web,
-                    None => self.web.insert(observe::api::connect(&host.root, api)?),
-                };
-                match web.json(&format!("/api/v1/nodes/{node}"), TRY).await? {
-                    None => Err("it does not exist yet".to_owned()),
-                    Some(found) => match observe::api::node(&found) {
-                        Some(fact) if fact.ready => Ok(()),
-                        Some(fact) => Err(fact.message),
-                        None => Err("the API's answer is not a Node".to_owned()),
-                    },
-                }
             }
         }
     }

@@ -22,7 +22,7 @@ use crate::etcd::{self, disk};
 use crate::host::op::{EtcdAsk, Fault, FaultKind};
 use crate::model::snapshot::{BundleFact, ENDING, Manifest, Point, Proof, SCHEMA, Settings};
 use crate::model::target::Part;
-use crate::snapshot::{Recipients, Writer};
+use crate::snapshot::{Gentle, Recipients, Writer};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustix::fs::{FlockOperation, flock};
@@ -31,6 +31,7 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio::time::{Instant, sleep};
 
 /// How the host takes and keeps them.
 const SETTINGS: &str = "/etc/hactl/snapshots.json";
@@ -40,6 +41,9 @@ const STATE: &str = "/var/lib/hactl/state.age";
 const ANSWER: Duration = Duration::from_secs(5);
 const PIECE_WITHIN: Duration = Duration::from_secs(30);
 const HASH: Duration = Duration::from_secs(60);
+/// How long a person waits for the timer's bundle to be done, which has a tenth of a processor.
+const OTHERS_TURN: Duration = Duration::from_secs(600);
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// Room asked for: the snapshot, its proof, the bundle; and what must be left, for the proof's etcd reserves 128 MiB for its log, and
 /// the living one lies on the same disk more often than not.
 const TIMES: u64 = 3;
@@ -97,7 +101,13 @@ async fn taken(host: &Host, settings: &Settings, occasion: Occasion) -> Result<O
     let root = host.root.clone();
     let folder = blocking(move || store::folder(&root)).await?;
     let lock = File::open(&folder).explain("open", &folder)?;
-    if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+    let until = Instant::now() + if occasion == Occasion::Asked { OTHERS_TURN } else { Duration::ZERO };
+    while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if Instant::now() < until {
+            host.waits("the bundle that is being taken here already");
+            sleep(LOOK_AGAIN).await;
+            continue;
+        }
         return Err(Missed { fault: failed("another recovery bundle is being taken on this host"), noted: false });
     }
     let ask = EtcdAsk {
@@ -111,7 +121,7 @@ async fn taken(host: &Host, settings: &Settings, occasion: Occasion) -> Result<O
     host.waits("etcd to answer");
     // A member that does not answer is told of elsewhere; that bundles grow old meanwhile as well.
     let silent = |e| Missed { fault: trouble(&e), noted: false };
-    let (view, _) = Box::pin(etcd::view(&access, ANSWER)).await.map_err(silent)?;
+    let (view, _) = Box::pin(etcd::view(&access, ANSWER, etcd::Election::Awaited)).await.map_err(silent)?;
     let others = view.members.iter().filter(|(id, _, _, learner)| *id != view.member && !learner).count();
     let leads = view.leader == view.member && others > 0;
     if occasion == Occasion::Timer && leads && !store::due(&folder, settings) {
@@ -168,13 +178,14 @@ async fn made(
     let taken_ms = when::now_ms();
     let snapshot = work.join("snapshot.db");
     host.waits("the snapshot to arrive from etcd");
-    let file = private(&snapshot)?;
-    Box::pin(etcd::snapshot(access, &file, PIECE_WITHIN)).await.map_err(|e| trouble(&e))?;
-    file.sync_all().explain("write", &snapshot)?;
+    let mut file = Gentle::new(private(&snapshot)?);
+    Box::pin(etcd::snapshot(access, &mut file, PIECE_WITHIN)).await.map_err(|e| trouble(&e))?;
+    file.end().explain("write", &snapshot)?;
     let (term, index, revision) = disk::point(&snapshot).map_err(|error| failed(error.to_string()))?;
-    let proven = proof::prove(host, &snapshot, revision, work).await?;
-    // A member that was compacted meanwhile hashes something else.
+    // Before the proof, which may take minutes: by then the API servers may have had this revision compacted. One that was compacted
+    // meanwhile hashes something else.
     let (_, compacted, hash) = etcd::hash(access, revision, HASH).await.map_err(|e| trouble(&e))?;
+    let proven = proof::prove(host, &snapshot, revision, work).await?;
     if compacted == proven.compacted && hash != proven.proof.hash {
         let what = format!("the restored keys at revision {revision} are not the member's: its hash is another");
         return Err(fault(FaultKind::Corrupt, what));

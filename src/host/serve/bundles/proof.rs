@@ -6,21 +6,25 @@
 use super::super::Host;
 use super::super::alone::Alone;
 use super::super::fault::{Outcome, failed, fault};
-use super::super::run::{must, run};
+use super::super::run::{blocking, must, run};
 use crate::host::op::FaultKind;
 use crate::model::snapshot::Proof;
 use serde::Deserialize;
+use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 const ETCDUTL: &str = "/usr/local/bin/etcdutl";
 const NAME: &str = "proof";
-const RESTORE: Duration = Duration::from_secs(600);
-/// Its index is built anew while it starts.
-const SERVE: Duration = Duration::from_secs(300);
-const COUNT: Duration = Duration::from_secs(300);
+/// How long each may take: the timer has a tenth of a processor, and gigabytes are read whole and their index is built anew.
+const RESTORE: Duration = Duration::from_secs(1200);
+const SERVE: Duration = Duration::from_secs(1200);
+const COUNT: Duration = Duration::from_secs(1200);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How often the store is synced while it is written, so that little is left to its end: the member beside it syncs its log, too, and waits
+/// for whatever the disk has been given before.
+const SYNC_EVERY: Duration = Duration::from_millis(50);
 
 /// Of `etcdutl snapshot status -w json`.
 #[derive(Deserialize)]
@@ -34,6 +38,21 @@ struct Status {
 pub(super) struct Proven {
     pub proof: Proof,
     pub compacted: i64,
+}
+
+/// Does `work`, and syncs the file that it writes meanwhile. Whether that can be synced is its writer's concern, who does it at the end.
+async fn while_written<T>(at: &Path, work: impl Future<Output = T>) -> T {
+    let syncing = async {
+        loop {
+            sleep(SYNC_EVERY).await;
+            let at = at.to_owned();
+            let _ = blocking(move || Ok(File::open(at).and_then(|file| file.sync_data()))).await;
+        }
+    };
+    tokio::select! {
+        done = work => done,
+        () = syncing => unreachable!("it never ends by itself"),
+    }
 }
 
 /// Restores it, serves it, counts it; `revision` is what its store says.
@@ -53,15 +72,17 @@ pub(super) async fn prove(host: &Host, snapshot: &Path, revision: i64, work: &Pa
         "--initial-advertise-peer-urls=http://localhost:2380",
         &format!("--data-dir={to}"),
     ];
-    let ran = run(&argv, RESTORE).await?;
+    let store = restored.join("member/snap/db");
+    let ran = while_written(&store, run(&argv, RESTORE)).await?;
     if !ran.ok() {
         return Err(ran.fault("etcdutl snapshot restore"));
     }
     host.waits("the restored etcd to answer");
     let mut etcd = Alone::start(&restored, NAME, &[])?;
+    let until = Instant::now() + SERVE;
     while !etcd.answers().await {
         etcd.runs()?;
-        if begun.elapsed() > SERVE {
+        if Instant::now() > until {
             return Err(etcd.fault(format!("the restored etcd did not answer within {SERVE:?}")));
         }
         sleep(LOOK_AGAIN).await;
@@ -71,8 +92,7 @@ pub(super) async fn prove(host: &Host, snapshot: &Path, revision: i64, work: &Pa
     // Asked of the process: `etcdutl hashkv` falls over keys with leases, for it has nobody to attach them to.
     let (hash, compacted) = etcd.hash(revision).await?;
     etcd.stop().await?;
-    let store = restored.join("member/snap/db").display().to_string();
-    let status = must(&[ETCDUTL, "snapshot", "status", &store, "-w", "json"], COUNT).await?;
+    let status = must(&[ETCDUTL, "snapshot", "status", &store.display().to_string(), "-w", "json"], COUNT).await?;
     let status: Status = serde_json::from_str(status.trim())
         .map_err(|_| failed(format!("etcdutl snapshot status said something else than it should: {status:.200}")))?;
     if status.revision != revision {

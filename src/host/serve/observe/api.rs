@@ -9,7 +9,8 @@ use super::super::tls;
 use super::super::web::Web;
 use super::super::when::{now_ms, parse_rfc3339};
 use crate::host::op::ApiAsk;
-use crate::model::facts::{ApiFact, DnsFact, LeaseFact, NodeFact, PodFact};
+use crate::model::facts::{ApiFact, DnsFact, LeaseFact, PodFact};
+use crate::model::node::NodeFact;
 use futures::future::BoxFuture;
 use futures::stream::{StreamExt, iter};
 use serde_json::Value;
@@ -82,7 +83,7 @@ async fn inside(web: &Web, ask: &ApiAsk) -> ApiFact {
             None
         }
     });
-    let nodes = found.next().flatten().map(|list| items(&list).filter_map(node).collect()).unwrap_or_default();
+    let nodes = found.next().flatten().map(|list| items(&list).filter_map(NodeFact::of).collect()).unwrap_or_default();
     let leases = found.by_ref().take(LEASES.len()).filter_map(|l| lease(&l?, now)).collect();
     let lists: Vec<Value> = found.by_ref().take(NAMESPACES.len()).flatten().collect();
     let pods = lists.iter().flat_map(items).filter_map(|p| pod(p, now)).collect();
@@ -117,18 +118,6 @@ fn lease(value: &Value, now: i64) -> Option<LeaseFact> {
         holder: text(value, "/spec/holderIdentity"),
         age_ms: now - parse_rfc3339(&text(value, "/spec/renewTime"))?,
         duration_s: value.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64).unwrap_or(0),
-    })
-}
-
-/// What is told about a Node.
-pub(in super::super) fn node(value: &Value) -> Option<NodeFact> {
-    let ready = condition(value, "Ready");
-    Some(NodeFact {
-        name: value.pointer("/metadata/name")?.as_str()?.to_owned(),
-        ready: ready.is_some_and(|c| text(c, "/status") == "True"),
-        message: ready.map_or_else(|| "its kubelet has not reported yet".to_owned(), |c| text(c, "/message")),
-        version: text(value, "/status/nodeInfo/kubeletVersion"),
-        unschedulable: value.pointer("/spec/unschedulable").and_then(Value::as_bool).unwrap_or(false),
     })
 }
 

@@ -7,7 +7,7 @@ use super::super::member::{BORN, GENESIS, access, read_mark};
 use super::super::recover::high_water;
 use super::super::root::Root;
 use super::super::run::blocking;
-use crate::etcd::{EtcdError, disk, raw, view};
+use crate::etcd::{Election, EtcdError, disk, raw, view};
 use crate::host::op::EtcdAsk;
 use crate::model::facts::EtcdFact;
 use crate::model::recovery::is_aside;
@@ -43,7 +43,12 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk, disk: bool) -> Outcome<Etcd
             return on_disk(data, fact, disk).await;
         }
     };
-    let seen = tokio::time::timeout(WITHIN + Duration::from_millis(300), Box::pin(view(&access, WITHIN)));
+    // Who asks for the disks wants to know what is there when nobody answers.
+    let (election, limit) = match disk {
+        true => (Election::NotAwaited, 2 * WITHIN),
+        false => (Election::Awaited, WITHIN + Duration::from_millis(300)),
+    };
+    let seen = tokio::time::timeout(limit, Box::pin(view(&access, WITHIN, election)));
     let (seen, canary) = tokio::join!(seen, raw(&access, CANARY, WITHIN));
     // Read past the API, which would decrypt it.
     fact.secret_is_ciphertext = canary.ok().flatten().map(|value| value.starts_with(CIPHERTEXT));

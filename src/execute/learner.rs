@@ -1,0 +1,69 @@
+//! A learner on its way to a vote: waited for only as long as it lives.
+//!
+//! In: its peer URL. Out: its vote, or why its etcd does not stay up, in the words of its own journal. Copying gigabytes takes minutes, and
+//! so the wait for it is long; a disk that is full shows within seconds.
+
+use super::act::{Hands, failed, unexpected};
+use super::walk::StepError;
+use crate::host::op::{MemberChange, ObserveAsk, Op, Reply};
+use crate::model::desired::Role;
+use crate::model::facts::UnitFact;
+use crate::model::names::{HostName, PeerUrl, UnitName};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Between two looks at its unit.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Started so often while it is waited for, it does not stay up.
+const MOST_STARTS: usize = 5;
+
+impl Hands {
+    /// Makes a learner vote, once it has caught up.
+    pub(super) async fn promote(&self, index: usize, peer: &PeerUrl, patience: Duration) -> Result<(), StepError> {
+        let promoted = self.change_members(index, MemberChange::Promote(peer.clone()), patience);
+        let mut hosts = self.desired.with(Role::Etcd);
+        let Some(host) = hosts.find(|h| &h.peer_url() == peer && self.machines.contains_key(&h.name)) else {
+            return promoted.await;
+        };
+        tokio::select! {
+            done = promoted => done,
+            why = self.does_not_stay_up(index, &host.name, patience) => Err(why),
+        }
+    }
+
+    /// Ends when the member on a host has been started again and again, with the end of its journal.
+    async fn does_not_stay_up(&self, index: usize, host: &HostName, patience: Duration) -> StepError {
+        let unit = crate::plan::etcd_unit();
+        let mut starts = BTreeSet::new();
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            // A look that fails says nothing about the member.
+            let Ok(seen) = self.unit(index, host, unit.clone(), patience).await else { continue };
+            starts.insert(seen.0.started_ms);
+            if starts.len() > MOST_STARTS {
+                match self.call(index, host, Op::Blame { unit: unit.clone() }, patience).await {
+                    Err(why) => return why,
+                    Ok(other) => return unexpected(&other),
+                }
+            }
+        }
+    }
+
+    /// A unit of a host, as its systemd shows it, and that host's clock, milliseconds since 1970.
+    pub(super) async fn unit(
+        &self,
+        index: usize,
+        host: &HostName,
+        unit: UnitName,
+        patience: Duration,
+    ) -> Result<(UnitFact, i64), StepError> {
+        let ask = ObserveAsk { units: vec![unit.clone()], ..ObserveAsk::default() };
+        match self.call(index, host, Op::Observe(Box::new(ask)), patience).await? {
+            Reply::Facts(facts) => {
+                let found = facts.units.get(&unit).cloned().ok_or_else(|| failed(format!("{host} has no {unit}")));
+                found.map(|found| (found, facts.now_ms))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Nodes: waited for until the kubelet that runs has reported, and deleted once none does.
+//!
+//! In: a Node's name. Out: done, or what it was last seen as. A Node whose kubelet lives is never deleted: it would not come back by itself,
+//! and what runs on its host would go on unseen.
+
+use super::act::{Hands, failed};
+use super::walk::StepError;
+use crate::kube::{KubeError, ObjectRef};
+use crate::model::event::Event;
+use crate::model::facts::UnitFact;
+use crate::model::names::HostName;
+use crate::model::node::NodeFact;
+use serde_json::Value;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a kubelet is taken for the one that runs: it may be between two starts.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+/// How long a Node must be shown as silent. After a recovery that may be what was so when the bundle was taken: a kubelet that lives mends it
+/// within its ten seconds, and as many until it has its connection again.
+const SILENT_FOR: Duration = Duration::from_secs(30);
+
+fn said(error: KubeError) -> StepError {
+    failed(error.to_string())
+}
+
+fn reference(name: &HostName) -> ObjectRef {
+    ObjectRef::new("v1", "Node", None, name.as_str())
+}
+
+impl Hands {
+    /// Waits until a Node is Ready by the kubelet that runs on its host now.
+    pub(super) async fn await_node(&self, index: usize, host: &HostName, patience: Duration) -> Result<(), StepError> {
+        let client = self.client().await?;
+        let (node, until) = (reference(host), Instant::now() + patience);
+        loop {
+            let kubelet = self.unit(index, host, crate::plan::kubelet_unit(), patience).await?;
+            let ready = |live: Option<&Value>| self.node_ready(index, live, &kubelet);
+            let turn = until.min(Instant::now() + ASK_AGAIN);
+            match client.wait(&node, &format!("Node {host} being Ready"), turn, ready).await {
+                Err(KubeError::TimedOut { .. }) if turn < until => {}
+                waited => return waited.map(drop).map_err(said),
+            }
+        }
+    }
+
+    /// Whether a Node is Ready by the kubelet that runs on its host now; else what it says.
+    fn node_ready(&self, index: usize, live: Option<&Value>, kubelet: &(UnitFact, i64)) -> Result<(), String> {
+        let on = match live.and_then(NodeFact::of).map(|node| node.by(&kubelet.0, kubelet.1)) {
+            Some(node) if node.ready => return Ok(()),
+            Some(node) => node.message,
+            None => "its kubelet has not registered it yet".to_owned(),
+        };
+        self.sink.emit(Event::Waiting { step: index, on: on.clone() });
+        Err(on)
+    }
+
+    /// Deletes a Node and its pods, once the controllers have given up hearing of its kubelet. One that nobody `asked` for by its name and
+    /// that lives is left as it is, and told.
+    pub(super) async fn delete_node(
+        &self,
+        index: usize,
+        (name, asked): (&HostName, bool),
+        patience: Duration,
+    ) -> Result<(), StepError> {
+        let client = self.client().await?;
+        let (node, until) = (reference(name), Instant::now() + patience);
+        let since = Mutex::new(None);
+        let silent = |live: Option<&Value>| {
+            let Some(live) = live.and_then(NodeFact::of) else { return Ok(()) };
+            let mut since = since.lock().unwrap_or_else(PoisonError::into_inner);
+            *since = live.silent.then(|| since.unwrap_or_else(Instant::now));
+            if since.is_some_and(|at| at.elapsed() >= SILENT_FOR) {
+                return Ok(());
+            }
+            let on = format!("the controllers to miss the kubelet of {name} for {} s", SILENT_FOR.as_secs());
+            self.sink.emit(Event::Waiting { step: index, on: on.clone() });
+            Err(on)
+        };
+        let live = match client.wait(&node, &format!("Node {name} being silent"), until, silent).await {
+            Ok(Some(live)) => live,
+            Ok(None) => return Ok(()),
+            Err(KubeError::TimedOut { .. }) if !asked => {
+                let text = format!(
+                    "the kubelet of {name} reports, and the inventory does not name it: its Node stays; once that host is off, \
+                     `hactl up --prune {name}` deletes it"
+                );
+                self.sink.emit(Event::Warning { text });
+                return Ok(());
+            }
+            Err(KubeError::TimedOut { .. }) => {
+                return Err(failed(format!(
+                    "the controllers have not given up hearing of {name}: power that host off if it is on, else see with `hactl status` \
+                     whether a controller manager leads; then run the same command again"
+                )));
+            }
+            Err(error) => return Err(said(error)),
+        };
+        let uid = live.pointer("/metadata/uid").and_then(Value::as_str);
+        // The Node first: what belongs on every Node would be made anew on it. Whatever is left, should this be cut off, the controllers
+        // clear away.
+        client.delete_if(&node, uid, None, until).await.map_err(said)?;
+        let on = format!("fieldSelector=spec.nodeName%3D{name}");
+        for pod in client.list("/api/v1/pods", &on, until).await.map_err(said)? {
+            let text = |at: &str| pod.pointer(at).and_then(Value::as_str);
+            let (Some(namespace), Some(of)) = (text("/metadata/namespace"), text("/metadata/name")) else { continue };
+            let pod = ObjectRef::new("v1", "Pod", Some(namespace), of);
+            client.delete_if(&pod, text("/metadata/uid"), Some(0), until).await.map_err(said)?;
+        }
+        Ok(())
+    }
+}

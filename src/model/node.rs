@@ -1,0 +1,108 @@
+//! A Node as the API shows it, and whether what it shows is of the kubelet that runs now.
+//!
+//! The API keeps what a kubelet said last. For up to 40 seconds after a host has lost its power, and after a recovery of etcd for as long as
+//! its API servers were away, that is of a kubelet which is no more: nobody may take it for the one that has just started.
+
+use super::facts::UnitFact;
+use super::moment::parse_rfc3339;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Where a Node remembers which of its labels and taints are the inventory's.
+pub const OWNS: &str = "/metadata/annotations/hactl.dev~1owns";
+
+/// Heartbeats are told in whole seconds, cut off.
+const SECOND_MS: i64 = 1000;
+/// What such a Node says of itself.
+const UNHEARD: &str = "its kubelet was started since and has not reported yet";
+const AT_REST: &str = "its kubelet does not run";
+
+/// A Node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeFact {
+    /// Its name.
+    pub name: String,
+    /// Whether its Ready condition is True.
+    pub ready: bool,
+    /// The Ready condition's message.
+    pub message: String,
+    /// When its kubelet last reported, by its own clock, milliseconds since 1970; 0 when never.
+    pub heard_ms: i64,
+    /// Kubelet version with the `v`.
+    pub version: String,
+    /// Whether it is cordoned.
+    pub unschedulable: bool,
+    /// Whether the controllers have given up hearing of its kubelet.
+    pub silent: bool,
+    /// Whether hactl has had it in an inventory: it bears the memory of [`OWNS`].
+    pub ours: bool,
+}
+
+impl NodeFact {
+    /// What an object of the API tells; `None` for one without a name.
+    pub fn of(object: &Value) -> Option<Self> {
+        let text = |value: &Value, at: &str| value.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+        let ready = conditions.and_then(|all| all.iter().find(|c| c["type"] == "Ready"));
+        Some(Self {
+            name: object.pointer("/metadata/name")?.as_str()?.to_owned(),
+            ready: ready.is_some_and(|c| c["status"] == "True"),
+            message: ready.map_or_else(|| "its kubelet has not registered it yet".to_owned(), |c| text(c, "/message")),
+            heard_ms: ready.and_then(|c| parse_rfc3339(&text(c, "/lastHeartbeatTime"))).unwrap_or(0),
+            version: text(object, "/status/nodeInfo/kubeletVersion"),
+            unschedulable: object.pointer("/spec/unschedulable").and_then(Value::as_bool).unwrap_or(false),
+            silent: ready.is_none_or(|c| c["status"] == "Unknown"),
+            ours: object.pointer(OWNS).is_some(),
+        })
+    }
+
+    /// The same, as far as it is of the kubelet that its host shows: what an earlier one said does not make it Ready. `now_ms` is that host's
+    /// clock: where it was put back behind the kubelet's start, nothing can be told from it.
+    #[must_use]
+    pub fn by(self, kubelet: &UnitFact, now_ms: i64) -> Self {
+        let why = match kubelet.started_ms {
+            0 => AT_REST,
+            started if started > now_ms => return self,
+            started if self.heard_ms + SECOND_MS <= started => UNHEARD,
+            _ => return self,
+        };
+        if self.ready { Self { ready: false, message: why.to_owned(), ..self } } else { self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn node(status: &str, heard: &str) -> NodeFact {
+        let ready = json!({"type": "Ready", "status": status, "message": "as it said", "lastHeartbeatTime": heard});
+        NodeFact::of(&json!({"metadata": {"name": "cp1"}, "status": {"conditions": [{"type": "DiskPressure"}, ready]}}))
+            .expect("it has a name")
+    }
+
+    fn kubelet(started_ms: i64) -> UnitFact {
+        UnitFact { active: "active".to_owned(), enabled: true, started_ms, reloaded_ms: 0 }
+    }
+
+    #[test]
+    fn a_node_is_ready_by_the_kubelet_that_runs_and_by_none_before_it() {
+        let noon = parse_rfc3339("2026-01-01T12:00:00Z").expect("a moment");
+        let said = node("True", "2026-01-01T12:00:00Z");
+        assert_eq!((said.ready, said.heard_ms), (true, noon));
+        assert!(said.clone().by(&kubelet(noon - 5), noon + 60_000).ready);
+        assert!(said.clone().by(&kubelet(noon + 999), noon + 60_000).ready, "in the second that the heartbeat names");
+        let stale = said.clone().by(&kubelet(noon + 1000), noon + 60_000);
+        assert_eq!((stale.ready, stale.message.as_str()), (false, UNHEARD));
+        assert_eq!(said.by(&kubelet(0), noon + 60_000).message, AT_REST);
+        let put_back = node("True", "2026-01-01T12:00:00Z").by(&kubelet(noon + 5000), noon + 4000);
+        assert!(put_back.ready, "a clock that was put back tells nothing");
+        let unready = node("False", "2026-01-01T12:00:00Z").by(&kubelet(noon + 5000), noon + 60_000);
+        assert_eq!((unready.ready, unready.message.as_str()), (false, "as it said"));
+        assert_eq!(
+            NodeFact::of(&json!({"metadata": {"name": "new"}})).map(|n| (n.ready, n.heard_ms)),
+            Some((false, 0))
+        );
+    }
+}
