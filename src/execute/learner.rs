@@ -9,13 +9,12 @@ use crate::host::op::{MemberChange, ObserveAsk, Op, Reply};
 use crate::model::desired::Role;
 use crate::model::facts::UnitFact;
 use crate::model::names::{HostName, PeerUrl, UnitName};
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Between two looks at its unit.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Started so often while it is waited for, it does not stay up.
-const MOST_STARTS: usize = 5;
+/// Found without a process in so many looks, it does not stay up: one that copies keys runs all the while.
+const MOST_AWAY: usize = 5;
 
 impl Hands {
     /// Makes a learner vote, once it has caught up.
@@ -31,16 +30,16 @@ impl Hands {
         }
     }
 
-    /// Ends when the member on a host has been started again and again, with the end of its journal.
+    /// Ends when the member on a host is found without a process again and again, with the end of its journal.
     async fn does_not_stay_up(&self, index: usize, host: &HostName, patience: Duration) -> StepError {
         let unit = crate::plan::etcd_unit();
-        let mut starts = BTreeSet::new();
+        let mut away = 0;
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             // A look that fails says nothing about the member.
             let Ok(seen) = self.unit(index, host, unit.clone(), patience).await else { continue };
-            starts.insert(seen.0.started_ms);
-            if starts.len() > MOST_STARTS {
+            away += usize::from(seen.0.started_ms == 0);
+            if away > MOST_AWAY {
                 match self.call(index, host, Op::Blame { unit: unit.clone() }, patience).await {
                     Err(why) => return why,
                     Ok(other) => return unexpected(&other),

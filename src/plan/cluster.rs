@@ -174,6 +174,8 @@ pub(super) fn nodes(d: &mut Draft) {
         if let Some(unit) = d.host_target(&host.name).sets.get(&FileSet::Kubelet).and_then(|s| s.unit.clone()) {
             needs.push(Mark::Running(host.name.clone(), unit));
         }
+        // A kubelet beside an API server asks that one alone.
+        needs.extend(Some(Mark::Serving(host.name.clone())).filter(|serving| d.plans(serving)));
         needs.extend(addons.iter().cloned());
         let action = Action::AwaitNode { host: host.name.clone() };
         d.ensure(action, "its Node is not Ready", needs, Mark::NodeReady(host.name));

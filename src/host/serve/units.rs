@@ -262,12 +262,16 @@ pub(super) async fn blame(unit: &UnitName, kind: FaultKind, what: &str) -> Fault
     Fault { tail: lines, ..fault(kind, format!("{unit} {what}")) }
 }
 
-/// Without the stacks of Go's goroutines, which push what was said before them out of sight.
+/// What tells why: without what etcd says while all is well, and without the stacks of goroutines, which push what was said before them out
+/// of sight.
 fn telling(journal: &str) -> String {
     let stack = |line: &str| {
         line.starts_with('\t') || line.starts_with("goroutine ") || line.contains("(0x") || line.contains("{0x")
     };
-    journal.lines().filter(|line| !stack(line)).fold(String::new(), |text, line| text + line + "\n")
+    let idle = |line: &str| line.starts_with("{\"level\":\"info\"");
+    let lines = journal.lines().filter(|line| !stack(line) && !idle(line));
+    let told = lines.fold(String::new(), |text, line| text + line + "\n");
+    if told.is_empty() { journal.to_owned() } else { told }
 }
 
 /// Stops and disables units in the order given; one that does not exist is stopped.
@@ -361,7 +365,7 @@ mod tests {
 
     #[test]
     fn what_a_program_said_before_it_fell_is_not_hidden_by_its_stack() {
-        let journal = "failed to create WAL: no space left on device\npanic: failed to create WAL\ngoroutine 1 [running]:\n\
+        let journal = "{\"level\":\"info\",\"msg\":\"starting\"}\nfailed to create WAL: no space left on device\npanic: failed to create WAL\ngoroutine 1 [running]:\n\
             go.etcd.io/etcd.StartEtcd(0xc000)\n\tembed/etcd.go:262 +0x11c8\nmain.main({{0x36d1, 0x3}})\netcd.service: Failed";
         let told = telling(journal);
         assert_eq!(
