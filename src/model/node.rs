@@ -20,6 +20,7 @@ const AT_REST: &str = "its kubelet does not run";
 /// A Node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of one another, as the API shows them")]
 pub struct NodeFact {
     /// Its name.
     pub name: String,

@@ -262,16 +262,21 @@ pub(super) async fn blame(unit: &UnitName, kind: FaultKind, what: &str) -> Fault
     Fault { tail: lines, ..fault(kind, format!("{unit} {what}")) }
 }
 
-/// What tells why: without what etcd says while all is well, and without the stacks of goroutines, which push what was said before them out
-/// of sight.
+/// What tells why: the lines that say so loudly, where there are any. Else all but the stacks of goroutines, which push what was said before
+/// them out of sight.
 fn telling(journal: &str) -> String {
+    let loud = |line: &&str| {
+        line.starts_with("panic: ")
+            || ["error", "fatal", "panic"].iter().any(|l| line.starts_with(&format!("{{\"level\":\"{l}\"")))
+    };
     let stack = |line: &str| {
         line.starts_with('\t') || line.starts_with("goroutine ") || line.contains("(0x") || line.contains("{0x")
     };
-    let idle = |line: &str| line.starts_with("{\"level\":\"info\"");
-    let lines = journal.lines().filter(|line| !stack(line) && !idle(line));
-    let told = lines.fold(String::new(), |text, line| text + line + "\n");
-    if told.is_empty() { journal.to_owned() } else { told }
+    let chosen: Vec<&str> = match journal.lines().filter(loud).collect::<Vec<_>>() {
+        none if none.is_empty() => journal.lines().filter(|line| !stack(line)).collect(),
+        some => some,
+    };
+    chosen.join("\n")
 }
 
 /// Stops and disables units in the order given; one that does not exist is stopped.
@@ -365,13 +370,10 @@ mod tests {
 
     #[test]
     fn what_a_program_said_before_it_fell_is_not_hidden_by_its_stack() {
-        let journal = "{\"level\":\"info\",\"msg\":\"starting\"}\nfailed to create WAL: no space left on device\npanic: failed to create WAL\ngoroutine 1 [running]:\n\
-            go.etcd.io/etcd.StartEtcd(0xc000)\n\tembed/etcd.go:262 +0x11c8\nmain.main({{0x36d1, 0x3}})\netcd.service: Failed";
-        let told = telling(journal);
-        assert_eq!(
-            told,
-            "failed to create WAL: no space left on device\npanic: failed to create WAL\netcd.service: Failed\n"
-        );
+        let plain = "could not open the disk\ngoroutine 1 [running]:\ngo.etcd.io/etcd.StartEtcd(0xc000)\n\tembed/etcd.go:262\nit failed";
+        assert_eq!(telling(plain), "could not open the disk\nit failed");
+        let loud = "{\"level\":\"panic\",\"error\":\"no space left on device\"}\npanic: failed to create WAL";
+        assert_eq!(telling(&format!("{{\"level\":\"info\"}}\n{loud}\nmain.main()\nRestarting.")), loud);
     }
 
     #[test]

@@ -44,9 +44,10 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk, disk: bool) -> Outcome<Etcd
         }
     };
     // Who asks for the disks wants to know what is there when nobody answers.
-    let (election, limit) = match disk {
-        true => (Election::NotAwaited, 2 * WITHIN),
-        false => (Election::Awaited, WITHIN + Duration::from_millis(300)),
+    let (election, limit) = if disk {
+        (Election::NotAwaited, 2 * WITHIN)
+    } else {
+        (Election::Awaited, WITHIN + Duration::from_millis(300))
     };
     let seen = tokio::time::timeout(limit, Box::pin(view(&access, WITHIN, election)));
     let (seen, canary) = tokio::join!(seen, raw(&access, CANARY, WITHIN));
