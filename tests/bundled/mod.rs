@@ -104,6 +104,30 @@ fn what_object_storage_has_is_a_source_like_a_hosts_own_bundles_and_counts_by_wh
 }
 
 #[test]
+fn a_damaged_copy_on_a_host_leaves_the_one_in_object_storage_and_both_leave_the_next_best() {
+    let (world, mut facts, hosts) = two_sources(|_, _| {});
+    for host in &hosts {
+        let etcd = facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
+        etcd.expect("an etcd host").disk = None;
+    }
+    let newest = with_bundle(&world, &mut facts, &hosts[0], point("c", (4, 700), 600));
+    let next = with_bundle(&world, &mut facts, &hosts[1], point("c", (4, 600), 500));
+    let copy = in_storage(&world, &hosts[0], &newest, point("c", (4, 700), 600));
+    let taken = |damaged: &[(&String, Option<&str>)]| {
+        let damaged = damaged.iter().map(|(name, place)| ((*name).clone(), place.map(str::to_owned))).collect();
+        let wish = Wish { id: "recovery1".to_owned(), away: vec![copy.clone()], damaged, ..Wish::default() };
+        let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+        let Ok(Diagnosis::Lost(proposal)) = found else { panic!("a source is left: {found:?}") };
+        assert_eq!(proposal.recovery.base, 1_000_000_600, "what a damaged one had given out counts all the same");
+        (proposal.sources[0].bundle.clone(), proposal.sources[0].away.clone())
+    };
+    let place = "s3://backup/lab-1";
+    assert_eq!(taken(&[]), (Some(newest.clone()), None));
+    assert_eq!(taken(&[(&newest, None)]), (Some(newest.clone()), Some(place.to_owned())));
+    assert_eq!(taken(&[(&newest, None), (&newest, Some(place))]), (Some(next), None));
+}
+
+#[test]
 fn what_object_storage_has_of_before_a_recovery_is_taken_only_when_a_person_names_it() {
     let (mut world, mut facts, hosts) = two_sources(|_, _| {});
     for host in &hosts {
