@@ -243,8 +243,7 @@ pub fn by_name(name: &str) -> Option<ByName<'_>> {
     // Clusters and hosts may have dashes in their names; a time has none.
     let read = |(from, to): (usize, usize)| {
         let taken = PrimitiveDateTime::parse(&stem[from + 1..to], STAMP).ok()?.assume_utc();
-        let taken_ms = i64::try_from(taken.unix_timestamp_nanos() / 1_000_000).ok()?;
-        Some(ByName { cluster: &stem[..from], taken_ms, host: &stem[to + 1..] })
+        Some(ByName { cluster: &stem[..from], taken_ms: super::moment::millis(taken)?, host: &stem[to + 1..] })
     };
     dashes.clone().zip(dashes.skip(1)).find_map(read).filter(|by| !by.cluster.is_empty() && !by.host.is_empty())
 }

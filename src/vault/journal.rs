@@ -4,6 +4,7 @@
 //! was never acknowledged to anybody, so it is dropped at the next append. Any other damage is an error.
 
 use super::{VaultError, files, io_error, random_hex};
+use crate::model::moment::parse_rfc3339;
 use crate::model::names::{ClusterName, Digest};
 use crate::model::recovery::{Origin, Recovery};
 use rustix::fs::FlockOperation;
@@ -192,7 +193,7 @@ impl Past {
                 }
                 Entry::TakenDown { .. } => {
                     (past.born, past.open, past.last) = (None, None, None);
-                    past.taken_down_ms = ms(&line.at);
+                    past.taken_down_ms = parse_rfc3339(&line.at);
                 }
                 Entry::Founded { .. }
                 | Entry::GenesisChosen { .. }
@@ -220,11 +221,6 @@ impl Past {
     pub fn recovered(&self) -> Option<i64> {
         self.last.as_ref().map(|(recovery, _)| recovery.base)
     }
-}
-
-fn ms(at: &str) -> Option<i64> {
-    let at = OffsetDateTime::parse(at, &Rfc3339).ok()?;
-    i64::try_from(at.unix_timestamp_nanos() / 1_000_000).ok()
 }
 
 fn unspent(lines: &[Line]) -> Option<String> {

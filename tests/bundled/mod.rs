@@ -19,6 +19,14 @@ fn with_bundle(world: &World, facts: &mut Facts, host: &HostName, point: Point) 
     name
 }
 
+/// What members had on their disks is gone.
+fn lose_disks(facts: &mut Facts, hosts: &[HostName]) {
+    for host in hosts {
+        let etcd = facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
+        etcd.expect("an etcd host").disk = None;
+    }
+}
+
 fn point(cluster: &str, (term, index): (u64, u64), revision: i64) -> Point {
     Point { cluster: cluster.to_owned(), term, index, revision, high_water: revision }
 }
@@ -33,10 +41,7 @@ fn a_bundle_is_taken_only_where_no_newer_data_is_left() {
     assert_eq!(proposal.recovery.source, Origin::Data(hosts[0].clone()));
     let listed: Vec<Origin> = proposal.sources.iter().map(hactl::model::recovery::Source::origin).collect();
     assert_eq!(listed.last(), Some(&Origin::Bundle(name.clone())), "and all sources are shown, the newest first");
-    for host in &hosts {
-        let etcd = facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
-        etcd.expect("an etcd host").disk = None;
-    }
+    lose_disks(&mut facts, &hosts);
     let Ok(Diagnosis::Lost(proposal)) = diagnosed(&world, &facts, None) else { panic!("a bundle is there") };
     assert_eq!(proposal.recovery.source, Origin::Bundle(name));
     assert_eq!(proposal.loss, Loss::Since { ms: 60_000 });
@@ -74,10 +79,7 @@ fn with_storage(world: &World, facts: &Facts, away: Vec<Away>, from: Option<Orig
 #[test]
 fn what_object_storage_has_is_a_source_like_a_hosts_own_bundles_and_counts_by_what_is_in_it() {
     let (world, mut facts, hosts) = two_sources(|_, _| {});
-    for host in &hosts {
-        let etcd = facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
-        etcd.expect("an etcd host").disk = None;
-    }
+    lose_disks(&mut facts, &hosts);
     let older = in_storage(&world, &hosts[1], "lab-2-b.hactl", point("c", (4, 600), 500));
     let newest = in_storage(&world, &hosts[0], "lab-1-a.hactl", point("c", (4, 700), 600));
     let mut foreign = in_storage(&world, &hosts[2], "lab-3-c.hactl", point("f", (9, 900), 900));
@@ -106,10 +108,7 @@ fn what_object_storage_has_is_a_source_like_a_hosts_own_bundles_and_counts_by_wh
 #[test]
 fn a_damaged_copy_on_a_host_leaves_the_one_in_object_storage_and_both_leave_the_next_best() {
     let (world, mut facts, hosts) = two_sources(|_, _| {});
-    for host in &hosts {
-        let etcd = facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
-        etcd.expect("an etcd host").disk = None;
-    }
+    lose_disks(&mut facts, &hosts);
     let newest = with_bundle(&world, &mut facts, &hosts[0], point("c", (4, 700), 600));
     let next = with_bundle(&world, &mut facts, &hosts[1], point("c", (4, 600), 500));
     let copy = in_storage(&world, &hosts[0], &newest, point("c", (4, 700), 600));
@@ -130,10 +129,7 @@ fn a_damaged_copy_on_a_host_leaves_the_one_in_object_storage_and_both_leave_the_
 #[test]
 fn what_object_storage_has_of_before_a_recovery_is_taken_only_when_a_person_names_it() {
     let (mut world, mut facts, hosts) = two_sources(|_, _| {});
-    for host in &hosts {
-        let etcd = facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
-        etcd.expect("an etcd host").disk = None;
-    }
+    lose_disks(&mut facts, &hosts);
     world.intent.recovered = Some(1_000_000_800);
     let old = in_storage(&world, &hosts[0], "lab-1-a.hactl", point("c", (4, 700), 600));
     assert!(matches!(with_storage(&world, &facts, vec![old.clone()], None), Err(Refusal::NoSource { .. })));
@@ -159,10 +155,7 @@ fn a_bundle_of_another_cluster_is_no_source() {
 fn a_bundle_of_before_a_recovery_is_taken_only_when_a_person_names_it() {
     let (mut world, mut facts, hosts) = two_sources(|_, _| {});
     let old = with_bundle(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
-    for host in &hosts {
-        let etcd = facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
-        etcd.expect("an etcd host").disk = None;
-    }
+    lose_disks(&mut facts, &hosts);
     world.intent.recovered = Some(1_000_000_800);
     assert!(matches!(diagnosed(&world, &facts, None), Err(Refusal::NoSource { .. })));
     let wish = Wish { id: "recovery1".to_owned(), from: Some(Origin::Bundle(old)), ..Wish::default() };
@@ -174,10 +167,7 @@ fn a_bundle_of_before_a_recovery_is_taken_only_when_a_person_names_it() {
 fn a_bundle_is_not_restored_while_a_single_host_that_does_not_answer_may_be_a_cluster_of_its_own() {
     let (world, mut facts, hosts) = two_sources(|_, _| {});
     with_bundle(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
-    for host in &hosts {
-        let etcd = facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
-        etcd.expect("an etcd host").disk = None;
-    }
+    lose_disks(&mut facts, &hosts);
     let silent = hactl::model::facts::Silence { why: "it does not answer".to_owned(), hint: None };
     facts.hosts.insert(hosts[0].clone(), Err(silent));
     let found = diagnosed(&world, &facts, None);

@@ -43,6 +43,10 @@ impl Shown {
     pub(super) fn active(&self) -> &str {
         self.get("ActiveState")
     }
+    /// Whether there is something to stop.
+    fn up(&self) -> bool {
+        matches!(self.active(), "active" | "activating" | "reloading" | "deactivating")
+    }
     /// Whether it starts at the next boot because somebody enabled it.
     fn enabled(&self) -> bool {
         matches!(self.get("UnitFileState"), "enabled" | "enabled-runtime")
@@ -288,7 +292,7 @@ pub(super) async fn stop(host: &Host, units: &[UnitName]) -> Outcome<()> {
     let shown = show(units).await?;
     let mut disabled = Vec::new();
     for (unit, shown) in units.iter().zip(&shown) {
-        if matches!(shown.active(), "active" | "activating" | "reloading" | "deactivating") {
+        if shown.up() {
             host.waits(format!("{unit} to stop"));
             if let Err(fault) = must(&["systemctl", "stop", unit.as_str()], PATIENCE).await {
                 return Err(Fault { tail: blame(unit, fault.kind, "").await.tail, ..fault });
@@ -313,13 +317,12 @@ pub(super) async fn stop(host: &Host, units: &[UnitName]) -> Outcome<()> {
 pub(super) async fn stop_now(host: &Host, units: &[UnitName]) -> Outcome<()> {
     own_systemd(host)?;
     for unit in units {
-        let up = |shown: &Shown| matches!(shown.active(), "active" | "activating" | "reloading" | "deactivating");
-        if !up(&show_one(unit).await?) {
+        if !show_one(unit).await?.up() {
             continue;
         }
         must(&["systemctl", "stop", "--no-block", unit.as_str()], ANSWER).await?;
         let grace = Instant::now() + GRACE;
-        while up(&show_one(unit).await?) {
+        while show_one(unit).await?.up() {
             if Instant::now() > grace {
                 // It may have ended by now; whether it has is what the stop below finds out.
                 run(&["systemctl", "kill", "--signal=KILL", unit.as_str()], ANSWER).await?;
