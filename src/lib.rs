@@ -16,6 +16,7 @@ pub mod model;
 pub mod observe;
 pub mod pki;
 pub mod plan;
+pub mod process;
 pub mod render;
 pub mod report;
 pub mod snapshot;

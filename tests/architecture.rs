@@ -21,7 +21,7 @@ const FLOORS: &[&[&str]] = &[
     // The host's own side asks its member through it, so it knows no carrier.
     &["etcd", "snapshot"],
     &["op"],
-    &["model"],
+    &["model", "process"],
 ];
 
 /// Narrower than the floors: folders that import these and nothing else.

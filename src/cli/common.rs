@@ -148,6 +148,9 @@ impl Common {
     /// Reads the inventory and tells its warnings.
     pub fn load(&self, sink: &dyn Sink) -> Result<Loaded, Verdict> {
         let source = Source::from(self.inventory.as_os_str());
+        if let Source::Vagrant(dir) = &source {
+            sink.emit(Event::Note { text: format!("asking Vagrant about its machines in {}", dir.display()) });
+        }
         let loaded =
             crate::inventory::load(&source).map_err(|error| Verdict::of(&FailureKind::Inventory, Some(&error)))?;
         for warning in &loaded.warnings {

@@ -8,6 +8,8 @@
 
 use super::common::{Common, Output};
 use crate::lab::{HostState, Lab, LabError, Note, Spec, default_cache, default_root};
+use crate::model::desired::Role;
+use crate::process::ProcessError;
 use crate::report::{FailureKind, Verdict};
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -47,6 +49,12 @@ pub enum LabVerb {
         /// Control-plane hosts, cp1..
         #[arg(long, default_value_t = 3, value_name = "N")]
         hosts: usize,
+        /// Hosts for etcd alone, etcd1..; the control-plane hosts then have none
+        #[arg(long, default_value_t = 0, value_name = "N")]
+        etcd: usize,
+        /// Hosts for the balancers alone, lb1..; the control-plane hosts then have none
+        #[arg(long, default_value_t = 0, value_name = "N")]
+        load_balancers: usize,
         /// Hosts with the role worker, w1..
         #[arg(long, default_value_t = 0, value_name = "N")]
         workers: usize,
@@ -79,6 +87,12 @@ pub enum LabVerb {
     /// Show all labs and their hosts
     #[command(after_help = "Examples:\n  hactl lab list")]
     List,
+    /// Make a network without hosts, for machines that something else makes, such as Vagrant; `down` removes it
+    #[command(after_help = "Examples:\n  hactl lab --name vagrant network 200")]
+    Network {
+        /// The third octet: its addresses are 10.88.OCTET.0/24, and this machine is .1
+        octet: u8,
+    },
     /// Print the path of the lab's inventory
     #[command(after_help = "Examples:\n  hactl up -i $(hactl lab inventory)")]
     Inventory,
@@ -143,8 +157,14 @@ fn act(args: &LabArgs, json: bool) -> Result<u8, LabError> {
     let open = || Lab::open(&root, &args.name);
     let say = |note: &Note| eprintln!("{note}");
     match &args.verb {
-        LabVerb::Up { hosts, workers, spares, kubernetes, mirror, patience } => {
-            let mut spec = Spec::new(&args.name).hosts(*hosts, *workers, *spares);
+        LabVerb::Up { hosts, etcd, load_balancers, workers, spares, kubernetes, mirror, patience } => {
+            let mut spec = Spec::new(&args.name).machines(|role| match role {
+                Role::ControlPlane => *hosts,
+                Role::Etcd => *etcd,
+                Role::LoadBalancer => *load_balancers,
+                Role::Worker => *workers,
+                Role::Spare => *spares,
+            });
             spec.root = root;
             spec.kubernetes.clone_from(kubernetes);
             spec.mirror.clone_from(mirror);
@@ -171,6 +191,10 @@ fn act(args: &LabArgs, json: bool) -> Result<u8, LabError> {
             if *purge {
                 Lab::purge(&root, &default_cache(), &say)?;
             }
+        }
+        LabVerb::Network { octet } => {
+            let lab = Lab::network_alone(&root, &args.name, *octet, &say)?;
+            println!("{}", lab.bridge());
         }
         LabVerb::List => list(&Lab::all(&root)?, json)?,
         LabVerb::Inventory => println!("{}", open()?.inventory().display()),
@@ -210,7 +234,7 @@ fn start(lab: &Lab, host: &str) -> Result<(), LabError> {
 fn ssh(lab: &Lab, host: &str, command: &[String]) -> Result<u8, LabError> {
     let mut ssh = lab.ssh(host)?;
     ssh.args(command).stdin(Stdio::inherit());
-    let status = ssh.status().map_err(|source| LabError::Spawn { command: format!("ssh {host}"), source })?;
+    let status = ssh.status().map_err(|source| ProcessError::Spawn { command: format!("ssh {host}"), source })?;
     // Ended by a signal: the shells' convention.
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(255))
 }
@@ -233,8 +257,11 @@ fn list(labs: &[Lab], as_json: bool) -> Result<(), LabError> {
     }
     println!("{:<16} {:<16} {:<16} {:<8} ROLES", "LAB", "HOST", "ADDRESS", "STATE");
     for lab in labs {
+        if lab.hosts().next().is_none() {
+            println!("{:<16} {:<16} {:<16} {:<8} -", lab.name(), "-", lab.network(), "network");
+        }
         for host in lab.states()? {
-            let roles = host.kind.roles();
+            let roles = host.roles.iter().map(Role::to_string).collect::<Vec<_>>().join(", ");
             println!("{:<16} {:<16} {:<16} {:<8} {roles}", lab.name(), host.name, host.address, word(&host));
         }
     }

@@ -15,6 +15,8 @@ mod schema;
 pub mod starter;
 mod suggest;
 pub mod summary;
+pub mod topology;
+pub mod vagrant;
 mod yaml;
 
 pub use at::Place;
@@ -43,11 +45,19 @@ pub enum Source {
     Path(PathBuf),
     /// Standard input, `-`; relative paths in it are relative to the current directory.
     Stdin,
+    /// The machines of the Vagrantfile in a folder, `vagrant:DIR`.
+    Vagrant(PathBuf),
 }
 
 impl From<&OsStr> for Source {
     fn from(text: &OsStr) -> Self {
-        if text == "-" { Self::Stdin } else { Self::Path(PathBuf::from(text)) }
+        let vagrant = text.to_str().and_then(|text| text.strip_prefix("vagrant:"));
+        match vagrant {
+            Some("") => Self::Vagrant(PathBuf::from(".")),
+            Some(dir) => Self::Vagrant(PathBuf::from(dir)),
+            None if text == "-" => Self::Stdin,
+            None => Self::Path(PathBuf::from(text)),
+        }
     }
 }
 
@@ -56,6 +66,7 @@ impl fmt::Display for Source {
         match self {
             Self::Path(path) => write!(f, "{}", path.display()),
             Self::Stdin => f.write_str("<stdin>"),
+            Self::Vagrant(dir) => write!(f, "vagrant:{}", dir.display()),
         }
     }
 }
@@ -104,6 +115,9 @@ pub enum InventoryError {
         /// Its offset.
         offset: usize,
     },
+    /// Vagrant's machines make none.
+    #[error(transparent)]
+    Vagrant(#[from] vagrant::VagrantError),
     /// It breaks rules.
     #[error("{0}")]
     Invalid(Report),
@@ -125,6 +139,7 @@ pub fn load(source: &Source) -> Result<Loaded, InventoryError> {
     let unreadable = |source| InventoryError::Unreadable { from: name.clone(), source };
     let (bytes, base) = match source {
         Source::Stdin => (bounded(io::stdin().lock()).map_err(unreadable)?, PathBuf::from(".")),
+        Source::Vagrant(dir) => (vagrant::inventory(dir, &vagrant::Wishes::default())?.into_bytes(), dir.clone()),
         Source::Path(path) => {
             let found = std::fs::metadata(path).map_err(|error| match error.kind() {
                 io::ErrorKind::NotFound => InventoryError::Missing(path.clone()),

@@ -3,30 +3,12 @@
 use super::error::Result;
 use super::files::{self, Lock};
 use super::progress::{Note, Progress};
-use super::run::Run;
+use crate::process::Run;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What the hosts have before anybody deploys to them: an ordinary small server, no more.
-const PACKAGES: &[&str] = &[
-    "ca-certificates",
-    "conntrack",
-    "curl",
-    "dbus",
-    "ethtool",
-    "iproute2",
-    "iptables",
-    "iputils-ping",
-    "kmod",
-    "mount",
-    "nftables",
-    "openssh-server",
-    "procps",
-    "sudo",
-    "systemd",
-    "systemd-sysv",
-    "util-linux",
-];
+/// The packages, one a line; the box for Vagrant has the same.
+const PACKAGES: &str = include_str!("../../templates/lab/packages");
 const SUITE: &str = "bookworm";
 /// A slow mirror may take its time; nobody waits for longer than this.
 const PATIENCE: Duration = Duration::from_mins(20);
@@ -80,7 +62,7 @@ fn make(work: &Path, mirror: Option<&str>) -> Result<PathBuf> {
     for (name, text) in PARTS {
         files::write(&work.join(name), if *name == "setup.sh" { 0o755 } else { 0o644 }, text)?;
     }
-    let include = format!("--include={}", PACKAGES.join(","));
+    let include = format!("--include={}", packages().collect::<Vec<_>>().join(","));
     let hook = format!("--customize-hook={}", work.join("setup.sh").display());
     // In a mount namespace of its own: what mmdebstrap mounts ends with it, even if it is killed.
     let mut arguments = vec![
@@ -116,6 +98,11 @@ fn sources(mirror: Option<&str>) -> Vec<String> {
     mirror.map(lines).unwrap_or_default()
 }
 
+/// The names of the packages.
+fn packages() -> impl Iterator<Item = &'static str> {
+    PACKAGES.lines().filter(|line| !line.starts_with('#'))
+}
+
 /// A key that changes with everything that goes into the base (FNV-1a, 64 bits: it names a cache entry, it guards nothing).
 fn key(mirror: Option<&str>) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
@@ -128,7 +115,7 @@ fn key(mirror: Option<&str>) -> String {
     for line in &sources(mirror) {
         add(line);
     }
-    for package in PACKAGES {
+    for package in packages() {
         add(package);
     }
     for (name, text) in PARTS {
@@ -172,8 +159,8 @@ mod tests {
 
     #[test]
     fn packages_are_sorted_and_leave_the_hosts_bare() {
-        assert!(PACKAGES.is_sorted());
-        assert!(!PACKAGES.contains(&"haproxy") && !PACKAGES.contains(&"keepalived"));
+        assert!(packages().is_sorted() && packages().all(|name| !name.contains(char::is_whitespace)));
+        assert!(packages().all(|name| !matches!(name, "haproxy" | "keepalived")));
     }
 
     #[test]

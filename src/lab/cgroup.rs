@@ -1,7 +1,7 @@
 //! The hosts' processes, by their cgroups: found exactly, ended surely, and the folders removed.
 
 use super::error::{LabError, Result};
-use super::run::Run;
+use crate::process::Run;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

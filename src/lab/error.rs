@@ -1,5 +1,6 @@
 //! What can go wrong in the lab: each message says what happened, where, and what to do about it.
 
+use crate::process::ProcessError;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -34,7 +35,9 @@ pub enum LabError {
         path: PathBuf,
     },
     /// More or fewer hosts than a lab's network has room for.
-    #[error("a lab has 1 to {most} hosts, not {asked}: change --hosts, --workers or --spares")]
+    #[error(
+        "a lab has 1 to {most} hosts, not {asked}: change --hosts, --etcd, --load-balancers, --workers or --spares"
+    )]
     BadSize {
         /// How many were asked for.
         asked: usize,
@@ -97,6 +100,22 @@ pub enum LabError {
         /// Who has it.
         by: String,
     },
+    /// The network that was asked for is in use.
+    #[error("the network 10.88.{octet}.0/24 is used by {by}: ask for another, or take that down")]
+    NetworkUsed {
+        /// The third octet.
+        octet: u8,
+        /// Who has it.
+        by: String,
+    },
+    /// A network alone has no hosts, and a lab with hosts is no network alone.
+    #[error("{name:?} is {is}: choose another name, or remove it with `hactl lab down --name {name}`")]
+    OtherKind {
+        /// The lab.
+        name: String,
+        /// What it is.
+        is: &'static str,
+    },
     /// Hosts' lower file system vanished.
     #[error("the base of lab {name:?}, {}, is gone, and its hosts cannot start: make the lab anew with `hactl lab down --name {name}` and `up`", .base.display())]
     NoBase {
@@ -105,35 +124,9 @@ pub enum LabError {
         /// The base it was made on.
         base: PathBuf,
     },
-    /// A command could not be started at all.
-    #[error("could not run `{command}`: check that it is installed and in PATH")]
-    Spawn {
-        /// The command line.
-        command: String,
-        /// The kernel's word.
-        #[source]
-        source: io::Error,
-    },
-    /// A command failed.
-    #[error("`{command}` ended with {status}\n{tail}")]
-    Command {
-        /// The command line.
-        command: String,
-        /// Its exit status.
-        status: std::process::ExitStatus,
-        /// The last lines it printed.
-        tail: String,
-    },
-    /// A command did not end in time.
-    #[error("`{command}` did not end within {} s and was killed\n{tail}", .patience.as_secs())]
-    TimedOut {
-        /// The command line.
-        command: String,
-        /// How long it was given.
-        patience: Duration,
-        /// The last lines it printed.
-        tail: String,
-    },
+    /// A command of the machine failed.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
     /// A file operation failed.
     #[error("could not {action} {}", .path.display())]
     Io {

@@ -4,8 +4,8 @@ use super::cgroup;
 use super::error::{LabError, Result};
 use super::files;
 use super::network::{Network, mtu};
-use super::run::{Run, tail};
 use super::ssh;
+use crate::process::{Run, tail};
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -111,7 +111,8 @@ impl Host<'_> {
         }
         let lock = lock.display().to_string();
         // A start that takes longer hangs, and whoever asked is better served by LXC's own answer.
-        Run::new("flock", &["--wait", PATIENCE, &lock, "true"]).output().map(drop)
+        Run::new("flock", &["--wait", PATIENCE, &lock, "true"]).output()?;
+        Ok(())
     }
 
     /// Powers it on; it needs a moment until it answers.
@@ -125,7 +126,8 @@ impl Host<'_> {
         let (lock, hosts) = (self.home().join("starting").display().to_string(), self.containers());
         // The lock belongs to the start and not to this process, which may be killed meanwhile; see `settle`.
         let words = ["--close", &lock, "lxc-start", "-P", &hosts, "-n", self.name, "-d", "-l", "WARN", "-o", &log];
-        Run::new("flock", &words).ok().map(drop)
+        Run::new("flock", &words).ok()?;
+        Ok(())
     }
 
     /// Cuts its power: no process of it gets another instruction.
@@ -133,7 +135,7 @@ impl Host<'_> {
         self.settle()?;
         let stopped = if self.runs()? { self.lxc("lxc-stop", &["-k"]).ok().map(drop) } else { Ok(()) };
         self.sweep()?;
-        if self.runs()? { stopped } else { Ok(()) }
+        if self.runs()? { Ok(stopped?) } else { Ok(()) }
     }
 
     /// Ends and removes what LXC may have left: a host whose monitor died lives on in its cgroup, and a start that

@@ -4,6 +4,8 @@ use super::error::Result;
 use super::files;
 use super::progress::{Note, Progress};
 use super::record::Record;
+use crate::inventory::topology::topology;
+use crate::model::desired::Role;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -21,7 +23,7 @@ pub(crate) fn text(record: &Record, dir: &Path) -> String {
             "  - name: {}\n    address: {}\n    roles: [{}]\n",
             host.name,
             network.address(index),
-            host.kind.roles()
+            words(&record.roles(host.kind))
         );
         text
     });
@@ -33,8 +35,14 @@ pub(crate) fn text(record: &Record, dir: &Path) -> String {
             ("kubernetes", &record.kubernetes),
             ("vip", &network.vip().to_string()),
             ("hosts", &hosts),
+            ("containers", topology().containers.trim_end()),
         ],
     )
+}
+
+/// Roles as an inventory lists them.
+fn words(roles: &[Role]) -> String {
+    roles.iter().map(Role::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Writes the inventory. One that somebody edited stays; the new one then lies beside it.
@@ -64,7 +72,7 @@ pub(crate) fn write(old: Option<&Record>, new: &Record, dir: &Path, progress: &d
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::{HostSpec, Kind, Silent};
+    use crate::lab::{HostSpec, Silent};
 
     fn record() -> Record {
         Record {
@@ -73,8 +81,8 @@ mod tests {
             base: "/b".into(),
             kubernetes: "1.36.3".into(),
             hosts: vec![
-                HostSpec { name: "cp1".into(), kind: Kind::ControlPlane },
-                HostSpec { name: "w1".into(), kind: Kind::Worker },
+                HostSpec { name: "cp1".into(), kind: Role::ControlPlane },
+                HostSpec { name: "w1".into(), kind: Role::Worker },
             ],
         }
     }
@@ -109,7 +117,7 @@ extra: {kubelet: {config: {failCgroupV1: false, cgroupDriver: cgroupfs}}, contai
         let old = record();
         write(None, &old, &dir, &Silent).expect("first");
         let mut new = old.clone();
-        new.hosts.push(HostSpec { name: "w2".into(), kind: Kind::Worker });
+        new.hosts.push(HostSpec { name: "w2".into(), kind: Role::Worker });
         write(Some(&old), &new, &dir, &Silent).expect("grown");
         assert_eq!(files::read(&dir.join(FILE)).expect("read"), text(&new, &dir));
         files::write(&dir.join(FILE), 0o644, "mine").expect("edit");

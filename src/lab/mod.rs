@@ -19,16 +19,16 @@ mod mounts;
 mod network;
 mod progress;
 mod record;
-mod run;
 mod scoped;
 mod ssh;
 mod up;
 
 pub use error::{LabError, Result};
 pub use progress::{Note, Progress, Silent};
-pub use record::{HostSpec, Kind, Spec, default_cache, default_root};
+pub use record::{HostSpec, Spec, default_cache, default_root};
 pub use scoped::Scoped;
 
+use crate::model::desired::Role;
 use host::Host;
 use record::Record;
 use std::net::Ipv4Addr;
@@ -50,8 +50,10 @@ pub struct HostState {
     pub name: String,
     /// Its address.
     pub address: Ipv4Addr,
-    /// What it is meant for.
-    pub kind: Kind,
+    /// What it is made for.
+    pub kind: Role,
+    /// All that it does in this lab.
+    pub roles: Vec<Role>,
     /// Whether it has power.
     pub running: bool,
     /// Whether its cable is cut; a host that is off has none.
@@ -65,6 +67,14 @@ impl Lab {
     /// Whatever keeps a host from answering SSH. What was made until then stays for a look, until `down`.
     pub fn up(spec: &Spec, progress: &dyn Progress) -> Result<Self> {
         up::up(spec, progress)
+    }
+
+    /// Makes a network without hosts, `10.88.OCTET.0/24`, for machines that somebody else makes; `down` removes it.
+    ///
+    /// # Errors
+    /// When the network is in use, or the name is that of a lab with hosts.
+    pub fn network_alone(root: &Path, name: &str, octet: u8, progress: &dyn Progress) -> Result<Self> {
+        up::network_alone(root, name, octet, progress)
     }
 
     /// The lab of that name, in whatever state it is.
@@ -144,6 +154,12 @@ impl Lab {
         self.record.network().cidr()
     }
 
+    /// The bridge that hosts are plugged into.
+    #[must_use]
+    pub fn bridge(&self) -> String {
+        self.record.network().bridge()
+    }
+
     /// The virtual address of the inventory's endpoint.
     #[must_use]
     pub fn vip(&self) -> Ipv4Addr {
@@ -173,7 +189,8 @@ impl Lab {
             let running = host.runs()?;
             let cut = running && self.record.network().plugged(host.index) == Some(false);
             let kind = self.record.hosts[host.index].kind;
-            Ok(HostState { name: host.name.to_owned(), address: host.address(), kind, running, cut })
+            let roles = self.record.roles(kind);
+            Ok(HostState { name: host.name.to_owned(), address: host.address(), kind, roles, running, cut })
         };
         self.each().map(state).collect()
     }

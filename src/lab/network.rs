@@ -5,12 +5,10 @@
 use super::error::Result;
 use super::files;
 use super::machine::installed;
-use super::run::Run;
+use crate::inventory::topology::topology;
+use crate::process::Run;
 use std::net::Ipv4Addr;
 use std::path::Path;
-
-/// The fourth octet of the first host.
-const FIRST: u8 = 11;
 
 /// A lab's network, by its third octet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,12 +40,12 @@ impl Network {
 
     /// The address that moves.
     pub(crate) fn vip(self) -> Ipv4Addr {
-        Ipv4Addr::new(10, 88, self.octet, 100)
+        Ipv4Addr::new(10, 88, self.octet, topology().vip)
     }
 
     /// The address of the host at `index`; specs and records hold fewer hosts than there are addresses.
     pub(crate) fn address(self, index: usize) -> Ipv4Addr {
-        let last = u8::try_from(index).unwrap_or(u8::MAX).saturating_add(FIRST);
+        let last = u8::try_from(index).unwrap_or(u8::MAX).saturating_add(topology().first);
         Ipv4Addr::new(10, 88, self.octet, last)
     }
 
@@ -137,7 +135,8 @@ impl Network {
     /// Plugs a host's cable in or pulls it, at the machine's end.
     pub(crate) fn cable(self, index: usize, plugged: bool) -> Result<()> {
         let state = if plugged { "up" } else { "down" };
-        Run::new("ip", &["link", "set", &self.veth(index), state]).ok().map(drop)
+        Run::new("ip", &["link", "set", &self.veth(index), state]).ok()?;
+        Ok(())
     }
 
     /// Whether a host's cable is plugged in; `None` when the host is off and has none.
@@ -156,7 +155,7 @@ fn unlink(link: &str) -> Result<()> {
         return Ok(());
     }
     match Run::new("ip", &["link", "del", link]).ok() {
-        Err(e) if there() => Err(e),
+        Err(e) if there() => Err(e.into()),
         _ => Ok(()),
     }
 }

@@ -3,6 +3,8 @@
 use super::error::{LabError, Result};
 use super::files;
 use super::network::Network;
+use crate::inventory::topology::topology;
+use crate::model::desired::Role;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,37 +13,13 @@ use std::time::Duration;
 /// Addresses .11 to .99: the virtual one is .100.
 pub(crate) const MOST_HOSTS: usize = 89;
 
-/// What a host is meant for; the inventory spells it out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// control-plane, etcd and load-balancer.
-    ControlPlane,
-    /// worker.
-    Worker,
-    /// spare.
-    Spare,
-}
-
-impl Kind {
-    /// The roles in the inventory's words.
-    #[must_use]
-    pub fn roles(self) -> &'static str {
-        match self {
-            Self::ControlPlane => "control-plane, etcd, load-balancer",
-            Self::Worker => "worker",
-            Self::Spare => "spare",
-        }
-    }
-}
-
 /// A host of a lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostSpec {
     /// Its name on the network, in the inventory and as the folder of its disks.
     pub name: String,
-    /// What it is meant for.
-    pub kind: Kind,
+    /// What it is made for; what else it does depends on the others.
+    pub kind: Role,
 }
 
 /// The lab that is wanted.
@@ -71,7 +49,9 @@ impl Spec {
             name: name.to_owned(),
             root: default_root(),
             cache: default_cache(),
-            hosts: hosts(3, 0, 0),
+            hosts: machines(|role| {
+                topology().machines.iter().find(|kind| kind.role == role).map_or(0, |kind| kind.count)
+            }),
             kubernetes: "1.36.3".to_owned(),
             mirror: None,
             patience: Duration::from_secs(90),
@@ -88,8 +68,19 @@ impl Spec {
 
     /// Another number of hosts: cp1.., w1.., s1...
     #[must_use]
-    pub fn hosts(mut self, control_plane: usize, workers: usize, spares: usize) -> Self {
-        self.hosts = hosts(control_plane, workers, spares);
+    pub fn hosts(self, control_plane: usize, workers: usize, spares: usize) -> Self {
+        self.machines(|role| match role {
+            Role::ControlPlane => control_plane,
+            Role::Worker => workers,
+            Role::Spare => spares,
+            Role::Etcd | Role::LoadBalancer => 0,
+        })
+    }
+
+    /// So many hosts for each role.
+    #[must_use]
+    pub fn machines(mut self, count: impl Fn(Role) -> usize) -> Self {
+        self.hosts = machines(count);
         self
     }
 
@@ -105,24 +96,13 @@ impl Spec {
                 return Err(LabError::SameHost { host: host.name.clone() });
             }
         }
-        for path in [&self.root, &self.cache] {
-            let odd = |c: char| c.is_whitespace() || matches!(c, ':' | ',' | '\\');
-            if !path.is_absolute() || path.to_str().is_none_or(|text| text.contains(odd)) {
-                return Err(LabError::BadPath { path: path.clone() });
-            }
-        }
-        Ok(())
+        [&self.root, &self.cache].into_iter().try_for_each(|path| check_path(path))
     }
 }
 
-/// cp1.. w1.. s1..
-fn hosts(control_plane: usize, workers: usize, spares: usize) -> Vec<HostSpec> {
-    let some =
-        |prefix: &'static str, kind, count| (1..=count).map(move |n| HostSpec { name: format!("{prefix}{n}"), kind });
-    some("cp", Kind::ControlPlane, control_plane)
-        .chain(some("w", Kind::Worker, workers))
-        .chain(some("s", Kind::Spare, spares))
-        .collect()
+/// So many hosts for each role, named and ordered as the topology says.
+fn machines(count: impl Fn(Role) -> usize) -> Vec<HostSpec> {
+    topology().names(count).map(|(name, kind)| HostSpec { name, kind }).collect()
 }
 
 /// A lab's or host's name is a DNS label, and short enough to read.
@@ -132,6 +112,15 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
         && !name.ends_with('-')
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
     if good { Ok(()) } else { Err(LabError::BadName { name: name.to_owned() }) }
+}
+
+/// A folder that LXC's configuration can name.
+pub(crate) fn check_path(path: &Path) -> Result<()> {
+    let odd = |c: char| c.is_whitespace() || matches!(c, ':' | ',' | '\\');
+    if path.is_absolute() && path.to_str().is_some_and(|text| !text.contains(odd)) {
+        return Ok(());
+    }
+    Err(LabError::BadPath { path: path.to_owned() })
 }
 
 /// `$HACTL_LAB_DIR`, else `$XDG_STATE_HOME/hactl/labs`, else `~/.local/state/hactl/labs`.
@@ -163,7 +152,7 @@ pub(crate) struct Record {
     pub(crate) name: String,
     /// The third octet of its network.
     pub(crate) octet: u8,
-    /// The file system its hosts stand on.
+    /// The file system its hosts stand on; none for a network alone.
     pub(crate) base: PathBuf,
     /// The inventory's Kubernetes version.
     pub(crate) kubernetes: String,
@@ -185,6 +174,17 @@ impl Record {
         let text =
             serde_json::to_string_pretty(self).map_err(|source| LabError::BadRecord { path: path.clone(), source })?;
         files::write(&path, 0o644, &text)
+    }
+
+    /// Whether it is a network without hosts.
+    pub(crate) fn alone(&self) -> bool {
+        self.base.as_os_str().is_empty()
+    }
+
+    /// All that a host of a kind does in this lab.
+    pub(crate) fn roles(&self, kind: Role) -> Vec<Role> {
+        let there: Vec<Role> = self.hosts.iter().map(|host| host.kind).collect();
+        topology().roles(kind, &there)
     }
 
     /// The lab's network.
@@ -223,6 +223,13 @@ mod tests {
         let spec = Spec::new("lab").hosts(2, 1, 1);
         let names: Vec<&str> = spec.hosts.iter().map(|host| host.name.as_str()).collect();
         assert_eq!(names, ["cp1", "cp2", "w1", "s1"]);
+    }
+
+    #[test]
+    fn hosts_for_etcd_and_balancers_come_between() {
+        let spec = Spec::new("lab").machines(|role| usize::from(role != Role::Spare));
+        let names: Vec<&str> = spec.hosts.iter().map(|host| host.name.as_str()).collect();
+        assert_eq!(names, ["cp1", "etcd1", "lb1", "w1"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::error::Result;
 use super::files;
-use super::run::Run;
+use crate::process::Run;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -6,7 +6,7 @@ use super::files::{self, Lock};
 use super::machine::{self, Entry, Machine};
 use super::network::{self, Network};
 use super::progress::{Note, Progress};
-use super::record::{Record, Spec};
+use super::record::{self, Record, Spec};
 use super::{base, inventory, ssh};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -19,22 +19,20 @@ pub(crate) fn up(spec: &Spec, progress: &dyn Progress) -> Result<Lab> {
     let _lock = Lock::take(&lock(spec))?;
     let old = Record::load(&dir)?;
     let lab = match &old {
+        Some(record) if record.alone() => {
+            return Err(LabError::OtherKind { name: spec.name.clone(), is: "a network without hosts" });
+        }
         Some(record) if !record.base.is_dir() => {
             return Err(LabError::NoBase { name: spec.name.clone(), base: record.base.clone() });
         }
-        Some(record) => settle(spec, Some(record.clone()), record.base.clone(), progress)?,
+        Some(record) => settle(spec, Some(record.clone()), record.base.clone(), None, progress)?,
         None => {
             // Held until the lab is on record, so that nobody purges what it is about to stand on.
             let claim = base::ensure(&spec.cache, spec.mirror.as_deref(), progress)?;
-            settle(spec, None, claim.path.clone(), progress)?
+            settle(spec, None, claim.path.clone(), None, progress)?
         }
     };
-    let network = lab.record.network();
-    if !network.exists() {
-        let bridge = network.bridge();
-        progress.on(&Note::Network { bridge, network: network.cidr() });
-    }
-    network.make(&spec.name)?;
+    wire(&lab, progress)?;
     ssh::key(&lab.identity(), &format!("hactl-lab-{}", spec.name))?;
     let mut known = String::new();
     for host in lab.each() {
@@ -49,6 +47,40 @@ pub(crate) fn up(spec: &Spec, progress: &dyn Progress) -> Result<Lab> {
 }
 
 /// The file whose lock lets one run at a time make or remove a lab.
+/// A network without hosts: on record, in the register and on the machine like that of any lab.
+pub(crate) fn network_alone(root: &Path, name: &str, octet: u8, progress: &dyn Progress) -> Result<Lab> {
+    record::check_name(name)?;
+    record::check_path(root)?;
+    machine::check()?;
+    let dir = root.join(name);
+    let _lock = Lock::take(&lock_of(root, name))?;
+    let old = Record::load(&dir)?;
+    match &old {
+        Some(record) if !record.alone() => {
+            return Err(LabError::OtherKind { name: name.to_owned(), is: "a lab with hosts" });
+        }
+        Some(record) if record.octet != octet => {
+            let by = format!("{name:?} as 10.88.{}.0/24, which this name stands for already", record.octet);
+            return Err(LabError::NetworkUsed { octet, by });
+        }
+        _ => {}
+    }
+    let spec = Spec { root: root.to_owned(), hosts: Vec::new(), ..Spec::new(name) };
+    let lab = settle(&spec, old, PathBuf::new(), Some(octet), progress)?;
+    wire(&lab, progress)?;
+    Ok(lab)
+}
+
+/// Makes the lab's network, or completes it.
+fn wire(lab: &Lab, progress: &dyn Progress) -> Result<()> {
+    let network = lab.record.network();
+    if !network.exists() {
+        let bridge = network.bridge();
+        progress.on(&Note::Network { bridge, network: network.cidr() });
+    }
+    network.make(&lab.record.name)
+}
+
 fn lock(spec: &Spec) -> PathBuf {
     lock_of(&spec.root, &spec.name)
 }
@@ -59,7 +91,7 @@ pub(crate) fn lock_of(root: &Path, name: &str) -> PathBuf {
 }
 
 /// Writes the lab's record and enters it into the machine's register, before anything else of it exists.
-fn settle(spec: &Spec, old: Option<Record>, base: PathBuf, progress: &dyn Progress) -> Result<Lab> {
+fn settle(spec: &Spec, old: Option<Record>, base: PathBuf, wanted: Option<u8>, progress: &dyn Progress) -> Result<Lab> {
     let dir = spec.root.join(&spec.name);
     let machine = Machine::hold()?;
     let entries = machine::entries()?;
@@ -85,7 +117,10 @@ fn settle(spec: &Spec, old: Option<Record>, base: PathBuf, progress: &dyn Progre
         }
         None => Record {
             name: spec.name.clone(),
-            octet: free(&spec.root, &entries)?,
+            octet: match wanted {
+                Some(octet) => unused(octet, &entries)?,
+                None => free(&spec.root, &entries)?,
+            },
             base,
             kubernetes: spec.kubernetes.clone(),
             hosts: spec.hosts.clone(),
@@ -116,6 +151,19 @@ fn free(root: &Path, entries: &[Entry]) -> Result<u8> {
 }
 
 /// Starts what is off, all at once, and waits for all of it.
+/// That network, if nobody has it.
+fn unused(octet: u8, entries: &[Entry]) -> Result<u8> {
+    let other = entries.iter().find(|entry| entry.record.octet == octet);
+    let by = match other {
+        Some(entry) => format!("the lab in {}", entry.dir.display()),
+        None if (Network { octet }).exists() || network::used()?.contains(&octet) => {
+            "an address or a route of this machine (see `ip route`)".to_owned()
+        }
+        None => return Ok(octet),
+    };
+    Err(LabError::NetworkUsed { octet, by })
+}
+
 fn power_on(lab: &Lab, spec: &Spec, progress: &dyn Progress) -> Result<()> {
     std::thread::scope(|threads| {
         let started: Vec<_> = lab

@@ -141,7 +141,7 @@ fn url(host: &str, port: u16) -> String {
 }
 
 /// What a host is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// API server, scheduler, controller manager, kubelet.

@@ -1,19 +1,20 @@
 //! Logging in: an identity file, else those of OpenSSH's configuration, else the agent, else the usual files.
 //!
 //! In: an SSH session past its key exchange. Out: a session past its login, or which keys were tried and what the host would accept.
-//! A certificate that goes with a key is shown before the key itself. RSA keys sign through the agent only (never with
-//! SHA-1): the crate that would do it here is known to leak through timing.
+//! A certificate that goes with a key is shown before the key itself. RSA never signs with SHA-1.
 
 use super::certificate::{now, worth_showing};
 use super::doorman::Doorman;
+use super::identity::{Identity, Key, read};
 use super::known_hosts::describe;
+use super::rsa::RsaKey;
 use crate::host::access::Access;
 use crate::host::error::HostError;
 use crate::model::desired::{Agent, SshTarget};
 use russh::client::{AuthResult, Handle};
 use russh::keys::agent::AgentIdentity;
 use russh::keys::agent::client::AgentClient;
-use russh::keys::{Algorithm, Certificate, HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicKey};
+use russh::keys::{Algorithm, Certificate, HashAlg, PrivateKeyWithHashAlg, PublicKey};
 use russh::{AgentAuthError, MethodKind, Signer};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,14 +27,6 @@ use tokio::time::timeout;
 const SIGNING: Duration = Duration::from_secs(60);
 /// The files tried when nothing is named.
 const USUAL: [&str; 3] = ["id_ed25519", "id_ecdsa", "id_rsa"];
-
-/// What an identity file holds.
-enum Identity {
-    /// A key that signs.
-    Key(Box<PrivateKey>),
-    /// A key that only the agent can use, and why the file cannot.
-    AgentOnly(Box<PublicKey>, &'static str),
-}
 
 struct Login<'a> {
     handle: &'a mut Handle<Doorman>,
@@ -122,7 +115,7 @@ impl Login<'_> {
             let path = expanded(&path);
             let door = match read(&path) {
                 Ok(Identity::Key(key)) => {
-                    offered.push(key.public_key().key_data().clone());
+                    offered.push(key.public().key_data().clone());
                     self.with_key(&path, *key).await?
                 }
                 Ok(Identity::AgentOnly(key, why)) => {
@@ -185,7 +178,7 @@ impl Login<'_> {
                 continue;
             }
             match read(&path) {
-                Ok(Identity::Key(key)) if offered.contains(key.public_key().key_data()) => {}
+                Ok(Identity::Key(key)) if offered.contains(key.public().key_data()) => {}
                 Ok(Identity::Key(key)) => {
                     files += 1;
                     match self.with_key(&path, *key).await? {
@@ -234,11 +227,19 @@ impl Login<'_> {
     }
 
     /// A key from a file, with the certificates that go with it first.
-    async fn with_key(&mut self, path: &Path, key: PrivateKey) -> Result<Door, HostError> {
-        let key = Arc::new(key);
+    async fn with_key(&mut self, path: &Path, key: Key) -> Result<Door, HostError> {
+        let certificates = self.certificates(path, key.public());
+        let name = path.display().to_string();
+        let key = match key {
+            Key::Plain(key) => Arc::new(*key),
+            Key::Rsa(mut key) => {
+                let Some(hash) = self.rsa_hash(&name).await else { return Ok(Door::Shut) };
+                return self.signed_by(&mut key, &name, Some(hash), &certificates).await;
+            }
+        };
         let user = self.target.user.clone();
-        for certificate in self.certificates(path, key.public_key()) {
-            self.tried.push(format!("{} with its certificate", path.display()));
+        for certificate in certificates {
+            self.tried.push(format!("{name} with its certificate"));
             let attempt = self.handle.authenticate_openssh_cert(user.clone(), key.clone(), certificate);
             let outcome = timeout(self.patience, attempt).await;
             match self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))? {
@@ -246,9 +247,46 @@ impl Login<'_> {
                 door => return Ok(door),
             }
         }
-        self.tried.push(format!("{} ({})", path.display(), describe(key.public_key())));
+        self.tried.push(format!("{name} ({})", describe(key.public_key())));
         let key = PrivateKeyWithHashAlg::new(key, None);
         let outcome = timeout(self.patience, self.handle.authenticate_publickey(user, key)).await;
+        self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))
+    }
+
+    /// The hash that an RSA key signs with here; `None` where the host knows SHA-1 only, which is then noted.
+    async fn rsa_hash(&mut self, name: &str) -> Option<HashAlg> {
+        match timeout(self.patience, self.handle.best_supported_rsa_hash()).await {
+            Ok(Ok(Some(Some(best)))) => Some(best),
+            // It does not say: every sshd since 2016 knows this one.
+            Ok(Ok(None)) => Some(HashAlg::Sha512),
+            _ => {
+                self.tried.push(format!("not {name}: the host knows RSA with SHA-1 only"));
+                None
+            }
+        }
+    }
+
+    /// A key that signs by itself, with certificates that go with it first.
+    async fn signed_by(
+        &mut self,
+        key: &mut RsaKey,
+        name: &str,
+        hash: Option<HashAlg>,
+        certificates: &[Certificate],
+    ) -> Result<Door, HostError> {
+        let user = self.target.user.clone();
+        for certificate in certificates {
+            self.tried.push(format!("{name} with its certificate"));
+            let attempt = self.handle.authenticate_certificate_with(user.clone(), certificate.clone(), hash, key);
+            let outcome = timeout(self.patience, attempt).await;
+            match self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))? {
+                Door::Shut => {}
+                door => return Ok(door),
+            }
+        }
+        let public = key.public().clone();
+        self.tried.push(format!("{name} ({})", describe(&public)));
+        let outcome = timeout(self.patience, self.handle.authenticate_publickey_with(user, public, hash, key)).await;
         self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))
     }
 
@@ -288,16 +326,10 @@ impl Login<'_> {
         let key = identity.public_key().into_owned();
         let mut hash = None;
         if matches!(key.algorithm(), Algorithm::Rsa { .. }) {
-            hash = match timeout(self.patience, self.handle.best_supported_rsa_hash()).await {
-                Ok(Ok(Some(Some(best)))) => Some(best),
-                // It does not say: every sshd since 2016 knows this one.
-                Ok(Ok(None)) => Some(HashAlg::Sha512),
-                _ => {
-                    self.tried
-                        .push(format!("not {} of the agent: the host knows RSA with SHA-1 only", identity.comment()));
-                    return Ok(Door::Shut);
-                }
-            };
+            hash = self.rsa_hash(&format!("{} of the agent", identity.comment())).await;
+            if hash.is_none() {
+                return Ok(Door::Shut);
+            }
         }
         let user = self.target.user.clone();
         for certificate in certificates {
@@ -380,79 +412,10 @@ impl Login<'_> {
     }
 }
 
-fn read(path: &Path) -> Result<Identity, String> {
-    let path = expanded(path);
-    let text = zeroize::Zeroizing::new(std::fs::read_to_string(&path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => "there is no such file".to_owned(),
-        io::ErrorKind::InvalidData => "it is not text".to_owned(),
-        _ => error.to_string(),
-    })?);
-    let agent_only = |key: &PublicKey, why| Ok(Identity::AgentOnly(Box::new(key.clone()), why));
-    if let Ok(key) = PublicKey::from_openssh(&text) {
-        return agent_only(&key, "it is a public key");
-    }
-    if text.contains("BEGIN OPENSSH PRIVATE KEY") {
-        let key =
-            PrivateKey::from_openssh(text.as_bytes()).map_err(|error| format!("it is not understood: {error}"))?;
-        return match key.algorithm() {
-            Algorithm::Rsa { .. } => agent_only(key.public_key(), "hactl uses RSA keys through the agent only"),
-            _ if key.is_encrypted() => agent_only(key.public_key(), "it has a passphrase"),
-            _ => Ok(Identity::Key(Box::new(key))),
-        };
-    }
-    // The older formats do not show the public half of a key that is locked or RSA; it is usually beside it.
-    let why = if text.contains("ENCRYPTED") {
-        "it has a passphrase"
-    } else if text.contains("BEGIN RSA PRIVATE KEY") {
-        "hactl uses RSA keys through the agent only"
-    } else {
-        return match russh::keys::decode_secret_key(&text, None) {
-            Ok(key) => Ok(Identity::Key(Box::new(key))),
-            Err(error) => Err(format!("it is not understood: {error}")),
-        };
-    };
-    let mut beside = path.into_os_string();
-    beside.push(".pub");
-    match std::fs::read_to_string(&beside).ok().and_then(|text| PublicKey::from_openssh(&text).ok()) {
-        Some(key) => agent_only(&key, why),
-        None => Err(format!("{why}, and its public half is not beside it: convert it with ssh-keygen -p -f")),
-    }
-}
-
 /// `~/` is the home directory, as everybody writes it.
 pub(super) fn expanded(path: &Path) -> PathBuf {
     match (path.strip_prefix("~"), std::env::home_dir()) {
         (Ok(rest), Some(home)) => home.join(rest),
         _ => path.to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::process::Command;
-
-    fn generated(dir: &Path, name: &str, args: &[&str]) -> PathBuf {
-        let path = dir.join(name);
-        let status = Command::new("ssh-keygen").args(args).arg("-q").arg("-f").arg(&path).status().unwrap();
-        assert!(status.success());
-        path
-    }
-
-    #[test]
-    fn an_identity_is_told_apart_by_what_can_be_done_with_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let plain = generated(dir.path(), "plain", &["-t", "ed25519", "-N", ""]);
-        assert!(matches!(read(&plain), Ok(Identity::Key(_))));
-        let locked = generated(dir.path(), "locked", &["-t", "ed25519", "-N", "secret"]);
-        assert!(matches!(read(&locked), Ok(Identity::AgentOnly(_, "it has a passphrase"))));
-        let rsa = generated(dir.path(), "rsa", &["-t", "rsa", "-b", "2048", "-N", ""]);
-        assert!(matches!(read(&rsa), Ok(Identity::AgentOnly(_, why)) if why.contains("RSA")));
-        let pem = generated(dir.path(), "pem", &["-t", "rsa", "-b", "2048", "-N", "", "-m", "PEM"]);
-        assert!(matches!(read(&pem), Ok(Identity::AgentOnly(_, why)) if why.contains("RSA")));
-        assert!(matches!(read(&dir.path().join("plain.pub")), Ok(Identity::AgentOnly(..))));
-        assert!(read(&dir.path().join("none")).is_err_and(|why| why.contains("no such file")));
-        std::fs::write(dir.path().join("junk"), "junk").unwrap();
-        assert!(read(&dir.path().join("junk")).is_err());
     }
 }

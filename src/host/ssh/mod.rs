@@ -10,9 +10,11 @@ mod certificate;
 mod dial;
 mod doorman;
 mod forward;
+mod identity;
 mod jump;
 mod known_hosts;
 mod root;
+mod rsa;
 
 pub use forward::Forward;
 pub(super) use forward::ROOM;

@@ -1,81 +1,116 @@
-//! Runs the machine's own commands (`ip`, `nft`, `lxc-*`, `mmdebstrap`), each with a deadline.
+//! Runs this machine's own commands (`ip`, `nft`, `lxc-*`, `vagrant`), each with a deadline.
+//!
+//! In: a command line, perhaps with input. Out: what it printed, or an error that shows its last lines.
 
-use super::error::{LabError, Result};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Long enough for every command that does not fetch anything.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 /// How many lines of a failed command are shown.
 const TAIL: usize = 20;
 
+/// Why a command is of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// A command could not be started at all.
+    #[error("could not run `{command}`: check that it is installed and in PATH")]
+    Spawn {
+        /// The command line.
+        command: String,
+        /// The kernel's word.
+        #[source]
+        source: io::Error,
+    },
+    /// A command failed.
+    #[error("`{command}` ended with {status}\n{tail}")]
+    Failed {
+        /// The command line.
+        command: String,
+        /// Its exit status.
+        status: ExitStatus,
+        /// The last lines it printed.
+        tail: String,
+    },
+    /// A command did not end in time.
+    #[error("`{command}` did not end within {} s and was killed\n{tail}", .patience.as_secs())]
+    TimedOut {
+        /// The command line.
+        command: String,
+        /// How long it was given.
+        patience: Duration,
+        /// The last lines it printed.
+        tail: String,
+    },
+}
+
 /// A command line that is about to run.
-pub(crate) struct Run {
+pub struct Run {
     command: Command,
     input: Option<String>,
     patience: Duration,
 }
 
 /// What a command left behind.
-pub(crate) struct Output {
+pub struct Output {
     /// How it ended.
-    pub(crate) status: ExitStatus,
+    pub status: ExitStatus,
     /// Its standard output.
-    pub(crate) stdout: String,
+    pub stdout: String,
     /// Its standard error.
-    pub(crate) stderr: String,
+    pub stderr: String,
 }
 
 impl Run {
     /// `program` with `arguments`, no input, in the C locale.
-    pub(crate) fn new(program: &str, arguments: &[&str]) -> Self {
+    pub fn new(program: &str, arguments: &[&str]) -> Self {
         let mut command = Command::new(program);
         command.args(arguments);
         Self::from(command)
     }
 
     /// A command made elsewhere.
-    pub(crate) fn from(mut command: Command) -> Self {
+    pub fn from(mut command: Command) -> Self {
         command.env("LC_ALL", "C");
         Self { command, input: None, patience: PATIENCE }
     }
 
     /// More arguments.
-    pub(crate) fn words(mut self, arguments: &[&str]) -> Self {
+    pub fn words(mut self, arguments: &[&str]) -> Self {
         self.command.args(arguments);
         self
     }
 
     /// Feeds `text` to standard input.
-    pub(crate) fn input(mut self, text: String) -> Self {
+    pub fn input(mut self, text: String) -> Self {
         self.input = Some(text);
         self
     }
 
     /// Another deadline than [`PATIENCE`].
-    pub(crate) fn patience(mut self, patience: Duration) -> Self {
+    pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
     /// Runs to the end and demands success; answers standard output.
-    pub(crate) fn ok(self) -> Result<String> {
+    pub fn ok(self) -> Result<String, ProcessError> {
         let line = self.line();
         let output = self.output()?;
         if output.status.success() {
             return Ok(output.stdout);
         }
         let tail = tail(&format!("{}{}", output.stdout, output.stderr));
-        Err(LabError::Command { command: line, status: output.status, tail })
+        Err(ProcessError::Failed { command: line, status: output.status, tail })
     }
 
     /// Runs to the end, whatever that is.
-    pub(crate) fn output(mut self) -> Result<Output> {
+    pub fn output(mut self) -> Result<Output, ProcessError> {
         let line = self.line();
         let stdin = if self.input.is_some() { Stdio::piped() } else { Stdio::null() };
         self.command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = self.command.spawn().map_err(|source| LabError::Spawn { command: line.clone(), source })?;
+        let mut child = self.command.spawn().map_err(|source| ProcessError::Spawn { command: line.clone(), source })?;
         let (input, sink) = (self.input.take(), child.stdin.take());
         let (out, err) = (child.stdout.take(), child.stderr.take());
         std::thread::scope(|threads| {
@@ -92,9 +127,9 @@ impl Run {
                 Ok(Some(status)) => Ok(Output { status, stdout, stderr }),
                 Ok(None) => {
                     let tail = tail(&format!("{stdout}{stderr}"));
-                    Err(LabError::TimedOut { command: line, patience: self.patience, tail })
+                    Err(ProcessError::TimedOut { command: line, patience: self.patience, tail })
                 }
-                Err(source) => Err(LabError::Spawn { command: line, source }),
+                Err(source) => Err(ProcessError::Spawn { command: line, source }),
             }
         })
     }
@@ -111,7 +146,7 @@ impl Run {
 }
 
 /// Waits for the child; `None` when it had to be killed.
-fn wait(child: &mut Child, patience: Duration) -> std::io::Result<Option<ExitStatus>> {
+fn wait(child: &mut Child, patience: Duration) -> io::Result<Option<ExitStatus>> {
     let deadline = Instant::now() + patience;
     let mut nap = Duration::from_millis(1);
     loop {
@@ -138,7 +173,7 @@ fn slurp(from: Option<impl Read>) -> String {
 }
 
 /// The last lines of a text.
-pub(crate) fn tail(text: &str) -> String {
+pub fn tail(text: &str) -> String {
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     lines[lines.len().saturating_sub(TAIL)..].join("\n")
 }
@@ -158,7 +193,7 @@ mod tests {
     fn a_command_that_hangs_is_killed_at_its_deadline() {
         let begun = Instant::now();
         let hung = Run::new("sleep", &["30"]).patience(Duration::from_millis(50)).ok();
-        assert!(matches!(hung, Err(LabError::TimedOut { .. })));
+        assert!(matches!(hung, Err(ProcessError::TimedOut { .. })));
         assert!(begun.elapsed() < Duration::from_secs(5));
     }
 

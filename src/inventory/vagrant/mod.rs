@@ -1,0 +1,392 @@
+//! An inventory from a Vagrantfile: its machines, as Vagrant itself tells of them.
+//!
+//! In: the Vagrantfile's folder. Out: an inventory's text, or [`VagrantError`]. Vagrant is asked twice, for the machines'
+//! states and for the ways to those that run; the machines themselves for their addresses, for Vagrant does not know them.
+//! What a machine is for is told by its name, as the topology has it, unless somebody says otherwise.
+
+mod memory;
+mod network;
+mod said;
+mod text;
+
+use super::topology::topology;
+use crate::model::desired::Role;
+use crate::model::names::{BadName, HostName};
+use crate::process::{ProcessError, Run};
+use memory::{Known, Memory};
+use network::Seen;
+use said::{Machine, Way};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// The cluster's name, and that of its state's folder, unless somebody says otherwise.
+pub const CLUSTER: &str = "vagrant";
+/// Vagrant starts a Ruby with all its plugins, and providers look at every machine.
+const PATIENCE: Duration = Duration::from_mins(2);
+/// A machine that runs answers within seconds.
+const LOGIN: Duration = Duration::from_secs(20);
+
+/// Why there is no inventory.
+#[derive(Debug, thiserror::Error)]
+pub enum VagrantError {
+    /// No Vagrantfile.
+    #[error("there is no Vagrantfile in {}\n  do: name the folder of one, as in `-i vagrant:DIR`", .dir.display())]
+    NoVagrantfile {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// No Vagrant.
+    #[error("Vagrant is not installed here, and only it knows the machines of {}\n  do: install it (`apt-get install -y vagrant`, and a provider such as vagrant-lxc), or use an inventory file", .dir.display())]
+    NoVagrant {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// Vagrant says no.
+    #[error("Vagrant cannot tell of its machines in {}:\n{said}\n  do: see that `vagrant status` works in that folder", .dir.display())]
+    Failed {
+        /// The folder.
+        dir: PathBuf,
+        /// Vagrant's words.
+        said: String,
+    },
+    /// It did not answer, or could not be run.
+    #[error("Vagrant could not be asked about its machines in {}", .dir.display())]
+    Process {
+        /// The folder.
+        dir: PathBuf,
+        /// Why.
+        #[source]
+        source: ProcessError,
+    },
+    /// Nothing was made yet.
+    #[error("no machine of {} has been made yet\n  do: `vagrant up` in that folder", .dir.display())]
+    NothingMade {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// A machine was never seen running.
+    #[error("{} in {}: off or not made, and not seen running so far, so that nobody knows the address\n  do: `vagrant up` in that folder; a machine that is gone for good leaves the Vagrantfile", list(.machines), .dir.display())]
+    NeverSeen {
+        /// The folder.
+        dir: PathBuf,
+        /// The machines, each with its state.
+        machines: Vec<String>,
+    },
+    /// A machine that runs cannot be logged in to.
+    #[error("{machine} in {} runs and cannot be logged in to as Vagrant does it: {said}\n  do: see that `vagrant ssh {machine}` works", .dir.display())]
+    NoLogin {
+        /// The folder.
+        dir: PathBuf,
+        /// The machine.
+        machine: String,
+        /// OpenSSH's words.
+        said: String,
+    },
+    /// No network in common.
+    #[error("the machines of {} have no network in common: {}\n  do: give each an address in one, in the Vagrantfile: `machine.vm.network :private_network, ip: \"10.88.200.11\"`", .dir.display(), .found.join("; "))]
+    NoNetwork {
+        /// The folder.
+        dir: PathBuf,
+        /// Each machine with its addresses.
+        found: Vec<String>,
+    },
+    /// What a machine is for cannot be told from its name.
+    #[error("{} in {}: the name does not tell what the machine is for\n  do: say it with `hactl inventory import vagrant {} --role {}=worker > hactl.yaml` (roles: control-plane, etcd, load-balancer, worker, spare), or name machines cp1, etcd1, lb1, w1", list(.machines), .dir.display(), .dir.display(), .machines.first().map_or("", String::as_str))]
+    NoRole {
+        /// The folder.
+        dir: PathBuf,
+        /// The machines.
+        machines: Vec<String>,
+    },
+    /// `--role` names a machine that is not there.
+    #[error("--role names {machine}, and {} has no such machine: it has {}", .dir.display(), list(.machines))]
+    NoSuchMachine {
+        /// The folder.
+        dir: PathBuf,
+        /// What was named.
+        machine: String,
+        /// The machines.
+        machines: Vec<String>,
+    },
+    /// A machine's name can be no Node's.
+    #[error("a machine of {} cannot be a Node under its name: {source}\n  do: name it otherwise in the Vagrantfile", .dir.display())]
+    Name {
+        /// The folder.
+        dir: PathBuf,
+        /// Why.
+        source: BadName,
+    },
+    /// What was remembered cannot be read.
+    #[error("{} is not what hactl wrote there: {source}\n  do: remove it; the machines that run are found again", .path.display())]
+    Memory {
+        /// The file.
+        path: PathBuf,
+        /// What the parser says.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A file operation failed.
+    #[error("could not {action} {}: {source}\n  do: see that you may write to Vagrant's folder there", .path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// The kernel's word.
+        source: io::Error,
+    },
+}
+
+fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> VagrantError + use<> {
+    let path = path.to_owned();
+    move |source| VagrantError::Io { action, path, source }
+}
+
+fn list(words: &[String]) -> String {
+    words.join(", ")
+}
+
+/// What somebody says who knows better.
+#[derive(Debug, Clone, Default)]
+pub struct Wishes {
+    /// The cluster's name.
+    pub cluster: Option<String>,
+    /// The API's virtual address.
+    pub vip: Option<Ipv4Addr>,
+    /// Roles of machines by name.
+    pub roles: BTreeMap<String, Vec<Role>>,
+}
+
+/// The inventory of the machines in a Vagrantfile's folder.
+///
+/// # Errors
+/// When Vagrant does not tell, a machine was never seen, or names and networks say too little.
+pub fn inventory(dir: &Path, wishes: &Wishes) -> Result<String, VagrantError> {
+    let dir = &std::path::absolute(dir).map_err(io_error("find", dir))?;
+    if !dir.join("Vagrantfile").is_file() {
+        return Err(VagrantError::NoVagrantfile { dir: dir.clone() });
+    }
+    let data = dir.join(std::env::var_os("VAGRANT_DOTFILE_PATH").unwrap_or_else(|| ".vagrant".into()));
+    let machines = status(dir)?;
+    let before = memory::load(&data)?;
+    let now = look(dir, &machines, &before)?;
+    memory::save(&data, &before, &now)?;
+    let roles = roles(dir, &machines, wishes)?;
+    let hosts = machines
+        .iter()
+        .zip(roles)
+        .filter_map(|(machine, roles)| now.get(&machine.name).map(|known| (machine, roles, known)));
+    let hosts =
+        hosts.map(|(machine, roles, known)| host(dir, &data, machine, roles, known)).collect::<Result<Vec<_>, _>>()?;
+    let addresses: Vec<Ipv4Addr> = hosts.iter().map(|host| host.address).collect();
+    let draft = text::Draft {
+        dir,
+        cluster: wishes.cluster.as_deref().unwrap_or(CLUSTER),
+        vip: wishes.vip.unwrap_or_else(|| free(&addresses)),
+        containers: machines.iter().any(|machine| machine.provider == "lxc"),
+        hosts,
+    };
+    Ok(text::render(&draft))
+}
+
+/// Vagrant's answer, on its standard output.
+fn ask(dir: &Path, words: &[&str]) -> Result<String, VagrantError> {
+    let mut command = Command::new("vagrant");
+    command.args(words).current_dir(dir).env("VAGRANT_CHECKPOINT_DISABLE", "1");
+    let asked = Run::from(command).patience(PATIENCE).output();
+    let output = asked.map_err(|source| match &source {
+        ProcessError::Spawn { source: why, .. } if why.kind() == io::ErrorKind::NotFound => {
+            VagrantError::NoVagrant { dir: dir.to_owned() }
+        }
+        _ => VagrantError::Process { dir: dir.to_owned(), source },
+    })?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    let said = said::error(&output.stdout).unwrap_or_else(|| crate::process::tail(&output.stderr));
+    Err(VagrantError::Failed { dir: dir.to_owned(), said })
+}
+
+/// The machines, of which at least one was made.
+fn status(dir: &Path) -> Result<Vec<Machine>, VagrantError> {
+    let machines = said::machines(&ask(dir, &["status", "--machine-readable"])?);
+    if machines.iter().any(Machine::is_made) {
+        Ok(machines)
+    } else {
+        Err(VagrantError::NothingMade { dir: dir.to_owned() })
+    }
+}
+
+/// What is known of every machine: of those that run by asking them, of the others from before.
+fn look(dir: &Path, machines: &[Machine], before: &Memory) -> Result<Memory, VagrantError> {
+    let running: Vec<&str> = machines.iter().filter(|m| m.runs()).map(|m| m.name.as_str()).collect();
+    let mut now: Memory = Memory::new();
+    if !running.is_empty() {
+        let mut words = vec!["ssh-config"];
+        words.extend(&running);
+        let ways = said::ways(&ask(dir, &words)?);
+        let asked: Vec<(&str, &Way)> =
+            running.iter().filter_map(|name| ways.get(*name).map(|way| (*name, way))).collect();
+        for ((name, way), address) in asked.iter().zip(addresses(dir, &asked)?) {
+            now.insert((*name).to_owned(), Known { address, way: (*way).clone() });
+        }
+    }
+    let unknown = |m: &&Machine| !now.contains_key(&m.name) && !before.contains_key(&m.name);
+    let missing: Vec<String> =
+        machines.iter().filter(unknown).map(|m| format!("{} ({})", m.name, m.state.replace('_', " "))).collect();
+    if !missing.is_empty() {
+        return Err(VagrantError::NeverSeen { dir: dir.to_owned(), machines: missing });
+    }
+    for machine in machines {
+        if let (None, Some(known)) = (now.get(&machine.name), before.get(&machine.name)) {
+            now.insert(machine.name.clone(), known.clone());
+        }
+    }
+    Ok(now)
+}
+
+/// The addresses that machines know one another by.
+fn addresses(dir: &Path, machines: &[(&str, &Way)]) -> Result<Vec<Ipv4Addr>, VagrantError> {
+    let said: Vec<Result<String, VagrantError>> = std::thread::scope(|threads| {
+        let asked: Vec<_> = machines.iter().map(|(name, way)| threads.spawn(move || login(dir, name, way))).collect();
+        asked.into_iter().map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    });
+    let mut seen = Vec::new();
+    for ((name, way), said) in machines.iter().zip(said) {
+        seen.push(Seen { name, login: way.host.parse().ok(), addresses: said::addresses(&said?) });
+    }
+    network::common(&seen).ok_or_else(|| {
+        let one = |seen: &Seen<'_>| {
+            let all: Vec<String> = seen.addresses.iter().map(|a| format!("{}/{}", a.ip, a.prefix)).collect();
+            format!("{} has {}", seen.name, all.join(" and "))
+        };
+        VagrantError::NoNetwork { dir: dir.to_owned(), found: seen.iter().map(one).collect() }
+    })
+}
+
+/// A machine's addresses in its own words. It is logged in to as Vagrant does it, which checks no host key; nothing is
+/// done there but this, and hactl's own connection is as strict as any.
+fn login(dir: &Path, name: &str, way: &Way) -> Result<String, VagrantError> {
+    let mut ssh = Command::new("ssh");
+    ssh.args(["-F", "none", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "LogLevel=ERROR"]);
+    ssh.args(["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-p"]);
+    ssh.arg(way.port.to_string());
+    if let Some(identity) = &way.identity {
+        ssh.args(["-o", "IdentitiesOnly=yes", "-i"]).arg(identity);
+    }
+    ssh.args(["-l", &way.user, "--", &way.host, "ip -4 -o addr show scope global"]);
+    Run::from(ssh).patience(LOGIN).ok().map_err(|error| {
+        let said = match error {
+            ProcessError::Failed { tail, .. } => tail.lines().last().unwrap_or_default().to_owned(),
+            other => other.to_string(),
+        };
+        VagrantError::NoLogin { dir: dir.to_owned(), machine: name.to_owned(), said }
+    })
+}
+
+/// What each machine is for.
+fn roles(dir: &Path, machines: &[Machine], wishes: &Wishes) -> Result<Vec<Vec<Role>>, VagrantError> {
+    let names = || machines.iter().map(|m| m.name.clone()).collect::<Vec<String>>();
+    if let Some(machine) = wishes.roles.keys().find(|name| machines.iter().all(|m| m.name != **name)) {
+        return Err(VagrantError::NoSuchMachine { dir: dir.to_owned(), machine: machine.clone(), machines: names() });
+    }
+    let by_name = |machine: &Machine| match machines {
+        // One machine alone is the whole cluster, whatever it is called.
+        [_] => Some(Role::ControlPlane),
+        _ => topology().role_of(&machine.name),
+    };
+    let there: Vec<Role> = machines
+        .iter()
+        .flat_map(|m| wishes.roles.get(&m.name).cloned().unwrap_or_else(|| by_name(m).into_iter().collect()))
+        .collect();
+    let roles: Vec<Option<Vec<Role>>> = machines
+        .iter()
+        .map(|m| wishes.roles.get(&m.name).cloned().or_else(|| by_name(m).map(|role| topology().roles(role, &there))))
+        .collect();
+    let silent = machines.iter().zip(&roles).filter(|(_, roles)| roles.is_none());
+    let silent: Vec<String> = silent.map(|(machine, _)| machine.name.clone()).collect();
+    if silent.is_empty() {
+        Ok(roles.into_iter().flatten().collect())
+    } else {
+        Err(VagrantError::NoRole { dir: dir.to_owned(), machines: silent })
+    }
+}
+
+/// A machine as the inventory has it; its host keys are on record in the folder that Vagrant empties when it destroys the machine.
+fn host(
+    dir: &Path,
+    data: &Path,
+    machine: &Machine,
+    roles: Vec<Role>,
+    known: &Known,
+) -> Result<text::Host, VagrantError> {
+    let name = machine.name.to_ascii_lowercase().replace(['_', '.'], "-");
+    let name: HostName = name.parse().map_err(|source| VagrantError::Name { dir: dir.to_owned(), source })?;
+    let folder = data.join("machines").join(&machine.name).join(&machine.provider);
+    let known_hosts = folder.join("hactl_known_hosts");
+    if !known_hosts.exists() {
+        std::fs::create_dir_all(&folder).map_err(io_error("make", &folder))?;
+        std::fs::write(&known_hosts, "").map_err(io_error("write", &known_hosts))?;
+    }
+    let mut way = known.way.clone();
+    // A machine that was destroyed took its key along.
+    way.identity = way.identity.filter(|identity| machine.runs() || identity.exists());
+    let off = (!machine.runs()).then(|| machine.state.replace('_', " "));
+    Ok(text::Host { name: name.to_string(), address: known.address, roles, way, known_hosts, off })
+}
+
+/// The address that the topology has for the API in the machines' network, or another that no machine has.
+fn free(taken: &[Ipv4Addr]) -> Ipv4Addr {
+    let [a, b, c, _] = taken.first().copied().unwrap_or(Ipv4Addr::LOCALHOST).octets();
+    let last = std::iter::once(topology().vip).chain((2..=253).rev());
+    let mut all = last.map(|last| Ipv4Addr::new(a, b, c, last));
+    all.find(|address| !taken.contains(address)).unwrap_or(Ipv4Addr::new(a, b, c, topology().vip))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machines(names: &[&str]) -> Vec<Machine> {
+        let one = |name: &&str| Machine { name: (*name).to_owned(), provider: "lxc".into(), state: "running".into() };
+        names.iter().map(one).collect()
+    }
+
+    #[test]
+    fn names_tell_roles_and_one_machine_is_the_whole_cluster() {
+        let told = |names: &[&str]| roles(Path::new("/v"), &machines(names), &Wishes::default());
+        let all = [Role::ControlPlane, Role::Etcd, Role::LoadBalancer];
+        assert_eq!(told(&["cp1", "w1"]).unwrap(), [all.to_vec(), vec![Role::Worker]]);
+        assert_eq!(told(&["default"]).unwrap(), [all.to_vec()]);
+        assert_eq!(told(&["cp1", "etcd1"]).unwrap(), [vec![Role::ControlPlane, Role::LoadBalancer], vec![Role::Etcd]]);
+        let error = told(&["cp1", "alice", "bob"]).unwrap_err().to_string();
+        assert!(
+            error.starts_with("alice, bob in /v: the name does not tell") && error.contains("--role alice=worker"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn somebody_who_knows_better_is_heard() {
+        let wish = |name: &str, roles: &[Role]| Wishes {
+            roles: [(name.to_owned(), roles.to_vec())].into(),
+            ..Wishes::default()
+        };
+        let told =
+            roles(Path::new("/v"), &machines(&["cp1", "alice"]), &wish("alice", &[Role::Etcd, Role::Worker])).unwrap();
+        assert_eq!(told, [vec![Role::ControlPlane, Role::LoadBalancer], vec![Role::Etcd, Role::Worker]]);
+        let error = roles(Path::new("/v"), &machines(&["cp1"]), &wish("eve", &[Role::Worker])).unwrap_err().to_string();
+        assert_eq!(error, "--role names eve, and /v has no such machine: it has cp1");
+    }
+
+    #[test]
+    fn the_virtual_address_is_no_machines() {
+        let at = |last| Ipv4Addr::new(10, 88, 200, last);
+        assert_eq!(free(&[at(11), at(12)]), at(100));
+        assert_eq!(free(&[at(100), at(12)]), at(253));
+    }
+}

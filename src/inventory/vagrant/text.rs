@@ -1,0 +1,95 @@
+//! The inventory's text for the machines of a Vagrantfile.
+//!
+//! In: machines with their addresses and roles. Out: YAML that a person may keep and edit.
+
+use super::said::Way;
+use crate::inventory::topology::topology;
+use crate::model::desired::Role;
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+/// A machine as the inventory has it.
+pub(super) struct Host {
+    /// The Node's name.
+    pub(super) name: String,
+    /// The address the others know it by.
+    pub(super) address: Ipv4Addr,
+    /// What it is for.
+    pub(super) roles: Vec<Role>,
+    /// How Vagrant logs in.
+    pub(super) way: Way,
+    /// Where its host keys are on record.
+    pub(super) known_hosts: PathBuf,
+    /// Whether Vagrant says that it runs; if not, in which state it is.
+    pub(super) off: Option<String>,
+}
+
+/// What an inventory is written from.
+pub(super) struct Draft<'a> {
+    /// Where the Vagrantfile lies.
+    pub(super) dir: &'a Path,
+    /// The cluster's name.
+    pub(super) cluster: &'a str,
+    /// The API's virtual address.
+    pub(super) vip: Ipv4Addr,
+    /// Whether the machines are containers.
+    pub(super) containers: bool,
+    /// The machines.
+    pub(super) hosts: Vec<Host>,
+}
+
+/// The text.
+pub(super) fn render(draft: &Draft<'_>) -> String {
+    let mut text = format!(
+        "\
+# The machines of the Vagrantfile in {}, as Vagrant tells of them.
+# Every key is explained in docs/inventory.md; `hactl inventory schema` prints a JSON Schema for editors.
+schema: 1
+cluster: {}
+endpoint:
+  vip: {}                       # a free address of the machines' network
+ssh:
+  config: none                           # Vagrant's ways hold, and nobody's ~/.ssh/config
+hosts:
+",
+        // A path may hold a line break, and a comment must not.
+        draft.dir.display().to_string().escape_debug(),
+        draft.cluster,
+        draft.vip
+    );
+    for host in &draft.hosts {
+        host_text(&mut text, host);
+    }
+    if draft.containers {
+        text.push_str("# What containers on one machine need; real hosts need none of it.\n");
+        text.push_str(&topology().containers);
+    }
+    text
+}
+
+/// Writing to a String cannot fail, so its answers are of no interest here.
+fn host_text(text: &mut String, host: &Host) {
+    let roles: Vec<String> = host.roles.iter().map(Role::to_string).collect();
+    if let Some(state) = &host.off {
+        let _ = writeln!(text, "  # {} as Vagrant has it; this is how it was when it ran.", state.escape_debug());
+    }
+    let _ = writeln!(text, "  - name: {}\n    address: {}\n    roles: [{}]", host.name, host.address, roles.join(", "));
+    text.push_str("    ssh:\n");
+    if host.way.host != host.address.to_string() {
+        let _ = writeln!(text, "      host: {}", quoted(&host.way.host));
+    }
+    if host.way.port != 22 {
+        let _ = writeln!(text, "      port: {}", host.way.port);
+    }
+    let _ = writeln!(text, "      user: {}", quoted(&host.way.user));
+    if let Some(identity) = &host.way.identity {
+        let _ = writeln!(text, "      identity: {}", quoted(&identity.to_string_lossy()));
+    }
+    let _ = writeln!(text, "      known_hosts: {}", quoted(&host.known_hosts.to_string_lossy()));
+}
+
+/// A text as JSON has it, which YAML reads.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
