@@ -77,18 +77,21 @@ impl Run {
     }
 
     /// More arguments.
+    #[must_use]
     pub fn words(mut self, arguments: &[&str]) -> Self {
         self.command.args(arguments);
         self
     }
 
     /// Feeds `text` to standard input.
+    #[must_use]
     pub fn input(mut self, text: String) -> Self {
         self.input = Some(text);
         self
     }
 
     /// Another deadline than [`PATIENCE`].
+    #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self

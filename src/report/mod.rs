@@ -28,6 +28,7 @@ pub mod status;
 pub mod status_json;
 pub mod style;
 pub mod times;
+mod told;
 pub mod verdict;
 pub mod words;
 

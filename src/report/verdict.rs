@@ -6,6 +6,7 @@
 use super::fetch_kind::FetchKind;
 use super::flow::{Flow, pictured};
 use super::style::{Paint, Style};
+use super::told::Told;
 use super::words::{chain, clean, count, one_line};
 use crate::model::facts::Evidence;
 use crate::model::names::HostName;
@@ -136,10 +137,16 @@ impl Verdict {
         let mut causes = chain(error);
         // Where the error's own sentence makes the headline, only what is behind it is a cause.
         let mut or = |other: &str| if causes.is_empty() { other.to_owned() } else { causes.remove(0) };
+        let mut own = Vec::new();
         let (exit, code, headline) = match kind {
             FailureKind::Refused(refusal) => return Self::from(refusal),
             FailureKind::Usage => (exit::USAGE, "usage", or("the command line is not understood")),
-            FailureKind::Inventory => (exit::USAGE, "inventory", or("the inventory cannot be used")),
+            FailureKind::Inventory => {
+                let told = Told::of(or("the inventory cannot be used"));
+                causes.splice(0..0, told.more);
+                own.extend(told.to_do);
+                (exit::USAGE, "inventory", told.headline)
+            }
             // Somebody else's machine is no failure to try again.
             FailureKind::Connect { host, kind: kind @ (ConnectKind::ChangedKey | ConnectKind::RevokedKey) } => {
                 (exit::REFUSED, kind.code(), kind.headline(host))
@@ -164,7 +171,8 @@ impl Verdict {
             FailureKind::Pending { steps } => (exit::PENDING, "pending", format!("{} to run", count(*steps, "step"))),
             FailureKind::Other => (exit::FAILED, "failed", or("something failed")),
         };
-        Self { exit, code, headline, causes, hints: hints(kind) }
+        let hints = if own.is_empty() { hints(kind) } else { own };
+        Self { exit, code, headline, causes, hints }
     }
 
     /// The same after a run that had done steps already: it must not say that nothing was changed.

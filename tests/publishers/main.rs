@@ -10,6 +10,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod lay;
+#[path = "../support/scenarios.rs"]
+mod scenarios;
 #[path = "../download/server.rs"]
 #[allow(dead_code, reason = "what goes wrong with a server is tested elsewhere")]
 mod server;
@@ -18,7 +20,6 @@ use hactl::component::{self, Kind, Lock};
 use lay::{Layout, Registry};
 use server::Server;
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -175,7 +176,7 @@ fn on_a_full_disk(world: &World) {
 }
 
 fn main() {
-    let scenarios: [(&str, fn(&World)); 4] = [
+    let scenarios: &[scenarios::Scenario<World>] = &[
         (
             "a download of the real components is interrupted, goes on, verifies, and is not repeated",
             interrupted_and_run_again,
@@ -184,21 +185,5 @@ fn main() {
         ("the bundle goes through a pipe into another store and is the same there", through_a_pipe),
         ("a full disk is told in words and keeps what came", on_a_full_disk),
     ];
-    let world = World::new();
-    let (mut passed, mut failed) = (0, 0);
-    for (name, run) in scenarios {
-        let begun = Instant::now();
-        let well = catch_unwind(AssertUnwindSafe(|| run(&world))).is_ok();
-        *(if well { &mut passed } else { &mut failed }) += 1;
-        println!(
-            "{} publishers: {name} ({:.1} s)",
-            if well { "ok     " } else { "FAILED " },
-            begun.elapsed().as_secs_f32()
-        );
-    }
-    println!("publishers: {passed} passed, {failed} failed");
-    drop(world);
-    if failed > 0 {
-        std::process::exit(1);
-    }
+    scenarios::run("publishers", World::new(), scenarios);
 }

@@ -9,6 +9,8 @@
 )]
 #![allow(clippy::unwrap_used)]
 
+#[path = "../support/scenarios.rs"]
+mod scenarios;
 #[path = "../support/storage.rs"]
 mod storage;
 #[path = "../lab/tiny_tls.rs"]
@@ -20,7 +22,6 @@ use hactl::model::secret::Secret;
 use hactl::snapshot::{Bucket, BucketError, BucketTrouble};
 use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -194,25 +195,12 @@ fn full(world: &World) {
 }
 
 fn main() {
-    let scenarios: [(&str, fn(&World)); 5] = [
+    let scenarios: &[scenarios::Scenario<World>] = &[
         ("a bundle comes back from object storage as it went there, in one piece or in many", there_and_back),
         ("a key that is not taken, and a bucket that is not there, are told as what they are", refusals),
         ("storage that does not answer, and one whose certificate is somebody else's, are told soon", dark),
         ("a bundle that was cut short there is not believed", cut_short),
         ("storage that is full says so, and keeps nothing of what did not fit", full),
     ];
-    let world = World::new();
-    let (mut passed, mut failed) = (0, 0);
-    for (name, run) in scenarios {
-        let begun = Instant::now();
-        let well = catch_unwind(AssertUnwindSafe(|| run(&world))).is_ok();
-        *(if well { &mut passed } else { &mut failed }) += 1;
-        let word = if well { "ok     " } else { "FAILED " };
-        println!("{word} storage: {name} ({:.1} s)", begun.elapsed().as_secs_f32());
-    }
-    println!("storage: {passed} passed, {failed} failed");
-    drop(world);
-    if failed > 0 {
-        std::process::exit(1);
-    }
+    scenarios::run("storage", World::new(), scenarios);
 }

@@ -1,0 +1,326 @@
+//! Vagrant: a box that is freshly built, real machines of the provider lxc, and what goes wrong with them. `cargo test --test vagrant`;
+//! needs root, Vagrant with vagrant-lxc and vagrant-libvirt, and a bundle. The settings for libvirt and virtualbox are read
+//! and validated, and no such machine is started.
+
+#![allow(clippy::print_stdout, reason = "a suite without a harness tells what it ran")]
+#![allow(clippy::unwrap_used)]
+
+#[path = "../support/scenarios.rs"]
+mod scenarios;
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "most of it is the lab's")]
+mod support;
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use support::{Api, Hactl, Ran};
+
+/// Not the network of somebody's own lab on this machine.
+const NETWORK: &str = "10.88.201";
+
+/// A copy of `vagrant/`, with everything of Vagrant's own in a folder that goes with it.
+struct World {
+    root: tempfile::TempDir,
+    before: Traces,
+}
+
+/// What a machine of Vagrant's leaves on this one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Traces {
+    links: BTreeSet<String>,
+    containers: BTreeSet<String>,
+    tables: String,
+    settings: Vec<String>,
+    register: bool,
+}
+
+impl Traces {
+    fn now() -> Self {
+        let names = |folder: &str| match fs::read_dir(folder) {
+            Ok(entries) => entries.map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect(),
+            Err(_) => BTreeSet::new(),
+        };
+        let tables = Command::new("nft").args(["list", "tables"]).output().unwrap().stdout;
+        let settings = ["net/ipv4/ip_forward", "fs/inotify/max_user_instances"];
+        Self {
+            links: names("/sys/class/net"),
+            containers: names("/var/lib/lxc"),
+            tables: String::from_utf8(tables).unwrap(),
+            settings: settings.iter().map(|s| fs::read_to_string(Path::new("/proc/sys").join(s)).unwrap()).collect(),
+            register: Path::new("/run/hactl-lab").exists(),
+        }
+    }
+}
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("vagrant").join(name)
+}
+
+impl World {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let world = Self { root, before: Traces::now() };
+        for name in ["Vagrantfile", "topology.yaml"] {
+            fs::create_dir_all(world.dir().join("box")).unwrap();
+            fs::copy(source(name), world.dir().join(name)).unwrap();
+        }
+        world
+    }
+    /// The folder with the Vagrantfile.
+    fn dir(&self) -> PathBuf {
+        self.root.path().join("vagrant")
+    }
+    /// A folder with another Vagrantfile.
+    fn other(&self, name: &str, vagrantfile: &str) -> PathBuf {
+        let dir = self.root.path().join(name);
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("Vagrantfile"), vagrantfile).unwrap();
+        dir
+    }
+    /// A command in Vagrant's surroundings of this world.
+    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(self.dir()).env("VAGRANT_HOME", self.root.path().join("home"));
+        command.env("VAGRANT_CHECKPOINT_DISABLE", "1").env("HACTL", hactl("").program);
+        command.env("HACTL_NETWORK", NETWORK).stdin(Stdio::null());
+        command
+    }
+    fn vagrant(&self, words: &[&str], set: &[(&str, &str)]) -> Ran {
+        ran(self.command("vagrant").args(words).envs(set.iter().copied()))
+    }
+    /// hactl with the machines of a folder.
+    fn hactl(&self, words: &[&str]) -> Ran {
+        self.hactl_in(&self.dir(), words)
+    }
+    fn hactl_in(&self, dir: &Path, words: &[&str]) -> Ran {
+        let own = hactl(&format!("vagrant:{}", dir.display()));
+        ran(self.command(&own.program).arg("-i").arg(&own.inventory).args(words))
+    }
+    fn kubeconfig(&self) -> PathBuf {
+        self.dir().join(".hactl/vagrant/kubeconfig")
+    }
+}
+
+impl Drop for World {
+    /// Also after a failure: what Vagrant does not find any more is removed by name.
+    fn drop(&mut self) {
+        let destroyed = self.vagrant(&["destroy", "-f"], &[]);
+        for name in Traces::now().containers.difference(&self.before.containers) {
+            ran(Command::new("lxc-destroy").args(["-f", "-n", name]));
+        }
+        let network = self.dir().join(".vagrant/hactl");
+        if network.exists() {
+            ran(Command::new(hactl("").program)
+                .arg("lab")
+                .arg("--dir")
+                .arg(&network)
+                .args(["--name", "vagrant", "down"]));
+        }
+        assert!(destroyed.code == 0 || std::thread::panicking(), "{}", destroyed.all());
+    }
+}
+
+fn hactl(inventory: &str) -> Hactl {
+    Hactl::new(PathBuf::from(inventory))
+}
+
+fn ran(command: &mut Command) -> Ran {
+    let begun = Instant::now();
+    let output = command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    Ran { code: output.status.code().unwrap_or(-1), out, err, took: begun.elapsed() }
+}
+
+/// Everything it printed, in one line.
+fn words(ran: &Ran) -> String {
+    format!("{} {}", ran.out, ran.err).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn says(ran: &Ran, text: &str) {
+    assert!(words(ran).contains(text), "expected {text:?}: {}", ran.all());
+}
+
+fn from_a_fresh_box_to_a_cluster_and_back_to_nothing(world: &World) {
+    let boxed = world.dir().join("box/hactl-lxc.box");
+    let missing = world.vagrant(&["up", "--provider=lxc"], &[]);
+    assert_ne!(missing.code, 0, "{}", missing.all());
+    says(&missing, "there is no box for the provider lxc yet");
+    ran(Command::new(source("box/build.sh")).arg(&boxed)).ok();
+
+    let shape = [("HACTL_CONTROL_PLANES", "3"), ("HACTL_WORKERS", "1")];
+    let up = world.vagrant(&["up", "--provider=lxc"], &shape).ok();
+    says(&up, "the cluster is what the inventory asks for");
+    println!("        vagrant up, three control planes and a worker: {:.0} s", up.took.as_secs_f32());
+
+    // The shape is remembered: nobody repeats it.
+    let status = world.hactl(&["status", "-o", "json"]).ok();
+    let json: Value = serde_json::from_str(status.out.lines().last().unwrap()).unwrap();
+    assert!(json.to_string().contains("10.88.201.14"), "the worker's address: {json}");
+    let api = Api::new(&world.kubeconfig(), Duration::from_secs(10));
+    let nodes = api.get("/api/v1/nodes").unwrap();
+    assert_eq!(nodes.pointer("/items").and_then(Value::as_array).map(Vec::len), Some(4));
+
+    // A control plane is gone at once, and nobody who asks the API is turned away for long.
+    let halt = world.vagrant(&["halt", "-f", "cp2"], &[]).ok();
+    support::wait_for("the API answers without cp2", Duration::from_secs(20), || api.get("/readyz").is_ok());
+    println!("        vagrant halt -f: {:.1} s, and the API answers", halt.took.as_secs_f32());
+    let degraded = world.hactl(&["status"]).exits(4);
+    says(&degraded, "cp2: 10.88.201.12:22 cannot be reached");
+
+    let again = world.vagrant(&["up"], &[]).ok();
+    assert_eq!(
+        again.out.matches("asking Vagrant").count() + again.err.matches("asking Vagrant").count(),
+        1,
+        "one `hactl up`"
+    );
+    says(&world.hactl(&["up", "--yes"]).ok(), "nothing to do");
+
+    a_box_without_sudo(world);
+    a_machine_made_anew(world);
+    an_inventory_that_is_kept(world);
+
+    world.vagrant(&["destroy", "-f"], &[]).ok();
+    assert_eq!(Traces::now(), world.before, "`vagrant destroy -f` leaves nothing behind");
+    assert!(!world.dir().join(".hactl").exists(), "nor the cluster's state");
+}
+
+/// The user may not become root any more.
+fn a_box_without_sudo(world: &World) {
+    world.vagrant(&["ssh", "w1", "-c", "sudo mv /etc/sudoers.d/vagrant /etc/vagrant.sudo"], &[]).ok();
+    let refused = world.hactl(&["up", "--yes"]);
+    assert_ne!(refused.code, 0, "{}", refused.all());
+    says(&refused, "w1");
+    says(&refused, "sudo");
+    let container = fs::read_to_string(world.dir().join(".vagrant/machines/w1/lxc/id")).unwrap();
+    let back = ["-n", &container, "--", "mv", "/etc/vagrant.sudo", "/etc/sudoers.d/vagrant"];
+    ran(Command::new("lxc-attach").args(back)).ok();
+    says(&world.hactl(&["up", "--yes"]).ok(), "nothing to do");
+}
+
+/// Destroyed and made again, it has another host key and empty disks, and becomes part of the cluster again.
+fn a_machine_made_anew(world: &World) {
+    world.vagrant(&["destroy", "-f", "cp3"], &[]).ok();
+    says(&world.hactl(&["status"]).exits(4), "cp3");
+    says(&world.vagrant(&["up"], &[]).ok(), "the cluster is what the inventory asks for");
+    says(&world.hactl(&["up", "--yes"]).ok(), "nothing to do");
+}
+
+/// The same machines as a file beside the Vagrantfile: the same cluster.
+fn an_inventory_that_is_kept(world: &World) {
+    let own = hactl("");
+    let imported = ran(world.command(&own.program).args(["inventory", "import", "vagrant", "."])).ok();
+    let file = world.dir().join("hactl.yaml");
+    fs::write(&file, &imported.out).unwrap();
+    ran(world.command(&own.program).args(["inventory", "check", "hactl.yaml"])).ok();
+    says(&ran(world.command(&own.program).args(["-i", "hactl.yaml", "up", "--yes"])).ok(), "nothing to do");
+    fs::remove_file(file).unwrap();
+}
+
+/// What the Vagrantfile asks a provider for, in its own words.
+fn settings(world: &World, provider: &str, set: &[(&str, &str)]) -> Value {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vagrant/settings.rb");
+    let mut command = world.command("ruby");
+    command.arg(script).arg(world.dir()).arg(provider).env_remove("HACTL_NETWORK").envs(set.iter().copied());
+    serde_json::from_str(&ran(&mut command).ok().out).unwrap()
+}
+
+fn field<'a>(machines: &'a Value, name: &str) -> Vec<&'a Value> {
+    machines.as_array().unwrap().iter().map(|machine| &machine[name]).collect()
+}
+
+/// VirtualBox' own program, which Vagrant asks for its version before it reads any setting.
+fn with_virtualbox(world: &World) -> String {
+    let folder = world.root.path().join("bin");
+    let program = folder.join("VBoxManage");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(&program, "#!/bin/sh\necho 7.0.20r163906\n").unwrap();
+    fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    format!("{}:{}", folder.display(), std::env::var("PATH").unwrap())
+}
+
+fn the_other_providers_validate_and_get_what_was_asked_for(world: &World) {
+    let path = with_virtualbox(world);
+    for provider in ["libvirt", "virtualbox"] {
+        let valid = world.vagrant(&["validate"], &[("VAGRANT_DEFAULT_PROVIDER", provider), ("PATH", &path)]).ok();
+        says(&valid, "validated successfully");
+    }
+    let shape =
+        [("HACTL_ETCD", "3"), ("HACTL_CONTROL_PLANES", "2"), ("HACTL_LOAD_BALANCERS", "2"), ("HACTL_WORKERS", "1")];
+    let libvirt = settings(world, "libvirt", &shape);
+    let names = ["cp1", "cp2", "etcd1", "etcd2", "etcd3", "lb1", "lb2", "w1"];
+    assert_eq!(field(&libvirt, "name"), names);
+    assert_eq!(field(&libvirt, "hostname"), names);
+    let addresses: Vec<String> = (11..19).map(|last| format!("10.88.200.{last}")).collect();
+    let networks: Vec<&str> = field(&libvirt, "networks").iter().map(|n| n[0].as_str().unwrap()).collect();
+    assert_eq!(networks, addresses, "each in the private network");
+    assert!(field(&libvirt, "memory").iter().all(|m| **m == 4096) && field(&libvirt, "cpus").iter().all(|c| **c == 2));
+
+    let set = [("PATH", path.as_str()), ("HACTL_MEMORY", "2048"), ("HACTL_CPUS", "3"), ("HACTL_BOX", "example/box")];
+    let virtualbox = settings(world, "virtualbox", &set);
+    assert_eq!(field(&virtualbox, "name"), ["cp1", "cp2", "cp3"]);
+    assert!(field(&virtualbox, "box").iter().all(|name| *name == "example/box"));
+    assert_eq!(virtualbox[0]["networks"][0], "192.168.57.11", "a network that VirtualBox allows without being told to");
+    let text = virtualbox[0]["customizations"].to_string();
+    assert!(text.contains(r#""--memory","2048""#) && text.contains(r#""--cpus",3"#), "{text}");
+}
+
+fn a_shape_that_cannot_be_is_told(world: &World) {
+    for (name, value, told) in [
+        ("HACTL_WORKERS", "many", "HACTL_WORKERS is \"many\": write a number"),
+        ("HACTL_WORKERS", "99", "machines are too many"),
+        ("HACTL_CONTROL_PLANES", "0", "a lab of no machines"),
+        ("HACTL_MEMORY", "4 GB", "HACTL_MEMORY is \"4 GB\": write a whole number"),
+        ("HACTL_NETWORK", "192.168.7", "with the provider lxc write 10.88.N"),
+        ("HACTL_NETWORK", "10.88", "write the first three numbers of an address"),
+    ] {
+        let refused = world.vagrant(&["status"], &[(name, value)]);
+        let settings = match name {
+            // Read only where a machine's settings are.
+            "HACTL_MEMORY" | "HACTL_NETWORK" => world.vagrant(&["validate"], &[(name, value)]),
+            _ => refused,
+        };
+        assert_ne!(settings.code, 0, "{name}={value}: {}", settings.all());
+        says(&settings, told);
+    }
+}
+
+fn what_hactl_cannot_work_with_is_told(world: &World) {
+    let says_of = |dir: &Path, told: &str| {
+        let refused = world.hactl_in(dir, &["status"]).exits(2);
+        says(&refused, told);
+    };
+    says_of(&world.root.path().join("nowhere"), "there is no Vagrantfile in");
+    says_of(&world.dir(), "no machine of");
+    let broken = world.other("broken", "Vagrant.configure('2') do |config|\n");
+    says_of(&broken, "Vagrant cannot tell of its machines");
+    let own = hactl(&format!("vagrant:{}", world.dir().display()));
+    let without =
+        ran(world.command(&own.program).arg("-i").arg(&own.inventory).arg("status").env("PATH", "/nowhere")).exits(2);
+    says(&without, "Vagrant is not installed here");
+    says(&without, "apt-get install -y vagrant");
+    let provider = [("VAGRANT_DEFAULT_PROVIDER", "virtualbox")];
+    let none = ran(world.command(&own.program).arg("-i").arg(&own.inventory).arg("status").envs(provider)).exits(2);
+    says(&none, "Vagrant could not detect VirtualBox");
+    says(&none, "see that `vagrant status` works");
+}
+
+fn main() {
+    let scenarios: &[scenarios::Scenario<World>] = &[
+        (
+            "the other providers validate, and get what was asked for",
+            the_other_providers_validate_and_get_what_was_asked_for,
+        ),
+        ("a shape that cannot be is told", a_shape_that_cannot_be_is_told),
+        ("what hactl cannot work with is told", what_hactl_cannot_work_with_is_told),
+        (
+            "from a fresh box to a cluster that a halt and a lost machine do not end, and back to nothing",
+            from_a_fresh_box_to_a_cluster_and_back_to_nothing,
+        ),
+    ];
+    scenarios::run("vagrant", World::new(), scenarios);
+}
