@@ -105,6 +105,30 @@ fn bare_hosts_without_a_virtual_address() {
 }
 
 #[test]
+fn every_example_is_planned_from_bare_hosts_and_comes_to_rest() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("inventories");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(folder).expect("the examples are there") {
+        let path = entry.expect("a readable entry").path();
+        if path.extension().is_none_or(|e| e != "yaml") {
+            continue;
+        }
+        let source = hactl::inventory::Source::Path(path.clone());
+        let loaded = hactl::inventory::load(&source).unwrap_or_else(|e| panic!("{}:\n{e}", path.display()));
+        let hosts = loaded.desired.hosts.len();
+        let mut world = World::of(loaded.desired);
+        let plan = world.plan().expect("no law is broken").0;
+        let plan = plan.unwrap_or_else(|refusal| panic!("{}: {refusal}", path.display()));
+        let touched: std::collections::BTreeSet<_> = plan.steps.iter().filter_map(|step| step.action.host()).collect();
+        assert_eq!(touched.len(), hosts, "{}: every host gets its part", path.display());
+        assert_eq!(world.converge(1, 4), Ok(Ended::Converged), "{}", path.display());
+        assert_eq!(answer(&mut world), "nothing to do\n", "{}", path.display());
+        seen += 1;
+    }
+    assert!(seen >= 12, "only {seen} examples");
+}
+
+#[test]
 fn one_bare_host() {
     golden("fresh-1", answer(&mut World::bare(1, 0)));
 }

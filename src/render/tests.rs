@@ -69,7 +69,7 @@ pub(super) fn desired() -> Desired {
 }
 
 /// Inventories that differ in everything a template branches on.
-fn shapes() -> Vec<(&'static str, Desired)> {
+fn shapes() -> Vec<(String, Desired)> {
     let plain = desired();
     let mut full = desired();
     full.mirrors.insert("registry.k8s.io".to_owned(), vec!["https://mirror.example/v2\"x".to_owned()]);
@@ -112,7 +112,24 @@ fn shapes() -> Vec<(&'static str, Desired)> {
     lone.hosts[0].roles.push(Role::Worker);
     let mut older = desired();
     older.versions.kubernetes = "1.34.4".to_owned();
-    vec![("plain", plain), ("full", full), ("external", external), ("apart", apart), ("lone", lone), ("older", older)]
+    let own =
+        [("plain", plain), ("full", full), ("external", external), ("apart", apart), ("lone", lone), ("older", older)];
+    own.into_iter().map(|(name, desired)| (name.to_owned(), desired)).chain(examples()).collect()
+}
+
+/// Every inventory of `inventories/`.
+fn examples() -> Vec<(String, Desired)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("inventories");
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let found: Vec<(String, Desired)> = paths
+        .filter(|path| path.extension().is_some_and(|e| e == "yaml"))
+        .map(|path| {
+            let loaded = crate::inventory::load(&crate::inventory::Source::Path(path.clone()));
+            (path.display().to_string(), loaded.unwrap_or_else(|e| panic!("{}:\n{e}", path.display())).desired)
+        })
+        .collect();
+    assert!(found.len() >= 12, "the examples are there: {}", found.len());
+    found
 }
 
 pub(super) fn parts() -> Vec<Part> {
@@ -175,8 +192,10 @@ pub(super) fn rendered(desired: &Desired, host: &Host, facts: &HostFacts) -> Res
 /// What the files hold that the inventories of [`shapes`] name.
 fn attached() -> Attached {
     let mut attached = Attached::default();
-    attached.authorities.insert("mirror.example".to_owned(), "AUTHORITY\n".to_owned());
-    for at in ["mirror.example", "private.example:5000"] {
+    for at in ["mirror.example", "mirror.example.org", SCHEME] {
+        attached.authorities.insert(at.to_owned(), "AUTHORITY\n".to_owned());
+    }
+    for at in ["mirror.example", "mirror.example.org", "private.example:5000"] {
         attached.logins.insert(at.to_owned(), Secret::new("bWU6UEFTU1dPUkQ=".to_owned()));
     }
     attached.logins.insert(SCHEME.to_owned(), Secret::new("QUtJQTpTM0NSM1Q=".to_owned()));

@@ -176,7 +176,47 @@ fn one_machine_is_accepted_with_a_warning() {
 
 #[test]
 fn three_zones_are_accepted_without_a_warning() {
-    let loaded = example("zones.yaml");
+    let loaded = example("three-zones.yaml");
     assert_eq!(warned(&loaded), Vec::<String>::new());
     assert_eq!(loaded.desired.hosts[3].zone.as_deref(), Some("rack-a"));
+}
+
+#[test]
+fn balancers_may_have_machines_of_their_own() {
+    let loaded = example("dedicated-balancers.yaml");
+    assert_eq!(warned(&loaded), Vec::<String>::new());
+    assert!(loaded.desired.with(Role::LoadBalancer).all(|host| host.roles == [Role::LoadBalancer]));
+    assert_eq!((count(&loaded, Role::LoadBalancer), count(&loaded, Role::Etcd)), (2, 3));
+}
+
+#[test]
+fn five_members_in_three_racks_bear_the_loss_of_any_rack() {
+    let loaded = example("five-zones.yaml");
+    assert_eq!(warned(&loaded), Vec::<String>::new());
+    for rack in ["rack-a", "rack-b", "rack-c"] {
+        let left = loaded.desired.with(Role::Etcd).filter(|host| host.zone.as_deref() != Some(rack)).count();
+        assert!(left >= 3, "without {rack} {left} of 5 members are left");
+    }
+}
+
+#[test]
+fn behind_an_air_gap_the_mirror_is_inside() {
+    let loaded = example("air-gap.yaml");
+    assert_eq!(warned(&loaded), Vec::<String>::new());
+    assert_eq!(loaded.desired.mirrors["docker.io"], ["http://10.0.0.5:5000"]);
+}
+
+#[test]
+fn the_vagrant_example_is_what_the_vagrantfile_makes() {
+    use hactl::inventory::topology::topology;
+    let loaded = example("vagrant.yaml");
+    assert_eq!(warned(&loaded), Vec::<String>::new());
+    let there: Vec<Role> = loaded.desired.hosts.iter().map(|host| host.roles[0]).collect();
+    let names = topology().names(|role| there.iter().filter(|other| **other == role).count());
+    for (index, ((name, role), host)) in names.zip(&loaded.desired.hosts).enumerate() {
+        assert_eq!((name.as_str(), topology().roles(role, &there)), (host.name.as_str(), host.roles.clone()));
+        let last = usize::from(topology().first) + index;
+        assert_eq!(host.address.to_string(), format!("10.88.200.{last}"));
+    }
+    assert!(loaded.text.ends_with(&topology().containers), "what containers need is said in one way");
 }

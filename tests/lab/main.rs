@@ -19,6 +19,7 @@ mod bad_input;
 mod bare_hosts;
 mod bundles;
 mod cluster;
+mod examples;
 mod expired;
 mod failures;
 mod firewalls;
@@ -139,6 +140,10 @@ impl Tally {
     }
 
     fn suite(&mut self, lab: &str, hosts: (usize, usize), scenarios: &[Scenario]) {
+        self.suite_in(lab, || World::bare(lab, hosts), scenarios);
+    }
+
+    fn suite_in(&mut self, lab: &str, make: impl Fn() -> World, scenarios: &[Scenario]) {
         if !scenarios.iter().any(|s| self.wants(s)) {
             return;
         }
@@ -147,7 +152,7 @@ impl Tally {
         for scenario in chosen {
             let begun = Instant::now();
             let result = catch_unwind(AssertUnwindSafe(|| {
-                let world = world.get_or_insert_with(|| World::bare(lab, hosts));
+                let world = world.get_or_insert_with(&make);
                 (scenario.run)(world);
             }));
             let seconds = begun.elapsed().as_secs_f32();
@@ -190,6 +195,9 @@ fn main() {
     tally.suite("t-apart", (7, 1), shapes::APART);
     tally.suite("t-seven", (7, 0), shapes::SEVEN);
     tally.suite("t-ways", (1, 1), ways_in::SCENARIOS);
+    for (lab, file, scenario) in examples::EXAMPLES {
+        tally.suite_in(lab, || examples::world(lab, file), &[*scenario]);
+    }
     println!("lab: {} passed, {} failed", tally.passed, tally.failed);
     if tally.failed > 0 {
         std::process::exit(1);

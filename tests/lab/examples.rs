@@ -1,0 +1,97 @@
+//! The examples in `inventories/`, each on bare hosts of its own names: what they describe is really made.
+
+use super::support::Hactl;
+use super::{Scenario, World};
+use hactl::inventory::topology::topology;
+use hactl::inventory::{Loaded, Source, load};
+use hactl::lab::{HostSpec, Scoped, Silent, Spec};
+use hactl::model::desired::EndpointKind;
+use std::path::Path;
+
+/// Each example that fits a lab, and the lab's name. `full.yaml` names a bond, files and a bastion; the external endpoint
+/// and Vagrant's machines have suites of their own.
+pub const EXAMPLES: &[(&str, &str, Scenario)] = &[
+    ("t-x-min", "minimal.yaml", example("inventories/minimal.yaml becomes a cluster", false, comes_up)),
+    ("t-x-one", "single.yaml", example("inventories/single.yaml becomes a cluster", false, comes_up)),
+    ("t-x-three", "three-zones.yaml", example("inventories/three-zones.yaml becomes a cluster", false, comes_up)),
+    ("t-x-zones", "five-zones.yaml", example("inventories/five-zones.yaml becomes a cluster", false, comes_up)),
+    ("t-x-five", "five-members.yaml", example("inventories/five-members.yaml becomes a cluster", false, comes_up)),
+    ("t-x-etcd", "separate-etcd.yaml", example("inventories/separate-etcd.yaml becomes a cluster", false, comes_up)),
+    (
+        "t-x-lb",
+        "dedicated-balancers.yaml",
+        example("inventories/dedicated-balancers.yaml becomes a cluster", false, comes_up),
+    ),
+    (
+        "t-x-local",
+        "local-balancers.yaml",
+        example("inventories/local-balancers.yaml becomes a cluster", false, comes_up),
+    ),
+    (
+        "t-x-gap",
+        "air-gap.yaml",
+        example("inventories/air-gap.yaml becomes a cluster on hosts without a way out", true, without_a_way_out),
+    ),
+];
+
+const fn example(name: &'static str, cut: bool, run: fn(&World)) -> Scenario {
+    Scenario { name, cut, run }
+}
+
+/// Bare hosts called as in the example, and its inventory with their addresses.
+pub fn world(lab: &str, file: &str) -> World {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("inventories").join(file);
+    let loaded = load(&Source::Path(path)).unwrap_or_else(|error| panic!("{file}:\n{error}"));
+    let mut spec = Spec::new(lab);
+    let host = |host: &hactl::model::desired::Host| HostSpec { name: host.name.to_string(), kind: host.roles[0] };
+    spec.hosts = loaded.desired.hosts.iter().map(host).collect();
+    let lab = Scoped::up(&spec, &Silent).expect("the lab comes up");
+    std::fs::write(lab.inventory(), for_the_lab(&loaded, &lab)).expect("the inventory is writable");
+    let hactl = Hactl::new(lab.inventory());
+    World { lab, hactl }
+}
+
+/// The example word by word, but for addresses and what the hosts of a lab need.
+fn for_the_lab(loaded: &Loaded, lab: &Scoped) -> String {
+    let mut text = loaded.text.clone();
+    // By way of words that stand for them: an address of the lab may be one of the example.
+    let mut places = Vec::new();
+    for (index, host) in loaded.desired.hosts.iter().enumerate() {
+        let address = lab.address(host.name.as_str()).expect("the lab has this host").to_string();
+        places.push((
+            format!("address: {}", host.address),
+            format!("address: <{index}>"),
+            format!("address: {address}"),
+        ));
+    }
+    if let EndpointKind::Vip { address, .. } = &loaded.desired.endpoint.kind {
+        places.push((format!("vip: {address}"), "vip: <vip>".to_owned(), format!("vip: {}", lab.vip())));
+    }
+    for (before, word, _) in &places {
+        assert_eq!(text.matches(before.as_str()).count(), 1, "{before} stands once in the example");
+        text = text.replace(before, word);
+    }
+    for (_, word, after) in &places {
+        text = text.replace(word, after);
+    }
+    let cluster = format!("cluster: {}\n", loaded.desired.cluster);
+    text = text.replace(&cluster, &format!("cluster: {}\n", lab.name()));
+    text + "ssh: {user: ops, identity: ./id_ed25519, known_hosts: ./known_hosts, config: none}\n"
+        + &topology().containers
+}
+
+fn comes_up(w: &World) {
+    super::shapes::founded(w);
+}
+
+/// The default route leads nowhere, and no name server is there.
+fn without_a_way_out(w: &World) {
+    for host in w.lab.hosts() {
+        let nowhere = "sudo ip route replace default via $(ip -4 -o addr show eth0 | sed 's/.*inet \\([0-9.]*\\)\\.[0-9]*\\/.*/\\1/').254 \
+                       && echo 'nameserver 192.0.2.53' | sudo tee /etc/resolv.conf";
+        assert!(w.on(host, nowhere).contains("192.0.2.53"), "{host} has no way out");
+        let out = w.on(host, "timeout 3 curl -s -o /dev/null http://deb.debian.org/ || echo unreachable");
+        assert!(out.contains("unreachable"), "{host} still reaches what is outside: {out}");
+    }
+    super::shapes::founded(w);
+}
