@@ -71,12 +71,15 @@ registry: $(REGISTRY) ## build the registry that downloads are tested with
 check: packages $(DENY) ## formatting, lints, shell scripts, licences
 	cargo fmt --check
 	cargo clippy --release --all-targets --locked -- -D warnings
-	cargo clippy --release --locked --test lab --test bench --test publishers --test storage -- -D warnings
-	shellcheck components/*.sh components/*/*.sh templates/*.sh templates/*/*.sh tests/*.sh tests/*/*.sh .ci/run
+	cargo clippy --release --locked --test lab --test bench --test publishers --test storage --test vagrant -- -D warnings
+	shellcheck components/*.sh components/*/*.sh templates/*.sh templates/*/*.sh vagrant/*/*.sh tests/*.sh tests/*/*.sh .ci/run
 	$(DENY) check bans licenses sources
 
 unit: build ## tests that need no lab
 	cargo test --release --locked -q
+
+# Vagrant, and the providers whose settings the tests run or read.
+test test-all: PACKAGES += vagrant vagrant-lxc vagrant-libvirt
 
 test: bundle registry storage ## everything, with a cut of the lab that touches every capability
 	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" tests/run.sh cut

@@ -59,6 +59,7 @@ suite components sh -c 'cd components/image && go test ./... && echo "test resul
 suite units cargo test --release --locked --no-fail-fast
 suite publishers cargo test --release --locked --test publishers
 suite storage cargo test --release --locked --test storage
+suite vagrant cargo test --release --locked --test vagrant
 suite lab cargo test --release --locked --test lab -- "$which"
 
 echo "$passed passed, $failed failed"

@@ -15,7 +15,7 @@ use clap::{Args, ValueEnum};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -45,7 +45,7 @@ pub enum Needs {
 /// Flags of every verb.
 #[derive(Debug, Args)]
 pub struct Common {
-    /// The inventory; `-` reads standard input
+    /// The inventory; `-` reads standard input, vagrant:DIR asks Vagrant about the machines in DIR
     #[arg(short, long, global = true, default_value = "./hactl.yaml", env = "HACTL_INVENTORY", value_name = "FILE")]
     pub inventory: PathBuf,
     /// How to show results
@@ -157,6 +157,14 @@ impl Common {
             sink.emit(Event::Warning { text: warning.to_string() });
         }
         Ok(loaded)
+    }
+
+    /// The inventory as it must be named again by the next command: not where it is the usual one.
+    pub fn named(&self) -> Option<&Path> {
+        let usual = self.inventory == Path::new("./hactl.yaml");
+        let by_environment =
+            std::env::var_os("HACTL_INVENTORY").is_some_and(|given| given == self.inventory.as_os_str());
+        (!usual && !by_environment).then_some(self.inventory.as_path())
     }
 
     /// Where things of this cluster are kept.

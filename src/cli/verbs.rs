@@ -100,7 +100,7 @@ pub fn up(common: &Common, args: UpArgs) -> u8 {
             if summary.changed {
                 print(&report::status_text(&session.desired, &summary.facts, &summary.checks, &style));
             }
-            print(&report::times::next_steps(&summary.kubeconfig, &style));
+            print(&report::times::next_steps(&summary.kubeconfig, common.named(), &style));
         }
         Ok(summary.changed)
     });

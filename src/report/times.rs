@@ -42,13 +42,15 @@ fn bar(ms: u64, longest: u64, style: &Style) -> String {
     style.paint(Paint::Good, &text)
 }
 
-/// What to do with a cluster that is up.
-pub fn next_steps(kubeconfig: &Path, style: &Style) -> String {
+/// What to do with a cluster that is up; `inventory` is how it was named, where that must be said again.
+pub fn next_steps(kubeconfig: &Path, inventory: Option<&Path>, style: &Style) -> String {
     let export = format!("export KUBECONFIG={}", quoted(&kubeconfig.display().to_string()));
+    let named = inventory.map(|path| format!(" -i {}", quoted(&path.display().to_string()))).unwrap_or_default();
+    let status = format!("hactl status{named}");
     let lines = [
         (export.as_str(), ""),
         ("kubectl get nodes", ""),
-        ("hactl status", "how the cluster is, from every host's own mouth"),
+        (status.as_str(), "how the cluster is, from every host's own mouth"),
     ];
     let widest = lines.iter().filter(|(_, why)| !why.is_empty()).map(|(l, _)| columns(l)).max().unwrap_or(0);
     let mut text = format!("{}\n", style.paint(Paint::Bold, "Next"));

@@ -18,9 +18,33 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "a wrong password for sudo is tried on one host alone", cut: true, run: wrong_password },
     Scenario { name: "a host behind another is reached as ssh is configured to", cut: true, run: behind_another },
     Scenario { name: "hosts are known by the authority that signed their keys", cut: true, run: host_authority },
+    Scenario { name: "an RSA key file logs in, and one that nobody knows is refused by name", cut: true, run: rsa },
     Scenario { name: "a host may have one address for SSH and another for the cluster", cut: true, run: two_addresses },
     Scenario { name: "a run that is limited to one host leaves the others as they are", cut: true, run: limited },
 ];
+
+/// As Vagrant and ssh-keygen write them; none of them is in an agent.
+fn rsa(w: &World) {
+    for format in ["PEM", "RFC4716"] {
+        let key = w.lab.dir().join(format!("rsa-{format}"));
+        let words = ["-q", "-t", "rsa", "-b", "2048", "-N", "", "-m", format, "-f"];
+        assert!(Command::new("ssh-keygen").args(words).arg(&key).status().expect("ssh-keygen runs").success());
+        let other = variant(w, &format!("rsa-{format}.yaml"), |t| {
+            t.replace("identity: ./id_ed25519", &format!("identity: ./rsa-{format}"))
+        });
+        let refused = other.run(&["status"]);
+        assert!(refused.all().contains(&format!("rsa-{format} (")), "the key is named: {}", refused.all());
+        let public = fs::read_to_string(key.with_extension("pub")).expect("its public half");
+        for host in HOSTS {
+            w.on(host, &format!("echo '{}' >> ~/.ssh/authorized_keys", public.trim()));
+        }
+        other.up().ok();
+        w.on("cp1", "sudo journalctl -u ssh -o cat | tail -n 40")
+            .lines()
+            .find(|l| l.contains("Accepted publickey for ops") && l.contains("RSA"))
+            .expect("sshd took the RSA key");
+    }
+}
 
 const PASSWORD: &str = "correct horse battery staple";
 /// The same as /etc/shadow has it: sudo writes every command into the journal, so that the password itself must not be in one.

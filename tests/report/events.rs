@@ -11,6 +11,7 @@ use hactl::report::reader::{BarReader, JsonReader, LineReader};
 use hactl::report::{Reader, RunLog, Style, Tee, Verdict};
 use snapbox::{assert_data_eq, file};
 use std::io::Write;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -103,8 +104,11 @@ fn many_hosts_make_the_log_no_longer_than_their_stages() {
 
 #[test]
 fn the_next_steps_can_be_pasted_into_a_shell() {
-    let text = hactl::report::times::next_steps(std::path::Path::new("/home/o'b my/kubeconfig"), &PLAIN);
+    let text = hactl::report::times::next_steps(Path::new("/home/o'b my/kubeconfig"), None, &PLAIN);
     assert!(text.contains(r"export KUBECONFIG='/home/o'\''b my/kubeconfig'"), "{text}");
+    assert!(text.contains("hactl status   #"), "{text}");
+    let other = hactl::report::times::next_steps(Path::new("/k"), Some(Path::new("vagrant:./my lab")), &PLAIN);
+    assert!(other.contains("hactl status -i 'vagrant:./my lab'   #"), "{other}");
 }
 
 #[test]
