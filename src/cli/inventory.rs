@@ -1,4 +1,4 @@
-//! `hactl inventory init|check|schema`: the inventory before any host is touched.
+//! `hactl inventory init|check|import|schema`: the inventory before any host is touched.
 //!
 //! In: parsed flags, and the two that all verbs share. Out: text on the writers handed in, and an exit code: 0 fine, 1 could not write, 2 bad
 //! inventory or flags, 3 refused to overwrite.
@@ -14,7 +14,9 @@ use std::path::PathBuf;
 
 /// `hactl inventory`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  hactl inventory init\n  hactl inventory check\n  hactl inventory schema")]
+#[command(
+    after_help = "Examples:\n  hactl inventory init\n  hactl inventory check\n  hactl inventory import kubespray inventory/prod/hosts.yaml > hactl.yaml\n  hactl inventory schema"
+)]
 pub struct InventoryArgs {
     /// What to do with the inventory.
     #[command(subcommand)]
@@ -34,6 +36,12 @@ pub enum InventoryVerb {
     #[command(after_help = "Examples:\n  hactl inventory check\n  hactl inventory check prod.yaml\n  \
         hactl inventory check -o json - < prod.yaml")]
     Check(CheckArgs),
+    /// Make an inventory of one that you already have, of another tool
+    #[command(after_help = "Examples:\n  hactl inventory import ansible --vip 10.0.0.100 hosts.ini > hactl.yaml\n  \
+        hactl inventory import kubespray inventory/prod/hosts.yaml > hactl.yaml\n  \
+        hactl inventory import k0sctl --file hactl.yaml k0sctl.yaml\n\n\
+        What cannot be carried over is told on standard error, with its place and what to do. Secrets never are.")]
+    Import(super::import::ImportArgs),
     /// Print the JSON Schema of the inventory, for editors
     #[command(after_help = "Examples:\n  hactl inventory schema > hactl.schema.json\n  \
         # then, as the first line of the inventory:\n  # yaml-language-server: $schema=./hactl.schema.json")]
@@ -78,6 +86,7 @@ pub fn run(args: &InventoryArgs, given: Given<'_>, out: &mut dyn Write, err: &mu
     let done = match &args.verb {
         InventoryVerb::Init(args) => init(args, out, err),
         InventoryVerb::Check(args) => check(args, given, out, err),
+        InventoryVerb::Import(args) => super::import::run(args, given.json, out, err),
         InventoryVerb::Schema => write!(out, "{}", reference::schema_text()).map(|()| 0),
     };
     // Nobody is left to tell when the writers themselves are gone.

@@ -4,6 +4,7 @@ mod bundle;
 mod common;
 mod diary;
 mod host;
+mod import;
 pub mod inventory;
 mod lab;
 mod recover;

@@ -7,6 +7,7 @@
 mod at;
 mod attached;
 mod check;
+pub mod import;
 pub mod manifests;
 mod openssh;
 mod problem;
@@ -23,7 +24,7 @@ pub use at::Place;
 pub use attached::Attached;
 pub use check::owned;
 pub use manifests::UserObject;
-pub use openssh::Files;
+pub use openssh::{Disk, Files, Nothing};
 pub use problem::{Problem, Report, Severity};
 
 use crate::model::desired::Desired;

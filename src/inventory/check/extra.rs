@@ -69,7 +69,8 @@ fn is(pattern: &str, flag: &str) -> bool {
     }
 }
 
-fn owns(component: &str, flag: &str) -> bool {
+/// Whether a flag is hactl's own, so that nobody else may set it.
+pub fn owns(component: &str, flag: &str) -> bool {
     // Components take an underscore for a dash.
     let flag = flag.replace('_', "-");
     flags(component).iter().any(|(pattern, owner)| *owner == Owner::Hactl && is(pattern, &flag))
@@ -126,6 +127,12 @@ fn instead(component: &str, flag: &str) -> String {
         _ => return "remove it".to_owned(),
     };
     format!("remove it and use {key}")
+}
+
+/// Takes the fields that are hactl's own out of a component's configuration, and names them.
+pub fn take_owned(component: &str, config: &mut FreeMap) -> Vec<String> {
+    let own = fields(component).iter().filter(|(_, owner)| owner.key().is_some());
+    own.filter(|(path, _)| take(config, path)).map(|(path, _)| path.join(".")).collect()
 }
 
 fn config(judge: &mut Judge<'_>, component: &str, raw: &At<FreeMap>) -> FreeMap {

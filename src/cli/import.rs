@@ -1,0 +1,175 @@
+//! `hactl inventory import ansible|kubespray|k0sctl`: a foreign file to an inventory on standard output or in a new file.
+//!
+//! In: parsed flags. Out: the inventory on `out`, warnings on `err`, and an exit code: 0 done, 1 could not write, 2 the file or the flags
+//! do not make an inventory, 3 refused to overwrite. As JSON one object of one shape, whatever happened.
+
+use crate::inventory::import::{self, ImportError, Imported, Tool, Wishes};
+use crate::inventory::{Disk, Source};
+use clap::{Args, Subcommand};
+use serde_json::json;
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// `hactl inventory import`.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// Whose file it is.
+    #[command(subcommand)]
+    pub tool: ImportTool,
+}
+
+/// The tools.
+#[derive(Debug, Subcommand)]
+pub enum ImportTool {
+    /// From an Ansible inventory, INI or YAML, with group_vars and host_vars beside it
+    #[command(after_help = "Examples:\n  hactl inventory import ansible --vip 10.0.0.100 hosts.ini > hactl.yaml\n  \
+        hactl inventory import ansible --local --role api=control-plane,etcd --role compute=worker hosts.yml\n  \
+        ansible-inventory -i aws_ec2.yml --list --yaml | hactl inventory import ansible --external api.example.org:6443 -")]
+    Ansible(AnsibleArgs),
+    /// From a Kubespray inventory and its group_vars
+    #[command(after_help = "Examples:\n  hactl inventory import kubespray inventory/prod/hosts.yaml > hactl.yaml\n  \
+        hactl inventory import kubespray --vip 10.0.0.100 --file prod.yaml inventory/prod/")]
+    Kubespray(AnsibleArgs),
+    /// From k0sctl.yaml
+    #[command(after_help = "Examples:\n  hactl inventory import k0sctl k0sctl.yaml > hactl.yaml\n  \
+        hactl inventory import k0sctl --external api.example.org:6443 --address w1.example.org=10.0.0.21 k0sctl.yaml")]
+    K0sctl(CommonArgs),
+}
+
+/// What holds for all tools.
+#[derive(Debug, Args)]
+pub struct CommonArgs {
+    /// The file; `-` reads standard input
+    #[arg(value_name = "FILE")]
+    pub from: OsString,
+    /// Write the inventory there; never overwrites [default: standard output]
+    #[arg(short, long, visible_alias = "to", value_name = "NAME")]
+    pub file: Option<PathBuf>,
+    /// Name of the cluster
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// Endpoint: a free address of the hosts' network, which hactl looks after
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["external", "local"])]
+    pub vip: Option<String>,
+    /// Endpoint: a load balancer of your own
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "local")]
+    pub external: Option<String>,
+    /// Endpoint: a balancer on every node
+    #[arg(long)]
+    pub local: bool,
+    /// Address of a host that the file knows by name alone; may be repeated
+    #[arg(long = "address", value_name = "HOST=ADDRESS")]
+    pub addresses: Vec<String>,
+}
+
+/// What holds for inventories with groups.
+#[derive(Debug, Args)]
+pub struct AnsibleArgs {
+    #[command(flatten)]
+    common: CommonArgs,
+    /// Roles of a group's hosts: control-plane, etcd, load-balancer, worker, spare; may be repeated
+    #[arg(long = "role", value_name = "GROUP=ROLE[,ROLE]")]
+    roles: Vec<String>,
+}
+
+/// Runs it; the number is the exit code.
+pub fn run(args: &ImportArgs, as_json: bool, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+    let (tool, common, roles) = match &args.tool {
+        ImportTool::Ansible(args) => (Tool::Ansible, &args.common, args.roles.as_slice()),
+        ImportTool::Kubespray(args) => (Tool::Kubespray, &args.common, args.roles.as_slice()),
+        ImportTool::K0sctl(args) => (Tool::K0sctl, args, &[][..]),
+    };
+    let folder = common.file.as_deref().and_then(|file| file.parent()).unwrap_or_else(|| std::path::Path::new(""));
+    let wishes = Wishes {
+        cluster: common.cluster.clone(),
+        vip: common.vip.clone(),
+        external: common.external.clone(),
+        local: common.local,
+        roles: roles.to_vec(),
+        addresses: common.addresses.clone(),
+        base: Some(std::path::absolute(std::path::Path::new(".").join(folder))?),
+    };
+    let source = Source::from(common.from.as_os_str());
+    let imported = import::read(tool, &source, &Disk).and_then(|input| import::import(tool, &input, &wishes, &Disk));
+    let imported = match imported {
+        Ok(imported) => imported,
+        Err(error) => return refused(&error, as_json, out, err),
+    };
+    if let Some(file) = &common.file
+        && let Err(error) = write_new(file, &imported.text)
+    {
+        let shown = file.display();
+        let (code, said) = match error.kind() {
+            io::ErrorKind::AlreadyExists => {
+                (3, format!("{shown} exists and is left as it is\n  do: name another file, or move this one away"))
+            }
+            _ => (
+                1,
+                format!(
+                    "cannot write {shown}: {error}\n  do: name a file in a directory that exists and that you may write to"
+                ),
+            ),
+        };
+        if as_json {
+            let value = json!({"inventory": null, "warnings": imported.warnings, "errors": [{"what": said}]});
+            writeln!(out, "{value}")?;
+        } else {
+            writeln!(err, "error: {said}")?;
+        }
+        return Ok(code);
+    }
+    told(&imported, common.file.as_ref(), as_json, out, err)
+}
+
+fn write_new(file: &std::path::Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).open(file)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+fn told(
+    imported: &Imported,
+    file: Option<&PathBuf>,
+    as_json: bool,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<u8> {
+    if as_json {
+        writeln!(out, "{}", json!({"inventory": imported.text, "warnings": imported.warnings, "errors": []}))?;
+        return Ok(0);
+    }
+    for warning in &imported.warnings {
+        writeln!(err, "{warning}\n")?;
+    }
+    match imported.warnings.len() {
+        0 => {}
+        1 => writeln!(err, "1 warning")?,
+        n => writeln!(err, "{n} warnings")?,
+    }
+    match file {
+        None => write!(out, "{}", imported.text)?,
+        Some(file) => {
+            let shown = file.display();
+            writeln!(out, "wrote {shown}\nthen: hactl inventory check {shown}")?;
+        }
+    }
+    Ok(0)
+}
+
+fn refused(error: &ImportError, as_json: bool, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+    match error {
+        _ if as_json => {
+            let none = Vec::new();
+            let (errors, warnings) = match error {
+                ImportError::Broken { broken, warnings } => (json!(broken), warnings),
+                other => (json!([{"what": other.to_string()}]), &none),
+            };
+            writeln!(out, "{}", json!({"inventory": null, "warnings": warnings, "errors": errors}))?;
+        }
+        ImportError::Broken { .. } => writeln!(err, "{error}")?,
+        other => writeln!(err, "error: {other}")?,
+    }
+    Ok(2)
+}

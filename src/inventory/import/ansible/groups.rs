@@ -1,0 +1,146 @@
+//! Ansible's inventory as a value: hosts, groups within groups, and which variable a host ends up with.
+//!
+//! In: what the readers of both notations find. Out: [`Groups`], and for a host its variables by Ansible's precedence: groups before their
+//! children, alike ones by name, files beside the inventory after the inventory itself, the host last.
+
+use super::super::node::Node;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A variable and where it is set.
+#[derive(Debug, Clone)]
+pub struct Var {
+    /// Its value.
+    pub node: Node,
+    /// File and line.
+    pub place: String,
+}
+
+/// Variables by name.
+pub type Vars = BTreeMap<String, Var>;
+
+/// One group.
+#[derive(Debug, Clone, Default)]
+pub struct Group {
+    /// Hosts that it names itself.
+    pub hosts: Vec<String>,
+    /// Groups within it.
+    pub children: Vec<String>,
+    /// Its variables.
+    pub vars: Vars,
+    /// Where it is first named.
+    pub place: String,
+}
+
+/// A whole inventory.
+#[derive(Debug, Clone, Default)]
+pub struct Groups {
+    /// The groups by name; `all` and `ungrouped` are only here when somebody writes them.
+    pub groups: BTreeMap<String, Group>,
+    /// The groups' names in the order of the file.
+    pub order: Vec<String>,
+    /// The hosts in the order of the file.
+    pub hosts: Vec<String>,
+    /// Where each host is first named.
+    pub places: BTreeMap<String, String>,
+    /// Variables of hosts.
+    pub host_vars: BTreeMap<String, Vars>,
+    /// Variables from `group_vars`.
+    pub group_files: BTreeMap<String, Vars>,
+    /// Variables from `host_vars`.
+    pub host_files: BTreeMap<String, Vars>,
+}
+
+impl Groups {
+    /// A group, made when it is new.
+    pub fn group(&mut self, name: &str, place: &str) -> &mut Group {
+        if !self.groups.contains_key(name) {
+            self.order.push(name.to_owned());
+        }
+        self.groups.entry(name.to_owned()).or_insert_with(|| Group { place: place.to_owned(), ..Group::default() })
+    }
+    /// A host of a group.
+    pub fn host(&mut self, name: &str, group: Option<&str>, place: &str) {
+        if !self.places.contains_key(name) {
+            self.places.insert(name.to_owned(), place.to_owned());
+            self.hosts.push(name.to_owned());
+        }
+        if let Some(group) = group {
+            let group = self.group(group, place);
+            if !group.hosts.iter().any(|host| host == name) {
+                group.hosts.push(name.to_owned());
+            }
+        }
+    }
+    /// Where a host is named.
+    pub fn place(&self, host: &str) -> String {
+        self.places.get(host).cloned().unwrap_or_default()
+    }
+    /// The groups that name a host themselves.
+    pub fn direct(&self, host: &str) -> Vec<&str> {
+        let names = |group: &Group| group.hosts.iter().any(|h| h == host);
+        self.order.iter().map(String::as_str).filter(|name| self.groups.get(*name).is_some_and(names)).collect()
+    }
+    /// The groups that have this one as a child.
+    pub fn parents(&self, child: &str) -> Vec<&str> {
+        let has = |group: &Group| group.children.iter().any(|c| c == child);
+        self.order.iter().map(String::as_str).filter(|name| self.groups.get(*name).is_some_and(has)).collect()
+    }
+    /// All groups that a host is in, with how deep below `all` each is.
+    fn around(&self, host: &str) -> Vec<(usize, &str)> {
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
+        let mut open = self.direct(host);
+        while let Some(name) = open.pop() {
+            if name != "all" && seen.insert(name) {
+                open.extend(self.parents(name));
+            }
+        }
+        let mut depths = BTreeMap::new();
+        let mut list: Vec<(usize, &str)> = seen.into_iter().map(|name| (self.depth(name, &mut depths), name)).collect();
+        list.sort_unstable();
+        list
+    }
+    /// The longest way from `all`; a group within itself is no deeper for it.
+    fn depth<'a>(&'a self, name: &'a str, known: &mut BTreeMap<&'a str, usize>) -> usize {
+        if let Some(depth) = known.get(name) {
+            return *depth;
+        }
+        known.insert(name, 0);
+        let parents = self.parents(name).into_iter().filter(|parent| *parent != "all");
+        let depth = 1 + parents.map(|parent| self.depth(parent, known)).max().unwrap_or(0);
+        known.insert(name, depth);
+        depth
+    }
+    /// The variables of a host.
+    pub fn vars(&self, host: &str) -> Vars {
+        let none = Vars::new();
+        let around = self.around(host);
+        let inside = |name: &str| self.groups.get(name).map_or(&none, |group| &group.vars);
+        let beside = |name: &str| self.group_files.get(name).unwrap_or(&none);
+        let mut out = Vars::new();
+        let mut add = |vars: &Vars| out.extend(vars.iter().map(|(key, var)| (key.clone(), var.clone())));
+        add(inside("all"));
+        for (_, name) in &around {
+            add(inside(name));
+        }
+        add(beside("all"));
+        for (_, name) in &around {
+            add(beside(name));
+        }
+        add(self.host_vars.get(host).unwrap_or(&none));
+        add(self.host_files.get(host).unwrap_or(&none));
+        out
+    }
+    /// Everything that is set anywhere for these hosts, in the order of files.
+    pub fn everything<'a>(&'a self, hosts: &[&'a str]) -> Vec<(&'a str, &'a Var)> {
+        let mut names: BTreeSet<&str> = ["all"].into();
+        for host in hosts {
+            names.extend(self.around(host).into_iter().map(|(_, name)| name));
+        }
+        let of_groups = names.iter().flat_map(|name| {
+            [self.groups.get(*name).map(|group| &group.vars), self.group_files.get(*name)].into_iter().flatten()
+        });
+        let of_hosts =
+            hosts.iter().flat_map(|host| [self.host_vars.get(*host), self.host_files.get(*host)].into_iter().flatten());
+        of_groups.chain(of_hosts).flatten().map(|(key, var)| (key.as_str(), var)).collect()
+    }
+}

@@ -1,0 +1,214 @@
+//! Ansible's inventories: groups become roles, connection variables become ways to hosts.
+//!
+//! In: an inventory in either notation, with `group_vars` and `host_vars` beside it. Out: a [`Draft`]; groups that mean nothing to hactl and
+//! variables that nobody asked for are named.
+
+mod beside;
+pub mod groups;
+mod ini;
+mod roles;
+pub mod scope;
+pub mod ssh;
+mod yaml;
+
+use super::draft::{Draft, Host, Said};
+use super::notes::{Notes, listed};
+use super::{Files, ImportError, Input, Wishes, names};
+use groups::{Groups, Var};
+use scope::{Asked, Scope};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+pub use roles::GroupRoles;
+
+/// Reads an inventory in either notation, with the files beside it.
+pub fn inventory(input: &Input, disk: &dyn Files, notes: &mut Notes) -> Result<Groups, ImportError> {
+    let file = input.file_name();
+    let speaking = input.text.trim_start_matches('\u{feff}').lines().map(str::trim);
+    let first = speaking.clone().find(|line| !line.is_empty() && !line.starts_with(['#', ';'])).unwrap_or_default();
+    let named = file.ends_with(".yml") || file.ends_with(".yaml") || file.ends_with(".json");
+    let key = first.split(" #").next().unwrap_or_default().trim_end();
+    let is_yaml = !first.starts_with('[') && (named || first == "---" || key.ends_with(':') || first.starts_with('{'));
+    let mut groups =
+        if is_yaml { yaml::parse(&input.name, &input.text)? } else { ini::parse(&input.name, &input.text)? };
+    match &input.folder {
+        Some(folder) => beside::read(&mut groups, input, folder, disk, notes),
+        None => notes.add(
+            &input.name,
+            "group_vars and host_vars lie beside an inventory, and standard input has no folder: not read",
+            "name the file instead, if there are any",
+        ),
+    }
+    Ok(groups)
+}
+
+/// Makes a draft of it.
+pub fn draft(input: &Input, wishes: &Wishes, disk: &dyn Files, notes: &mut Notes) -> Result<Draft, ImportError> {
+    let groups = inventory(input, disk, notes)?;
+    let roles = GroupRoles::new(&groups, &wishes.roles)?;
+    let asked = Asked::default();
+    let mut draft = Draft {
+        made_from: format!("the Ansible inventory {}", input.name),
+        file: input.name.clone(),
+        cluster: cluster_name(input, notes),
+        ..Draft::default()
+    };
+    draft.hosts = hosts(input, &groups, &roles, &asked, notes)?;
+    let scopes = scopes(input, &groups, &draft.hosts, &asked);
+    labels(&scopes, &mut draft.hosts, notes);
+    unused(&groups, &draft.hosts, &asked, notes);
+    Ok(draft)
+}
+
+/// The scopes of the hosts that are part of the cluster.
+pub fn scopes<'a>(input: &Input, groups: &'a Groups, hosts: &[Host], asked: &'a Asked) -> Vec<Scope<'a>> {
+    let names = groups.hosts.iter().filter(|name| hosts.iter().any(|host| host.given == **name));
+    names.map(|name| Scope::new(name, groups.vars(name), input.folder.as_deref(), asked)).collect()
+}
+
+/// The hosts that have a role, with their ways in and addresses.
+pub fn hosts(
+    input: &Input,
+    groups: &Groups,
+    roles: &GroupRoles,
+    asked: &Asked,
+    notes: &mut Notes,
+) -> Result<Vec<Host>, ImportError> {
+    let mut hosts = Vec::new();
+    let mut strangers: Vec<&str> = Vec::new();
+    for name in &groups.hosts {
+        let given = roles.of(groups, name, notes);
+        if given.is_empty() {
+            if !roles::is_gate(groups, name) {
+                strangers.push(name);
+            }
+            continue;
+        }
+        let scope = Scope::new(name, groups.vars(name), input.folder.as_deref(), asked);
+        let Some(mut ssh) = ssh::ssh(&scope, notes) else { continue };
+        let place = groups.place(name);
+        let mut address = scope.first(&["ip"], notes).filter(|said| said.value.parse::<Ipv4Addr>().is_ok());
+        if address.is_none() {
+            let of_name = Some(Said::new(name.as_str(), "", place.as_str()));
+            let known = ssh.host.clone().or(of_name);
+            address = known.filter(|said| said.value.parse::<Ipv4Addr>().is_ok());
+        }
+        match (&ssh.host, &address) {
+            (Some(host), Some(address)) if host.value == address.value => ssh.host = None,
+            // By its name it is found without an address, too.
+            (None, found)
+                if found.as_ref().is_none_or(|a| a.value != *name)
+                    && name.contains('.')
+                    && name.parse::<Ipv4Addr>().is_err() =>
+            {
+                ssh.host = Some(Said::new(name.as_str(), "", place.as_str()));
+            }
+            _ => {}
+        }
+        hosts.push(Host { given: name.clone(), place, address, roles: given, ssh, ..Host::default() });
+    }
+    roles::expect_control_plane(groups, &hosts, &input.name)?;
+    if let Some(first) = strangers.first() {
+        notes.add(
+            groups.place(first),
+            format!("{} are in no group that means a role: left out", listed(&strangers, 20)),
+            "if they belong to the cluster, say what their group is: --role GROUP=worker (control-plane, etcd, load-balancer, spare)",
+        );
+    }
+    Ok(hosts)
+}
+
+/// Labels and taints by Kubespray's names, which other playbooks use as well.
+pub fn labels(scopes: &[Scope<'_>], hosts: &mut [Host], notes: &mut Notes) {
+    for scope in scopes {
+        let Some(host) = hosts.iter_mut().find(|host| host.given == scope.host) else { continue };
+        if let Some(var) = scope.node("node_labels", notes) {
+            for (key, node) in var.node.entries() {
+                let Some(text) = node.as_text() else { continue };
+                let said = Said::new(text, "", var.place.as_str());
+                match key.as_str() {
+                    "topology.kubernetes.io/zone" | "failure-domain.beta.kubernetes.io/zone" => {
+                        host.zone = Some(Said { key: key.clone(), ..said });
+                    }
+                    _ => {
+                        host.labels.insert(key.clone(), said);
+                    }
+                }
+            }
+            if !var.node.is_map() && !var.node.is_empty() {
+                notes.add(
+                    &var.place,
+                    "node_labels is no mapping: left out",
+                    "write the labels under the host in the new inventory",
+                );
+            }
+        }
+        host.taints = scope.list("node_taints", notes);
+        host.taints.iter_mut().for_each(|taint| taint.key.clear());
+    }
+}
+
+/// A name by the folder that the inventory lies in, since the file itself knows none.
+pub fn cluster_name(input: &Input, notes: &mut Notes) -> Said {
+    let common = ["inventory", "inventories", "sample", "hosts", "ansible", "local", "import", "."];
+    let folder = input.folder.as_deref().and_then(|folder| folder.file_name()).and_then(|name| name.to_str());
+    let stem = input.file_name().split('.').next();
+    let mut named = [folder, stem]
+        .into_iter()
+        .flatten()
+        .filter(|name| !common.contains(name) && *name != "-" && !name.starts_with('<'));
+    let name = named.find_map(names::cluster).unwrap_or_else(|| "kubernetes".to_owned());
+    notes.add(
+        &input.name,
+        format!("the file has no name for the cluster: it is called {name} here"),
+        "choose another with --cluster NAME, before the first `hactl up`: its state and kubeconfig go by it",
+    );
+    Said::new(name, "", input.name.as_str())
+}
+
+/// Names the variables that nobody asked for, file by file.
+pub fn unused(groups: &Groups, hosts: &[Host], asked: &Asked, notes: &mut Notes) {
+    let names: Vec<&str> = hosts.iter().map(|host| host.given.as_str()).collect();
+    let asked = asked.borrow();
+    let mut by_file: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut own: BTreeSet<&str> = BTreeSet::new();
+    let mut own_place = "";
+    for (key, var) in groups.everything(&names) {
+        if asked.contains(key) || Var::is_nothing(var) {
+            continue;
+        }
+        if key.starts_with("ansible_") {
+            own.insert(key);
+            own_place = &var.place;
+            continue;
+        }
+        let file = var.place.rsplit_once(':').map_or(var.place.as_str(), |(file, _)| file);
+        by_file.entry(file).or_default().insert(key);
+    }
+    if !own.is_empty() {
+        let keys: Vec<&str> = own.into_iter().collect();
+        notes.add(
+            own_place,
+            format!("these are for Ansible alone: {}", listed(&keys, 20)),
+            "nothing: hactl needs neither Python nor these",
+        );
+    }
+    for (file, keys) in by_file {
+        let keys: Vec<&str> = keys.into_iter().collect();
+        notes.add(
+            file,
+            format!("{} not carried over: {}", how_many(keys.len()), listed(&keys, 200)),
+            "look through them: what matters to Kubernetes has a key in docs/inventory.md, or goes under `extra`",
+        );
+    }
+}
+
+fn how_many(n: usize) -> String {
+    if n == 1 { "1 variable".to_owned() } else { format!("{n} variables") }
+}
+
+impl Var {
+    fn is_nothing(var: &Self) -> bool {
+        var.node.is_empty()
+    }
+}

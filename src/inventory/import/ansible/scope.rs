@@ -1,0 +1,232 @@
+//! What one host's variables say, in values that can be used: plain references among them are followed, and nothing else is worked out.
+//!
+//! In: a host's variables. Out: texts, numbers and booleans with their places; what only Ansible can work out, and what its vault keeps,
+//! is told and left out. It remembers which variables were asked for, so that the others can be named.
+
+use super::super::draft::Said;
+use super::super::node::{Node, Value, truth};
+use super::super::notes::{Notes, short};
+use super::groups::{Var, Vars};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+/// References within references.
+const DEEPEST: usize = 10;
+/// No value of an inventory is longer; references can multiply a text.
+const LONGEST: usize = 64 * 1024;
+
+/// Which variables somebody has asked for.
+pub type Asked = RefCell<BTreeSet<String>>;
+
+/// The variables of one host.
+pub struct Scope<'a> {
+    /// Its name.
+    pub host: &'a str,
+    vars: Vars,
+    asked: &'a Asked,
+}
+
+impl<'a> Scope<'a> {
+    /// The variables of a host; `folder` is what `inventory_dir` stands for.
+    pub fn new(host: &'a str, mut vars: Vars, folder: Option<&std::path::Path>, asked: &'a Asked) -> Self {
+        let mut builtin = |key: &str, text: String| {
+            vars.insert(key.to_owned(), Var { node: Node::text(0, text), place: String::new() });
+        };
+        builtin("inventory_hostname", host.to_owned());
+        builtin("inventory_hostname_short", host.split('.').next().unwrap_or(host).to_owned());
+        if let Some(folder) = folder {
+            builtin("inventory_dir", folder.display().to_string());
+        }
+        Self { host, vars, asked }
+    }
+
+    /// A variable as it is written.
+    pub fn raw(&self, key: &str) -> Option<&Var> {
+        self.asked.borrow_mut().insert(key.to_owned());
+        self.vars.get(key).filter(|var| !var.node.is_null())
+    }
+
+    /// A variable with its references followed. What cannot be had is told.
+    pub fn node(&self, key: &str, notes: &mut Notes) -> Option<Var> {
+        let var = self.raw(key)?;
+        match self.follow(&var.node, 0) {
+            Ok(node) => Some(Var { node, place: var.place.clone() }),
+            Err(Unknown::Vault) => {
+                notes.add(
+                    &var.place,
+                    format!("ansible-vault keeps {key}: its value is not read"),
+                    "write it into the new inventory, unless it is a secret: those stay in files of their own",
+                );
+                None
+            }
+            Err(Unknown::Expression(text)) => {
+                notes.add(
+                    &var.place,
+                    format!("{key} is an expression that only Ansible can work out: {}", short(&text)),
+                    "write the value itself into the new inventory",
+                );
+                None
+            }
+        }
+    }
+
+    /// A text that is not empty.
+    pub fn text(&self, key: &str, notes: &mut Notes) -> Option<Said> {
+        let var = self.node(key, notes)?;
+        match var.node.as_text().map(str::trim) {
+            Some("") => None,
+            Some(text) => Some(Said::new(text, key, var.place)),
+            None => {
+                notes.add(
+                    &var.place,
+                    format!("{key} is a list or a mapping where one value belongs"),
+                    "write the value into the new inventory",
+                );
+                None
+            }
+        }
+    }
+
+    /// The first of several names that is set.
+    pub fn first(&self, keys: &[&str], notes: &mut Notes) -> Option<Said> {
+        let mut found = None;
+        for key in keys {
+            let text = self.text(key, notes);
+            found = found.or(text);
+        }
+        found
+    }
+
+    /// A port.
+    pub fn port(&self, keys: &[&str], notes: &mut Notes) -> Option<Said<u16>> {
+        let said = self.first(keys, notes)?;
+        match said.value.parse::<u16>() {
+            Ok(port @ 1..) => Some(Said::new(port, said.key, said.place)),
+            _ => {
+                notes.add(
+                    &said.place,
+                    format!("{} is no port: {}", said.key, short(&said.value)),
+                    "write a number from 1 to 65535 into the new inventory",
+                );
+                None
+            }
+        }
+    }
+
+    /// Whether it is set, and true.
+    pub fn is_true(&self, key: &str, notes: &mut Notes) -> Option<bool> {
+        let said = self.text(key, notes)?;
+        truth(&said.value)
+    }
+
+    /// The texts of a list, or of one text with commas.
+    pub fn list(&self, key: &str, notes: &mut Notes) -> Vec<Said> {
+        let Some(var) = self.node(key, notes) else { return Vec::new() };
+        let said = |text: &str| Said::new(text.trim(), key, &*var.place);
+        match &var.node.value {
+            Value::Text(text) => text.split(',').filter(|word| !word.trim().is_empty()).map(said).collect(),
+            Value::List(items) => items.iter().filter_map(Node::as_text).map(said).collect(),
+            Value::Null | Value::Map(_) => Vec::new(),
+        }
+    }
+
+    fn follow(&self, node: &Node, depth: usize) -> Result<Node, Unknown> {
+        if node.is_vaulted() {
+            return Err(Unknown::Vault);
+        }
+        let value = match &node.value {
+            Value::Null => Value::Null,
+            Value::Text(text) if node.tag.as_deref().is_some_and(|tag| tag.contains("unsafe")) => {
+                Value::Text(text.clone())
+            }
+            Value::Text(text) => return self.text_of(text, node.line, depth),
+            Value::List(items) => {
+                Value::List(items.iter().map(|item| self.follow(item, depth)).collect::<Result<_, _>>()?)
+            }
+            Value::Map(entries) => Value::Map(
+                entries
+                    .iter()
+                    .map(|(key, item)| Ok((key.clone(), self.follow(item, depth)?)))
+                    .collect::<Result<_, Unknown>>()?,
+            ),
+        };
+        Ok(Node { line: node.line, tag: node.tag.clone(), value })
+    }
+
+    fn text_of(&self, text: &str, line: usize, depth: usize) -> Result<Node, Unknown> {
+        let unknown = || Unknown::Expression(text.to_owned());
+        if text.contains("{%") || text.contains("{#") {
+            return Err(unknown());
+        }
+        if !text.contains("{{") {
+            return Ok(Node::text(line, text));
+        }
+        let mut out = String::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("{{") {
+            let (name, behind) = after.split_once("}}").ok_or_else(unknown)?;
+            let name = name.trim();
+            let var = self.vars.get(name).filter(|_| is_name(name) && depth < DEEPEST).ok_or_else(unknown)?;
+            self.asked.borrow_mut().insert(name.to_owned());
+            let node = self.follow(&var.node, depth + 1)?;
+            // A reference alone is the value itself, whatever it is.
+            if out.is_empty() && before.is_empty() && behind.is_empty() && rest.len() == text.len() {
+                return Ok(node);
+            }
+            out.push_str(before);
+            out.push_str(node.as_text().ok_or_else(unknown)?);
+            if out.len() > LONGEST {
+                return Err(unknown());
+            }
+            rest = behind;
+        }
+        out.push_str(rest);
+        Ok(Node::text(line, out))
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// Why a value cannot be had.
+enum Unknown {
+    /// Its vault keeps it.
+    Vault,
+    /// It has to be worked out.
+    Expression(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ini;
+    use super::*;
+
+    fn told(text: &str, key: &str) -> (Option<String>, usize) {
+        let groups = ini::parse("h", text).unwrap();
+        let asked = Asked::default();
+        let mut notes = Notes::default();
+        let found = Scope::new("n.x", groups.vars("n.x"), None, &asked).text(key, &mut notes).map(|said| said.value);
+        (found, notes.into_list().len())
+    }
+
+    #[test]
+    fn plain_references_are_followed_and_nothing_else_is_worked_out() {
+        let vars = "[g]\nn.x\n[g:vars]\na={{ b }}/{{c}}\nb=1\nc={{ inventory_hostname_short }}\nd={{ b | default(2) }}\ne={{ e }}\nf={{ gone }}\n";
+        assert_eq!(told(vars, "a"), (Some("1/n".to_owned()), 0));
+        for key in ["d", "e", "f"] {
+            assert_eq!(told(vars, key), (None, 1), "{key}");
+        }
+    }
+
+    #[test]
+    fn references_that_multiply_a_text_end_somewhere() {
+        let mut vars = "[g]\nn.x\n[g:vars]\nv0=0123456789012345678901234567890123456789\n".to_owned();
+        for n in 1..10 {
+            let before = n - 1;
+            vars.push_str(&format!("v{n}={}\n", format!("{{{{ v{before} }}}}").repeat(40)));
+        }
+        assert_eq!(told(&vars, "v9"), (None, 1));
+    }
+}

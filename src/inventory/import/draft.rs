@@ -1,0 +1,276 @@
+//! What an importer has understood of a foreign file, before it is an inventory: a plain struct that all of them fill in.
+//!
+//! In: values with the place they come from. Out: the same, completed: roles that the other tool leaves to itself, and SSH settings that all
+//! hosts share lifted to where hactl has them once. `write` makes the YAML of it. Only what was found is here; hactl's defaults stay away.
+
+use super::notes::{Notes, listed};
+use crate::model::desired::Role;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A value and where it comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Said<T = String> {
+    /// The value.
+    pub value: T,
+    /// What it was called there; shown as a comment, unless empty.
+    pub key: String,
+    /// File and line, or path in the file; told when a rule is broken.
+    pub place: String,
+}
+
+impl<T> Said<T> {
+    /// A value that was called so in that place.
+    pub fn new(value: impl Into<T>, key: impl Into<String>, place: impl Into<String>) -> Self {
+        Self { value: value.into(), key: key.into(), place: place.into() }
+    }
+}
+
+/// The inventory to be.
+#[derive(Debug, Clone, Default)]
+pub struct Draft {
+    /// What it is made from, as one would say it: `the k0sctl file k0sctl.yaml`.
+    pub made_from: String,
+    /// The foreign file as the user named it.
+    pub file: String,
+    /// The cluster's name.
+    pub cluster: Said,
+    /// Kubernetes' version, if it is one that hactl installs.
+    pub kubernetes: Option<Said>,
+    /// etcd's version.
+    pub etcd_version: Option<Said>,
+    /// containerd's version.
+    pub containerd_version: Option<Said>,
+    /// Where clients find the API.
+    pub endpoint: Option<Way>,
+    /// Port that clients use.
+    pub endpoint_port: Option<Said<u16>>,
+    /// Interface for a virtual address.
+    pub interface: Option<Said>,
+    /// VRRP router id.
+    pub vrid: Option<Said<u8>>,
+    /// A DNS name for the endpoint.
+    pub endpoint_name: Option<Said>,
+    /// More names for the API servers' certificates.
+    pub sans: Vec<Said>,
+    /// Port of the API servers themselves.
+    pub api_port: Option<Said<u16>>,
+    /// What holds for all hosts.
+    pub ssh: Ssh,
+    /// File with sudo's password.
+    pub sudo_password_file: Option<Said>,
+    /// The hosts.
+    pub hosts: Vec<Host>,
+    /// Pod range.
+    pub pods: Option<Said>,
+    /// Service range.
+    pub services: Option<Said>,
+    /// Network plugin: flannel or none.
+    pub cni: Option<Said>,
+    /// MTU of pods.
+    pub mtu: Option<Said>,
+    /// Who implements Services: nftables or none.
+    pub kube_proxy: Option<Said>,
+    /// Whether ordinary pods may run on control-plane nodes.
+    pub schedulable: Option<Said<bool>>,
+    /// etcd's data directory.
+    pub etcd_data_dir: Option<Said>,
+    /// etcd's quota.
+    pub etcd_quota_gib: Option<Said<u32>>,
+    /// Registry to mirrors.
+    pub mirrors: Vec<(String, Vec<Said>)>,
+    /// Proxy for http.
+    pub http_proxy: Option<Said>,
+    /// Proxy for https.
+    pub https_proxy: Option<Said>,
+    /// What needs no proxy.
+    pub no_proxy: Vec<Said>,
+    /// How often snapshots are taken.
+    pub snapshots_every: Option<Said>,
+    /// Where they are copied to.
+    pub snapshots_to: Vec<Said>,
+    /// The user's manifests.
+    pub manifests: Vec<Said>,
+    /// Flags of components, by their names.
+    pub args: BTreeMap<&'static str, BTreeMap<String, Said>>,
+    /// Fields of the kubelet's configuration.
+    pub kubelet_config: BTreeMap<String, Said<Value>>,
+    /// Preflight checks that only warn.
+    pub ignored_checks: Vec<Said>,
+}
+
+/// Where clients find the API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Way {
+    /// A virtual address.
+    Vip(Said),
+    /// Somebody's balancer, as host or host:port.
+    External(Said),
+    /// A balancer on every node.
+    Local(Said<()>),
+}
+
+/// How one or all hosts are reached.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Ssh {
+    /// Name or address, where that is not the host's address.
+    pub host: Option<Said>,
+    /// sshd's port.
+    pub port: Option<Said<u16>>,
+    /// Who logs in.
+    pub user: Option<Said>,
+    /// Private key file.
+    pub identity: Option<Said>,
+    /// File of known host keys.
+    pub known_hosts: Option<Said>,
+    /// Fingerprint of the host's key.
+    pub fingerprint: Option<Said>,
+    /// Hosts to go through.
+    pub jump: Option<Said>,
+}
+
+/// One machine.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Host {
+    /// Its name here.
+    pub name: String,
+    /// Its name there.
+    pub given: String,
+    /// Where it stands.
+    pub place: String,
+    /// Its address.
+    pub address: Option<Said>,
+    /// Its roles.
+    pub roles: BTreeSet<Role>,
+    /// How it is reached.
+    pub ssh: Ssh,
+    /// Its failure domain.
+    pub zone: Option<Said>,
+    /// Node labels.
+    pub labels: BTreeMap<String, Said>,
+    /// Node taints.
+    pub taints: Vec<Said>,
+}
+
+impl Draft {
+    /// Gives out the roles that other tools leave to themselves, and takes those away that mean nothing here.
+    pub fn complete_roles(&mut self, notes: &mut Notes) {
+        self.etcd_and_balancers();
+        if matches!(self.endpoint, Some(Way::External(_) | Way::Local(_))) {
+            let alone: BTreeSet<Role> = [Role::LoadBalancer].into();
+            let (out, kept): (Vec<Host>, Vec<Host>) =
+                std::mem::take(&mut self.hosts).into_iter().partition(|host| host.roles == alone);
+            self.hosts = kept;
+            if let Some(first) = out.first() {
+                let names: Vec<&str> = out.iter().map(|host| host.given.as_str()).collect();
+                notes.add(
+                    &first.place,
+                    format!(
+                        "{} balance the load and do nothing else, and the endpoint is not theirs: left out",
+                        listed(&names, 8)
+                    ),
+                    "look after them yourself, or give them a virtual address with --vip ADDRESS, and hactl does",
+                );
+            }
+            for host in &mut self.hosts {
+                host.roles.remove(&Role::LoadBalancer);
+            }
+        }
+    }
+
+    fn etcd_and_balancers(&mut self) {
+        let nobody = |hosts: &[Host], role| !hosts.iter().any(|host| host.roles.contains(&role));
+        let mut more = Vec::new();
+        if nobody(&self.hosts, Role::Etcd) {
+            more.push(Role::Etcd);
+        }
+        if matches!(self.endpoint, Some(Way::Vip(_))) && nobody(&self.hosts, Role::LoadBalancer) {
+            more.push(Role::LoadBalancer);
+        }
+        for host in self.hosts.iter_mut().filter(|host| host.roles.contains(&Role::ControlPlane)) {
+            host.roles.extend(more.iter().copied());
+        }
+    }
+
+    /// Moves to the common `ssh` what every host says alike, or most of them while each says something.
+    pub fn lift(&mut self) {
+        lift(&mut self.ssh.port, &mut self.hosts, |ssh| &mut ssh.port);
+        lift(&mut self.ssh.user, &mut self.hosts, |ssh| &mut ssh.user);
+        lift(&mut self.ssh.identity, &mut self.hosts, |ssh| &mut ssh.identity);
+        lift(&mut self.ssh.known_hosts, &mut self.hosts, |ssh| &mut ssh.known_hosts);
+        lift(&mut self.ssh.jump, &mut self.hosts, |ssh| &mut ssh.jump);
+    }
+}
+
+fn lift<T: Ord + Clone>(common: &mut Option<Said<T>>, hosts: &mut [Host], pick: fn(&mut Ssh) -> &mut Option<Said<T>>) {
+    if common.is_none() {
+        let mut counts: BTreeMap<T, (usize, Said<T>)> = BTreeMap::new();
+        for host in hosts.iter_mut() {
+            // A host that says nothing means its own default, which must not be replaced.
+            let Some(said) = pick(&mut host.ssh) else { return };
+            counts.entry(said.value.clone()).or_insert_with(|| (0, said.clone())).0 += 1;
+        }
+        let most = counts.values().map(|(n, _)| *n).max().unwrap_or(0);
+        // One host shares nothing with others, but one line is still where people look for it.
+        *common =
+            counts.into_values().find(|(n, _)| *n == most && (most > 1 || hosts.len() == 1)).map(|(_, said)| said);
+    }
+    let Some(shared) = common else { return };
+    for host in hosts {
+        let own = pick(&mut host.ssh);
+        if own.as_ref().is_some_and(|said| said.value == shared.value) {
+            *own = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(user: Option<&str>, roles: &[Role]) -> Host {
+        let mut host = Host { roles: roles.iter().copied().collect(), ..Host::default() };
+        host.ssh.user = user.map(|user| Said::new(user, "", ""));
+        host
+    }
+
+    #[test]
+    fn what_most_hosts_say_is_lifted_only_when_each_says_something() {
+        let mut draft =
+            Draft { hosts: [Some("a"), Some("a"), Some("b")].map(|u| host(u, &[])).to_vec(), ..Draft::default() };
+        draft.lift();
+        assert_eq!(draft.ssh.user.unwrap().value, "a");
+        assert_eq!(draft.hosts.iter().filter(|h| h.ssh.user.is_some()).count(), 1);
+        let mut draft =
+            Draft { hosts: [Some("a"), Some("a"), None].map(|u| host(u, &[])).to_vec(), ..Draft::default() };
+        draft.lift();
+        assert!(draft.ssh.user.is_none() && draft.hosts[0].ssh.user.is_some());
+    }
+
+    #[test]
+    fn the_control_plane_carries_etcd_and_the_virtual_address_where_nobody_else_does() {
+        let hosts = || [host(None, &[Role::ControlPlane]), host(None, &[Role::Worker])].to_vec();
+        let way = Way::Vip(Said::new("10.0.0.1", "", ""));
+        let mut draft = Draft { hosts: hosts(), endpoint: Some(way.clone()), ..Draft::default() };
+        draft.complete_roles(&mut Notes::default());
+        assert_eq!(draft.hosts[0].roles, [Role::ControlPlane, Role::Etcd, Role::LoadBalancer].into());
+        assert_eq!(draft.hosts[1].roles, [Role::Worker].into());
+        let mut draft = Draft { hosts: hosts(), endpoint: Some(way), ..Draft::default() };
+        draft.hosts.push(host(None, &[Role::Etcd]));
+        draft.hosts.push(host(None, &[Role::LoadBalancer]));
+        draft.complete_roles(&mut Notes::default());
+        assert_eq!(draft.hosts[0].roles, [Role::ControlPlane].into());
+    }
+
+    #[test]
+    fn balancers_of_an_endpoint_that_is_not_theirs_are_left_out_with_a_word() {
+        let hosts = vec![host(None, &[Role::ControlPlane, Role::LoadBalancer]), host(None, &[Role::LoadBalancer])];
+        let way = Way::External(Said::new("api:6443", "", ""));
+        let mut draft = Draft { hosts, endpoint: Some(way), ..Draft::default() };
+        let mut notes = Notes::default();
+        draft.complete_roles(&mut notes);
+        assert_eq!(draft.hosts.len(), 1);
+        assert!(!draft.hosts[0].roles.contains(&Role::LoadBalancer));
+        assert_eq!(notes.into_list().len(), 1);
+    }
+}

@@ -1,0 +1,317 @@
+//! `spec.hosts`: each machine with its role, its way in, and what k0sctl does to it besides.
+//!
+//! In: the list. Out: hosts of the draft; what hactl does not do (hooks, files, environments) is told once for all hosts that have it.
+
+use super::super::draft::{Draft, Host, Said, Ssh};
+use super::super::node::Node;
+use super::super::notes::{Notes, listed, short};
+use crate::model::desired::Role;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+/// Keys that only say how k0s gets onto a host.
+const INSTALL: [&str; 7] =
+    ["uploadBinary", "useExistingK0s", "k0sBinaryPath", "k0sInstallPath", "k0sDownloadURL", "os", "privateInterface"];
+
+/// Reads them.
+pub fn hosts(spec: &Node, draft: &mut Draft, notes: &mut Notes) {
+    let mut left: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    let mut unnamed = Vec::new();
+    let (mut controllers, mut workers) = (0, 0);
+    for (index, node) in spec.get("hosts").map(Node::items).unwrap_or_default().iter().enumerate() {
+        let path = format!("spec.hosts[{index}]");
+        let word = |key: &str| node.get(key).and_then(Node::as_text).map(str::trim).filter(|text| !text.is_empty());
+        let is_true = |key: &str| node.get(key).and_then(Node::as_bool) == Some(true);
+        if is_true("reset") {
+            notes.add(
+                &path,
+                "this host is marked to be reset: left out",
+                "nothing, or take out `reset` and import again",
+            );
+            continue;
+        }
+        let role = word("role").unwrap_or_default();
+        let mut roles: BTreeSet<Role> = match role {
+            "controller" => [Role::ControlPlane, Role::Etcd].into(),
+            "controller+worker" if !is_true("noTaints") => [Role::ControlPlane, Role::Etcd].into(),
+            "controller+worker" | "single" => [Role::ControlPlane, Role::Etcd, Role::Worker].into(),
+            "worker" => [Role::Worker].into(),
+            _ => {
+                notes.add(
+                    format!("{path}.role"),
+                    format!("there is no role {}: the host is left out", short(role)),
+                    "write controller, controller+worker, single or worker",
+                );
+                continue;
+            }
+        };
+        let Some(ssh) = way(node, &path, draft, notes) else { continue };
+        if roles.contains(&Role::ControlPlane) {
+            controllers += 1;
+        } else {
+            workers += 1;
+        }
+        let reached = ssh.host.clone();
+        let mut host = Host { place: path.clone(), ssh, ..Host::default() };
+        let private =
+            word("privateAddress").map(|text| Said::new(text, "privateAddress", format!("{path}.privateAddress")));
+        let numeric = |said: &Said| said.value.parse::<Ipv4Addr>().is_ok();
+        host.address =
+            private.or_else(|| reached.clone().filter(numeric)).map(|said| Said { key: String::new(), ..said });
+        if host.address.as_ref().map(|said| &said.value) == reached.as_ref().map(|said| &said.value) {
+            host.ssh.host = None;
+        }
+        let by_address = reached.filter(|said| !numeric(said)).map(|said| said.value);
+        host.given = match word("hostname").map(ToOwned::to_owned).or(by_address) {
+            Some(name) => name,
+            None => {
+                let (kind, number) =
+                    if roles.contains(&Role::ControlPlane) { ("controller", controllers) } else { ("worker", workers) };
+                let name = format!("{kind}-{number}");
+                unnamed.push(name.clone());
+                name
+            }
+        };
+        flags(node, &path, &mut host, &mut roles, notes);
+        host.roles = roles;
+        for (key, value) in node.entries().iter().filter(|(_, value)| !value.is_empty()) {
+            let read = [
+                "role",
+                "ssh",
+                "openSSH",
+                "localhost",
+                "winRM",
+                "privateAddress",
+                "hostname",
+                "noTaints",
+                "installFlags",
+                "reset",
+            ];
+            if !read.contains(&key.as_str()) && value.as_bool() != Some(false) {
+                left.entry(key).or_default().push(index);
+            }
+        }
+        draft.hosts.push(host);
+    }
+    if !unnamed.is_empty() {
+        notes.add(
+            "spec.hosts",
+            format!(
+                "the file has no names for hosts that are reached by address; here they are {}",
+                listed(&unnamed, 8)
+            ),
+            "nothing, or change hosts[].name before the first `hactl up`: the Nodes get these names",
+        );
+    }
+    for (key, indices) in left {
+        tell(key, &indices, notes);
+    }
+}
+
+fn tell(key: &str, indices: &[usize], notes: &mut Notes) {
+    let places: Vec<String> = indices.iter().take(12).map(ToString::to_string).collect();
+    let more = if indices.len() > 12 { ",..." } else { "" };
+    let place = format!("spec.hosts[{}{more}].{}", places.join(","), short(key));
+    let (what, remedy) = match key {
+        "hooks" => (
+            "commands before and after what k0sctl does: hactl runs none on hosts",
+            "run them with a tool of your own, before or after `hactl up`",
+        ),
+        "files" => (
+            "files that k0sctl puts onto the hosts: hactl brings none but its own",
+            "put them there with a tool of your own; images come through registries.mirrors, or a bundle",
+        ),
+        "environment" => (
+            "environment variables for k0s; their values are not shown",
+            "a proxy goes under `proxy`; other variables have no equal",
+        ),
+        "dataDir" | "kubeletRootDir" => (
+            "another directory for k0s or the kubelet: hactl has fixed ones, except etcd.dataDir",
+            "mount a disk at /var/lib/etcd, /var/lib/containerd or /var/lib/kubelet where it matters",
+        ),
+        _ if INSTALL.contains(&key) => {
+            ("it says how k0sctl installs k0s there", "nothing: hactl carries its own components to the hosts")
+        }
+        _ => ("hactl has no key for it", "look whether it matters; settings of Kubernetes go under `extra`"),
+    };
+    notes.add(place, format!("not carried over: {what}"), remedy);
+}
+
+/// How it is reached; `None`: not by SSH.
+fn way(node: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) -> Option<Ssh> {
+    let found = ["ssh", "openSSH"].into_iter().find_map(|kind| Some((kind, node.get(kind)?)));
+    let Some((kind, given)) = found else {
+        let what = if node.get("winRM").is_some() {
+            "a Windows host: hactl's hosts are Linux; left out"
+        } else if node.get("localhost").is_some() {
+            "k0sctl works on its own machine there, and hactl reaches every host by SSH: left out"
+        } else {
+            "it does not say how the host is reached: left out"
+        };
+        notes.add(
+            path,
+            what,
+            "add it under hosts with an address that has an SSH server, if it belongs to the cluster",
+        );
+        return None;
+    };
+    let path = format!("{path}.{kind}");
+    let said = |key: &str| {
+        let text = given.get(key).and_then(Node::as_text).map(str::trim).filter(|text| !text.is_empty())?;
+        Some(Said::new(text, "", format!("{path}.{key}")))
+    };
+    let mut ssh = Ssh { host: said("address"), user: said("user"), port: port(given, &path, notes), ..Ssh::default() };
+    if ssh.user.is_none() && kind == "ssh" {
+        ssh.user = Some(Said::new("root", "", path.as_str()));
+    }
+    if let Some(key) = said("keyPath") {
+        ssh.identity = identity(key, notes);
+    }
+    if let Some(key) = said("hostKey") {
+        notes.add(
+            &key.place,
+            "the host's key is written out there, and hactl takes its fingerprint",
+            "put the key into known_hosts, or its fingerprint (`ssh-keygen -lf FILE`) under ssh.fingerprint",
+        );
+    }
+    if let Some(bastion) = given.get("bastion") {
+        ssh.jump = jump(bastion, &format!("{path}.bastion"), ssh.identity.as_ref(), notes);
+    }
+    if let Some(config) = said("configPath").filter(|_| kind == "openSSH") {
+        notes.add(
+            config.place,
+            format!("another OpenSSH configuration than ~/.ssh/config: {}", short(&config.value)),
+            "name it once for all hosts under ssh.config",
+        );
+    }
+    let mut options: Vec<&str> =
+        given.get("options").map(Node::entries).unwrap_or_default().iter().map(|(key, _)| key.as_str()).collect();
+    options.retain(|option| *option != "UserKnownHostsFile" && *option != "StrictHostKeyChecking");
+    if !options.is_empty() {
+        notes.add(
+            format!("{path}.options"),
+            format!("OpenSSH's options are not carried over: {}", listed(&options, 10)),
+            "what matters goes into ~/.ssh/config, which hactl reads",
+        );
+    }
+    if given.at(&["options", "StrictHostKeyChecking"]).and_then(Node::as_bool) == Some(false) {
+        notes.add(
+            format!("{path}.options"),
+            "host keys are not looked at there; hactl is strict about them",
+            "have them in known_hosts (`ssh-keyscan`, compared with the hosts), or once use --trust-first-use",
+        );
+    }
+    let known =
+        ["address", "user", "port", "keyPath", "hostKey", "bastion", "configPath", "options", "disableMultiplexing"];
+    super::leave(given, &path, &known, notes);
+    let _ = draft;
+    Some(ssh)
+}
+
+fn port(given: &Node, path: &str, notes: &mut Notes) -> Option<Said<u16>> {
+    let text = given.get("port").and_then(Node::as_text)?;
+    match text.trim().parse::<u16>() {
+        Ok(port @ 1..) => Some(Said::new(port, "", format!("{path}.port"))),
+        _ => {
+            notes.add(
+                format!("{path}.port"),
+                format!("{} is no port: left out", short(text)),
+                "write a number from 1 to 65535 into the new inventory",
+            );
+            None
+        }
+    }
+}
+
+fn identity(key: Said, notes: &mut Notes) -> Option<Said> {
+    if std::path::Path::new(&key.value).extension().is_some_and(|end| end == "pub") {
+        notes.add(
+            &key.place,
+            "it names a public key, for the agent: left out",
+            "load the private key into the agent, which hactl asks, or name its file under ssh.identity",
+        );
+        return None;
+    }
+    if key.value.contains('$') {
+        notes.add(
+            &key.place,
+            "the path holds a variable, and hactl reads none: left out",
+            "write it out under ssh.identity",
+        );
+        return None;
+    }
+    if !key.value.starts_with(['/', '~']) {
+        notes.add(
+            &key.place,
+            "keyPath is a relative path: in an inventory of hactl it starts at the inventory's directory",
+            "put the inventory where the path holds, or write the path out",
+        );
+    }
+    Some(key)
+}
+
+fn jump(bastion: &Node, path: &str, identity: Option<&Said>, notes: &mut Notes) -> Option<Said> {
+    let word = |key: &str| bastion.get(key).and_then(Node::as_text).map(str::trim).filter(|text| !text.is_empty());
+    let address = word("address")?;
+    // k0sctl's own default, which is not that of the host behind it.
+    let user = word("user").unwrap_or("root");
+    let port = word("port").filter(|port| *port != "22").map(|port| format!(":{port}")).unwrap_or_default();
+    if let Some(key) = word("keyPath")
+        && identity.is_none_or(|said| said.value != key)
+    {
+        notes.add(
+            format!("{path}.keyPath"),
+            format!("the bastion has a key of its own, and hactl would use that of the host behind it: {}", short(key)),
+            format!("write into ~/.ssh/config: Host {}, below it IdentityFile {}", short(address), short(key)),
+        );
+    }
+    super::leave(bastion, path, &["address", "user", "port", "keyPath", "hostKey"], notes);
+    Some(Said::new(format!("{user}@{address}{port}"), "", path))
+}
+
+/// Labels and taints that are handed to k0s as flags; other flags by their names alone.
+fn flags(node: &Node, path: &str, host: &mut Host, roles: &mut BTreeSet<Role>, notes: &mut Notes) {
+    let place = format!("{path}.installFlags");
+    let mut left = Vec::new();
+    let words: Vec<&str> =
+        node.get("installFlags").map(Node::items).unwrap_or_default().iter().filter_map(Node::as_text).collect();
+    let mut words = words.iter().flat_map(|words| words.split_whitespace()).peekable();
+    while let Some(word) = words.next() {
+        let (flag, inline) = word.split_once('=').map_or((word, None), |(flag, value)| (flag, Some(value)));
+        let takes = matches!(flag, "--labels" | "--taints");
+        let value = match inline {
+            Some(value) => value,
+            None if takes => words.next().unwrap_or_default(),
+            None => "",
+        };
+        let value = value.trim_matches(['"', '\'']);
+        match flag {
+            "--labels" => {
+                for (key, value) in value.split(',').filter_map(|pair| pair.split_once('=')) {
+                    let said = Said::new(value, "", place.as_str());
+                    if key == "topology.kubernetes.io/zone" {
+                        host.zone = Some(Said { key: key.to_owned(), ..said });
+                    } else {
+                        host.labels.insert(key.to_owned(), said);
+                    }
+                }
+            }
+            "--taints" => host
+                .taints
+                .extend(value.split(',').filter(|t| !t.is_empty()).map(|taint| Said::new(taint, "", place.as_str()))),
+            "--no-taints" if inline != Some("false") => {
+                roles.insert(Role::Worker);
+            }
+            "--enable-worker" | "--no-taints" => {}
+            flag if flag.starts_with('-') => left.push(flag.to_owned()),
+            _ => {}
+        }
+    }
+    if !left.is_empty() {
+        notes.add(
+            place,
+            format!("flags of k0s that hactl has no equal for: {}", listed(&left, 10)),
+            "look whether they matter; settings of Kubernetes go under `extra`",
+        );
+    }
+}

@@ -1,0 +1,125 @@
+//! k0sctl's configuration: hosts with roles and ways in, and within it k0s' own.
+//!
+//! In: the file. Out: a [`Draft`]; each key that hactl has nothing for is named by its path.
+
+mod cluster;
+mod hosts;
+
+use super::draft::{Draft, Said};
+use super::node::{self, Node};
+use super::notes::{Notes, listed, short};
+use super::{ImportError, Input, names, shared};
+
+/// Makes a draft of it.
+pub fn draft(input: &Input, notes: &mut Notes) -> Result<Draft, ImportError> {
+    let documents = node::read(&input.text).map_err(|bad| ImportError::Syntax {
+        from: input.name.clone(),
+        line: bad.line,
+        why: format!("this is not YAML: {}", bad.why),
+        remedy: "look at this line and the one above: a missing `:`, quote or bracket, or another indentation"
+            .to_owned(),
+    })?;
+    let word = |node: &Node, key: &str| node.get(key).and_then(Node::as_text).unwrap_or_default().to_owned();
+    let ours = |node: &&Node| word(node, "apiVersion").starts_with("k0sctl.k0sproject.io/");
+    let other = |seen: String, remedy: &str| ImportError::Other {
+        from: input.name.clone(),
+        seen,
+        wanted: "a k0sctl configuration".to_owned(),
+        remedy: remedy.to_owned(),
+    };
+    let Some(top) = documents.iter().find(ours) else {
+        return Err(other("a YAML file of some other tool".to_owned(), "name k0sctl's own file, often k0sctl.yaml"));
+    };
+    let version = word(top, "apiVersion");
+    if version != "k0sctl.k0sproject.io/v1beta1" {
+        let remedy = "bring it to k0sctl.k0sproject.io/v1beta1, which k0sctl has used since its first release";
+        return Err(other(format!("of the version {}", short(&version)), remedy));
+    }
+    if word(top, "kind") != "Cluster" {
+        return Err(other(format!("a {} of k0sctl", short(&word(top, "kind"))), "name the file with `kind: Cluster`"));
+    }
+    let spec = top.get("spec").filter(|spec| spec.is_map());
+    let Some(spec) = spec else {
+        return Err(other("without a spec".to_owned(), "name the file that lists the hosts under spec.hosts"));
+    };
+    let mut draft = Draft {
+        made_from: format!("the k0sctl configuration {}", input.name),
+        file: input.name.clone(),
+        ..Draft::default()
+    };
+    draft.cluster = cluster_name(top, notes);
+    leave(top, "", &["apiVersion", "kind", "metadata", "spec"], notes);
+    leave(spec, "spec", &["hosts", "k0s", "options"], notes);
+    if spec.get("options").is_some_and(|options| !options.is_empty()) {
+        notes.add(
+            "spec.options",
+            "how k0sctl waits, drains and works side by side has no equal here",
+            "nothing: hactl does one host at a time, within quorum; --concurrency and --timeout are flags",
+        );
+    }
+    hosts::hosts(spec, &mut draft, notes);
+    let k0s = spec.get("k0s");
+    if let Some(k0s) = k0s {
+        leave(k0s, "spec.k0s", &["version", "versionChannel", "dynamicConfig", "config", "metadata"], notes);
+        if let Some(version) = k0s.get("version").and_then(Node::as_text) {
+            draft.kubernetes = shared::kubernetes(&Said::new(version, "spec.k0s.version", "spec.k0s.version"), notes);
+        }
+        if k0s.get("dynamicConfig").and_then(Node::as_bool) == Some(true) {
+            notes.add(
+                "spec.k0s.dynamicConfig",
+                "with it the cluster's own ClusterConfig counts, and this file may be out of date",
+                "compare it with `k0s config export` or the object in kube-system first; here the inventory always counts",
+            );
+        }
+    }
+    let separate = documents.iter().find(|node| word(node, "kind") == "ClusterConfig");
+    let inside = k0s.and_then(|k0s| k0s.get("config"));
+    for (config, path) in [(inside, "spec.k0s.config"), (separate, "ClusterConfig")] {
+        if let Some(config) = config {
+            cluster::cluster(config, path, &mut draft, notes);
+        }
+    }
+    let others: Vec<String> = documents
+        .iter()
+        .filter(|node| !ours(node) && word(node, "kind") != "ClusterConfig" && !node.is_null())
+        .map(|node| word(node, "kind"))
+        .collect();
+    if !others.is_empty() {
+        notes.add(
+            &input.name,
+            format!("further documents are left out: {}", listed(&others, 10)),
+            "objects of Kubernetes go into a file that you name under `manifests`",
+        );
+    }
+    Ok(draft)
+}
+
+fn cluster_name(top: &Node, notes: &mut Notes) -> Said {
+    let given = top.at(&["metadata", "name"]).and_then(Node::as_text).unwrap_or("k0s-cluster");
+    let name = names::cluster(given).unwrap_or_else(|| "kubernetes".to_owned());
+    if name != given {
+        notes.add(
+            "metadata.name",
+            format!("{} cannot name a cluster here: it is called {name}", short(given)),
+            "choose another with --cluster NAME",
+        );
+    }
+    if let Some(metadata) = top.get("metadata") {
+        leave(metadata, "metadata", &["name", "user"], notes);
+    }
+    Said::new(name, "", "metadata.name")
+}
+
+/// Names the keys of a mapping that nobody reads.
+pub fn leave(node: &Node, path: &str, known: &[&str], notes: &mut Notes) {
+    for (key, inside) in node.entries() {
+        if !known.contains(&key.as_str()) && !inside.is_empty() {
+            let path = if path.is_empty() { short(key) } else { format!("{path}.{}", short(key)) };
+            notes.add(
+                &path,
+                format!("{} is not carried over: hactl has no key for it", short(key)),
+                "look whether it matters; settings of Kubernetes go under `extra`",
+            );
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! What Kubespray installs or arranges besides, and hactl has no equal for: told with one line of what to do.
+//!
+//! In: the variables. Out: notes. What is switched off there is nothing here, and needs no word.
+
+use super::super::ansible::scope::Scope;
+use super::super::node::truth;
+use super::super::notes::{Notes, listed};
+
+/// What is installed when a variable is true.
+const INSTALLED: [(&str, &str); 26] = [
+    ("dashboard_enabled", "the dashboard"),
+    ("registry_enabled", "a registry"),
+    ("metrics_server_enabled", "metrics-server"),
+    ("local_path_provisioner_enabled", "the local path provisioner"),
+    ("local_volume_provisioner_enabled", "the local volume provisioner"),
+    ("csi_snapshot_controller_enabled", "the CSI snapshot controller"),
+    ("cephfs_provisioner_enabled", "the CephFS provisioner"),
+    ("rbd_provisioner_enabled", "the RBD provisioner"),
+    ("gateway_api_enabled", "the Gateway API's definitions"),
+    ("ingress_nginx_enabled", "ingress-nginx"),
+    ("ingress_alb_enabled", "the ALB ingress controller"),
+    ("ingress_ambassador_enabled", "Ambassador"),
+    ("cert_manager_enabled", "cert-manager"),
+    ("metallb_enabled", "MetalLB"),
+    ("argocd_enabled", "Argo CD"),
+    ("node_feature_discovery_enabled", "Node Feature Discovery"),
+    ("scheduler_plugins_enabled", "the scheduler plugins"),
+    ("kubelet_csr_approver_enabled", "the kubelet CSR approver (hactl approves kubelets' certificates by itself)"),
+    ("kube_network_plugin_multus", "Multus"),
+    ("cinder_csi_enabled", "the Cinder CSI driver"),
+    ("aws_ebs_csi_enabled", "the EBS CSI driver"),
+    ("azure_csi_enabled", "the Azure disk CSI driver"),
+    ("gcp_pd_csi_enabled", "the GCE disk CSI driver"),
+    ("vsphere_csi_enabled", "the vSphere CSI driver"),
+    ("persistent_volumes_enabled", "storage classes of the cloud"),
+    ("deploy_netchecker", "netchecker"),
+];
+
+/// What is arranged otherwise when a variable is true.
+const ARRANGED: [(&str, &str, &str); 18] = [
+    ("helm_enabled", "helm is installed on the hosts there", "install it where you work"),
+    ("krew_enabled", "krew is installed on the hosts there", "install it where you work"),
+    (
+        "enable_nodelocaldns",
+        "a DNS cache runs on every node there, and CoreDNS alone here",
+        "nothing, or bring NodeLocal DNSCache as a manifest",
+    ),
+    (
+        "kata_containers_enabled",
+        "Kata Containers is a runtime there",
+        "install it on the hosts, and write the runtime under extra.containerd.config",
+    ),
+    (
+        "gvisor_enabled",
+        "gVisor is a runtime there",
+        "install it on the hosts, and write the runtime under extra.containerd.config",
+    ),
+    (
+        "crun_enabled",
+        "crun is a runtime there",
+        "hactl brings runc; write another runtime under extra.containerd.config",
+    ),
+    (
+        "nvidia_accelerator_enabled",
+        "drivers for GPUs are installed there",
+        "install them on the hosts, and the device plugin as a manifest",
+    ),
+    (
+        "kubernetes_audit",
+        "the API servers write an audit log by Kubespray's policy there",
+        "nothing: hactl writes one, by a policy of its own",
+    ),
+    (
+        "kubernetes_audit_webhook",
+        "audit events go to a webhook there",
+        "write audit-webhook-config-file under extra.kube-apiserver, with its file under mounts",
+    ),
+    (
+        "kube_encrypt_secret_data",
+        "Secrets are encrypted in etcd by Kubespray's key there",
+        "nothing: hactl encrypts them with a key of its own",
+    ),
+    ("kube_oidc_auth", "people log in by OIDC there", "write the issuer under authentication.jwt"),
+    (
+        "kube_token_auth",
+        "a file of tokens lets people in there",
+        "use certificates, OIDC (authentication.jwt) or service accounts",
+    ),
+    (
+        "kube_webhook_token_auth",
+        "a webhook lets people in there",
+        "use authentication.jwt: hactl has no webhook for tokens",
+    ),
+    (
+        "kube_webhook_authorization",
+        "a webhook decides what people may do there",
+        "use RBAC: hactl has no webhook for it",
+    ),
+    (
+        "podsecuritypolicy_enabled",
+        "PodSecurityPolicy is on there, and Kubernetes has removed it",
+        "label namespaces with pod-security.kubernetes.io/enforce",
+    ),
+    (
+        "kube_proxy_strict_arp",
+        "kube-proxy is strict about ARP there, which only ipvs needs",
+        "nothing: hactl's kube-proxy uses nftables",
+    ),
+    (
+        "ignore_assert_errors",
+        "Kubespray goes on where its checks fail",
+        "see what `hactl plan` finds; preflight.ignore names checks that only warn",
+    ),
+    (
+        "auto_renew_certificates",
+        "a timer renews certificates there",
+        "nothing: `hactl up` renews those that expire, and `status` tells of them",
+    ),
+];
+
+/// What matters as soon as it is set.
+const SET: [(&str, &str, &str); 17] = [
+    ("cloud_provider", "a cloud provider is set", "install its cloud controller manager as a manifest"),
+    ("external_cloud_provider", "a cloud controller manager is set", "install it as a manifest"),
+    (
+        "kube_feature_gates",
+        "feature gates: they come and go with the versions",
+        "write those that matter under extra.COMPONENT.args",
+    ),
+    (
+        "kube_apiserver_feature_gates",
+        "feature gates: they come and go with the versions",
+        "write those that matter under extra.COMPONENT.args",
+    ),
+    (
+        "kube_controller_feature_gates",
+        "feature gates: they come and go with the versions",
+        "write those that matter under extra.COMPONENT.args",
+    ),
+    (
+        "kube_scheduler_feature_gates",
+        "feature gates: they come and go with the versions",
+        "write those that matter under extra.COMPONENT.args",
+    ),
+    (
+        "kube_proxy_feature_gates",
+        "feature gates: they come and go with the versions",
+        "write those that matter under extra.COMPONENT.args",
+    ),
+    (
+        "kubelet_feature_gates",
+        "feature gates: they come and go with the versions",
+        "write those that matter under extra.COMPONENT.args",
+    ),
+    (
+        "kubelet_custom_flags",
+        "flags of the kubelet",
+        "write them under extra.kubelet.args, or better as fields under extra.kubelet.config",
+    ),
+    (
+        "kubelet_node_custom_flags",
+        "flags of some kubelets",
+        "all kubelets have the same here: extra.kubelet.args, extra.kubelet.config",
+    ),
+    (
+        "upstream_dns_servers",
+        "DNS servers for the hosts and CoreDNS",
+        "set them on the hosts; CoreDNS asks whom its host asks",
+    ),
+    ("nameservers", "DNS servers for the hosts", "set them on the hosts"),
+    ("searchdomains", "search domains for the hosts", "set them on the hosts"),
+    ("dns_etchosts", "entries of CoreDNS' own hosts file", "change its ConfigMap by a manifest of yours"),
+    (
+        "tls_min_version",
+        "the oldest TLS of the components",
+        "nothing: hactl sets it; the kubelet's is tlsMinVersion under extra.kubelet.config",
+    ),
+    (
+        "tls_cipher_suites",
+        "cipher suites of the components",
+        "nothing: hactl sets them; the kubelet's are tlsCipherSuites under extra.kubelet.config",
+    ),
+    ("docker_registry_mirrors", "mirrors for Docker", "write them under registries.mirrors"),
+];
+
+/// Paths, users and habits of Kubespray itself: they say how it works, not what the cluster is.
+const ITS_OWN: [&str; 42] = [
+    "kube_config_dir",
+    "kube_script_dir",
+    "kube_manifest_dir",
+    "kube_cert_dir",
+    "kube_token_dir",
+    "kube_owner",
+    "kube_cert_group",
+    "kube_api_anonymous_auth",
+    "local_release_dir",
+    "retry_stagger",
+    "credentials_dir",
+    "bin_dir",
+    "kube_apiserver_ip",
+    "kube_proxy_nodeport_addresses",
+    "skydns_server",
+    "skydns_server_secondary",
+    "kubeadm_certificate_key",
+    "default_kubelet_config_dir",
+    "k8s_image_pull_policy",
+    "kube_log_level",
+    "loadbalancer_apiserver_healthcheck_port",
+    "loadbalancer_apiserver_type",
+    "no_proxy_exclude_workers",
+    "nodelocaldns_ip",
+    "nodelocaldns_health_port",
+    "nodelocaldns_second_health_port",
+    "nodelocaldns_bind_metrics_host_ip",
+    "nodelocaldns_secondary_skew_seconds",
+    "enable_nodelocaldns_secondary",
+    "enable_coredns_k8s_external",
+    "coredns_k8s_external_zone",
+    "enable_coredns_k8s_endpoint_pod_names",
+    "ndots",
+    "dns_mode",
+    "resolvconf_mode",
+    "volume_cross_zone_attachment",
+    "krew_root_dir",
+    "kube_vip_arp_enabled",
+    "metallb_speaker_enabled",
+    "ingress_publish_status_address",
+    "kubeconfig_localhost",
+    "kubectl_localhost",
+];
+
+/// Tells what is on.
+pub fn features(scope: &Scope<'_>, notes: &mut Notes) {
+    let on = |key: &str| {
+        scope.raw(key).filter(|var| var.node.as_text().and_then(truth) == Some(true)).map(|var| var.place.clone())
+    };
+    for (key, what) in INSTALLED {
+        if let Some(place) = on(key) {
+            notes.add(
+                place,
+                format!("{key}: Kubespray installs {what}, and hactl nothing that it does not need itself"),
+                "put its manifests into a folder, and name that under `manifests`",
+            );
+        }
+    }
+    for (key, what, remedy) in ARRANGED {
+        if let Some(place) = on(key) {
+            notes.add(place, format!("{key}: {what}"), remedy);
+        }
+    }
+    for (key, what, remedy) in SET {
+        let off = |node: &super::super::node::Node| node.is_empty() || node.as_text().and_then(truth) == Some(false);
+        if let Some(var) = scope.raw(key).filter(|var| !off(&var.node)) {
+            notes.add(&var.place, format!("{key} is not carried over: {what}"), remedy);
+        }
+    }
+    if let Some(said) = scope.text("container_manager", notes).filter(|said| said.value != "containerd") {
+        notes.add(
+            &said.place,
+            format!("containers run by {} there, and by containerd here", super::super::notes::short(&said.value)),
+            "see that nothing of yours asks for its socket",
+        );
+    }
+    if let Some(var) = scope
+        .raw("kubeadm_patches")
+        .filter(|var| var.node.get("enabled").and_then(super::super::node::Node::as_bool) == Some(true))
+    {
+        notes.add(
+            &var.place,
+            "kubeadm_patches changes manifests of the components",
+            "write what they set under extra.COMPONENT",
+        );
+    }
+}
+
+/// Names what concerns Kubespray alone, in one place for all of it.
+pub fn its_own(scope: &Scope<'_>, notes: &mut Notes) {
+    let set = ITS_OWN.iter().filter_map(|key| Some((*key, scope.raw(key).filter(|var| !var.node.is_empty())?)));
+    let set: Vec<(&str, &str)> = set.map(|(key, var)| (key, var.place.as_str())).collect();
+    if let Some((_, place)) = set.first() {
+        let keys: Vec<&str> = set.iter().map(|(key, _)| *key).collect();
+        notes.add(
+            place.rsplit_once(':').map_or(*place, |(file, _)| file),
+            format!("these say how Kubespray itself works: {}", listed(&keys, keys.len())),
+            "nothing: hactl has its own directories, users and add-ons",
+        );
+    }
+}

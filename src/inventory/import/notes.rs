@@ -1,0 +1,105 @@
+//! What an import could not carry over, or carried over in another shape: each with where it stands and what to do.
+//!
+//! In: what the importers find. Out: [`Note`]s in the order of their finding, where one that holds for many places is told once.
+
+use serde::Serialize;
+use std::fmt;
+
+/// One thing that somebody should read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Note {
+    /// Where it stands: a file with a line, or a path such as `spec.hosts[2].hooks`.
+    #[serde(rename = "where")]
+    pub place: String,
+    /// In how many other places the same holds.
+    #[serde(rename = "more", skip_serializing_if = "is_zero")]
+    pub more: usize,
+    /// What it is, and what it means.
+    pub what: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(n: &usize) -> bool {
+    *n == 0
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let more = match self.more {
+            0 => String::new(),
+            1 => " (and 1 other place)".to_owned(),
+            n => format!(" (and {n} other places)"),
+        };
+        write!(f, "{}{more}: warning: {}\n  do: {}", clean(&self.place), clean(&self.what), clean(&self.remedy))
+    }
+}
+
+/// Control characters never reach a terminal: the text may come from anywhere.
+pub fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// A foreign value in a message: not more of it than a line can bear.
+pub fn short(text: &str) -> String {
+    clean(&crate::inventory::check::shorten(text))
+}
+
+/// `a`, `a and b`, `a, b and c`; of more than `most` the number of the others.
+pub fn listed<T: AsRef<str>>(items: &[T], most: usize) -> String {
+    let shown: Vec<String> = items.iter().take(most).map(|item| short(item.as_ref())).collect();
+    let rest = items.len().saturating_sub(shown.len());
+    match (shown.split_last(), rest) {
+        (None, _) => String::new(),
+        (Some((last, [])), 0) => last.clone(),
+        (Some((last, before)), 0) => format!("{} and {last}", before.join(", ")),
+        (Some(_), rest) => format!("{} and {rest} more", shown.join(", ")),
+    }
+}
+
+/// Collects them.
+#[derive(Debug, Clone, Default)]
+pub struct Notes {
+    found: Vec<Note>,
+}
+
+impl Notes {
+    /// Adds one; the same thing elsewhere is counted.
+    pub fn add(&mut self, place: impl Into<String>, what: impl Into<String>, remedy: impl Into<String>) {
+        let (place, what, remedy) = (place.into(), what.into(), remedy.into());
+        match self.found.iter_mut().find(|note| note.what == what && note.remedy == remedy) {
+            Some(note) if note.place == place => {}
+            Some(note) => note.more += 1,
+            None => self.found.push(Note { place, more: 0, what, remedy }),
+        }
+    }
+    /// All of them.
+    pub fn into_list(self) -> Vec<Note> {
+        self.found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_thing_in_several_places_is_told_once_with_their_number() {
+        let mut notes = Notes::default();
+        for line in [1, 2, 2, 5] {
+            notes.add(format!("hosts:{line}"), "a", "b");
+        }
+        let list = notes.into_list();
+        assert_eq!(list.len(), 1);
+        assert_eq!(list[0].to_string(), "hosts:1 (and 3 other places): warning: a\n  do: b");
+    }
+
+    #[test]
+    fn long_lists_end_in_a_number_and_control_characters_do_not_pass() {
+        assert_eq!(listed(&["a"], 3), "a");
+        assert_eq!(listed(&["a", "b", "c"], 3), "a, b and c");
+        assert_eq!(listed(&["a", "b", "c", "d"], 2), "a, b and 2 more");
+        assert_eq!(short("a\u{1b}[31m"), "a\u{fffd}[31m");
+    }
+}

@@ -1,0 +1,149 @@
+//! Whose file this is: people name the wrong one, and deserve to hear which one it is.
+//!
+//! In: a text. Out: nothing when it may be what was asked for, else an error that says what it seems to be and which command reads it.
+
+use super::node::{self, Node};
+use super::{ImportError, Input, Tool};
+
+/// What a text seems to be, and what to do with it.
+struct Seen {
+    what: &'static str,
+    remedy: &'static str,
+    /// The tool whose file it is, when there is an importer for it.
+    tool: Option<Tool>,
+}
+
+const K0SCTL: Seen = Seen { what: "a k0sctl configuration", remedy: "", tool: Some(Tool::K0sctl) };
+const ANSIBLE: Seen = Seen { what: "an Ansible inventory", remedy: "", tool: Some(Tool::Ansible) };
+
+const fn seen(what: &'static str, remedy: &'static str) -> Seen {
+    Seen { what, remedy, tool: None }
+}
+
+const START: &str = "write an inventory to start from: `hactl inventory init --hosts NAME=ADDRESS,... FILE`";
+const DYNAMIC: &str =
+    "have Ansible write out what it makes: `ansible-inventory -i FILE --list --yaml > hosts.yml`, and import that";
+
+/// Refuses what is certainly something else.
+pub fn expect(tool: Tool, input: &Input) -> Result<(), ImportError> {
+    let Some(seen) = look(&input.text, tool) else { return Ok(()) };
+    let wanted = match seen.tool {
+        Some(other) if other == tool => return Ok(()),
+        // Kubespray's inventories are Ansible's.
+        Some(Tool::Ansible | Tool::Kubespray) if tool != Tool::K0sctl => return Ok(()),
+        _ => tool.to_string(),
+    };
+    let remedy = match seen.tool {
+        Some(Tool::K0sctl) => format!("hactl inventory import k0sctl {}", input.name),
+        Some(_) => format!("hactl inventory import ansible {} (or kubespray)", input.name),
+        None => seen.remedy.to_owned(),
+    };
+    Err(ImportError::Other { from: input.name.clone(), seen: seen.what.to_owned(), wanted, remedy })
+}
+
+fn look(text: &str, tool: Tool) -> Option<Seen> {
+    let text = text.trim_start_matches('\u{feff}');
+    if text.chars().any(|c| c.is_control() && !matches!(c, '\t' | '\r' | '\n' | '\u{c}')) {
+        return Some(seen("not text", "name the inventory itself; is this another file?"));
+    }
+    let speaks = |line: &&str| !line.is_empty() && !line.starts_with(['#', ';']) && *line != "---" && *line != "...";
+    let mut lines = text.lines().map(str::trim).filter(speaks);
+    let Some(first) = lines.next() else { return Some(seen("empty", "name the file that lists the hosts")) };
+    if text.starts_with("#!") {
+        return Some(seen("a program that makes an inventory", DYNAMIC));
+    }
+    if text.starts_with("$ANSIBLE_VAULT") {
+        return Some(seen(
+            "kept by ansible-vault",
+            "decrypt it first: `ansible-vault decrypt --output hosts.yml FILE`",
+        ));
+    }
+    if text.contains("Vagrant.configure") {
+        return Some(seen("a Vagrantfile", START));
+    }
+    if ["terraform {", "resource \"", "provider \"", "variable \"", "module \""]
+        .iter()
+        .any(|word| first.starts_with(word))
+    {
+        return Some(seen("a Terraform configuration", START));
+    }
+    if first.starts_with('[') && !first.starts_with("[{") && !first.starts_with("[\"") {
+        let config = ["[defaults]", "[ssh_connection]", "[privilege_escalation]", "[inventory]"];
+        if config.contains(&first) {
+            return Some(seen("Ansible's own configuration (ansible.cfg)", "name the inventory that it points at"));
+        }
+        return Some(ANSIBLE);
+    }
+    let documents = node::read(text).ok()?;
+    documents.iter().find_map(|document| by_shape(document, tool))
+}
+
+/// By the keys at the top.
+fn by_shape(top: &Node, tool: Tool) -> Option<Seen> {
+    let has = |key: &str| top.get(key).is_some();
+    let word = |key: &str| top.get(key).and_then(Node::as_text).unwrap_or_default();
+    if !top.items().is_empty() {
+        let plays = top.items().iter().any(|item| item.get("hosts").is_some() || item.get("import_playbook").is_some());
+        return Some(if plays {
+            seen("an Ansible playbook", "name the inventory that it is run with (`ansible-playbook -i INVENTORY`)")
+        } else {
+            seen("a list", "name the file that lists hosts in groups")
+        });
+    }
+    if !top.is_map() {
+        // One word may be a host of an INI inventory.
+        return (tool == Tool::K0sctl).then(|| seen("no YAML mapping", "name k0sctl's own file, often k0sctl.yaml"));
+    }
+    if word("apiVersion").starts_with("k0sctl.k0sproject.io/") {
+        return Some(K0SCTL);
+    }
+    if word("apiVersion").starts_with("k0s.k0sproject.io/") {
+        return Some(seen(
+            "k0s' own configuration, which names no hosts",
+            "name k0sctl's file, often k0sctl.yaml, that names them",
+        ));
+    }
+    if word("apiVersion").contains("kubeadm.k8s.io/") {
+        return Some(seen("a kubeadm configuration, which names no hosts", START));
+    }
+    if has("apiVersion") && has("kind") {
+        return Some(seen("a Kubernetes object", START));
+    }
+    if has("schema") && has("cluster") && has("hosts") {
+        return Some(seen("an inventory of hactl already", "use it as it is: `hactl inventory check FILE`"));
+    }
+    if has("plugin") && tool != Tool::K0sctl {
+        return Some(seen("the configuration of an inventory plugin", DYNAMIC));
+    }
+    if has("_meta") {
+        return Some(seen("Ansible's inventory as JSON", DYNAMIC));
+    }
+    let services = top.get("services").map(Node::entries).unwrap_or_default();
+    if services.iter().any(|(_, service)| service.get("image").is_some() || service.get("build").is_some()) {
+        return Some(seen("a docker-compose file", START));
+    }
+    if top.get("nodes").is_some_and(|nodes| nodes.items().iter().any(|node| node.get("role").is_some())) {
+        return Some(seen("a configuration of RKE (cluster.yml)", START));
+    }
+    if has("terraform_version") || has("resource") && has("provider") || has("values") && has("format_version") {
+        return Some(seen("Terraform's state or configuration as JSON", START));
+    }
+    let groups = |node: &Node| {
+        let keys: Vec<&str> = node.entries().iter().map(|(key, _)| key.as_str()).collect();
+        !keys.is_empty() && keys.iter().all(|key| matches!(*key, "hosts" | "children" | "vars"))
+    };
+    if top.entries().iter().any(|(_, node)| groups(node)) {
+        return Some(ANSIBLE);
+    }
+    if tool == Tool::K0sctl {
+        return Some(seen("a YAML file of some other tool", "name k0sctl's own file, often k0sctl.yaml"));
+    }
+    let named = |node: &Node| node.is_null() || node.is_map();
+    if top.entries().iter().all(|(_, node)| !named(node)) {
+        return Some(seen(
+            "a file of variables",
+            "name the inventory itself; what lies in group_vars beside it is read by itself",
+        ));
+    }
+    None
+}

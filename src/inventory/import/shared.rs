@@ -1,0 +1,150 @@
+//! What several tools say in the same words: versions, flags of components, proxies, mirrors.
+//!
+//! In: a value of a foreign file. Out: the same as hactl has it, or a note that says why it has not.
+
+use super::draft::{Draft, Said};
+use super::notes::{Notes, listed, short};
+use crate::inventory::DEFAULT_KUBERNETES;
+use crate::inventory::check::extra::{owns, take_owned};
+use serde_json::{Map, Value};
+
+/// Kubernetes' version as `1.36.3`, when this hactl installs that minor version.
+pub fn kubernetes(said: &Said, notes: &mut Notes) -> Option<Said> {
+    let text = said.value.trim().trim_start_matches('v');
+    let text = text.split(['+', '-']).next().unwrap_or(text);
+    let minor = |version: &str| version.rsplit_once('.').map(|(minor, _)| minor.to_owned());
+    let three = text.split('.').count() == 3 && text.split('.').all(|part| part.parse::<u16>().is_ok());
+    if three && minor(text) == minor(DEFAULT_KUBERNETES) {
+        return Some(Said::new(text, said.key.as_str(), said.place.as_str()));
+    }
+    let own = minor(DEFAULT_KUBERNETES).unwrap_or_default();
+    notes.add(
+        &said.place,
+        format!(
+            "it asks for Kubernetes {}, and this hactl installs {own}: the new cluster gets {DEFAULT_KUBERNETES}",
+            short(text)
+        ),
+        format!("see what changed for your workloads up to {own} before you move them"),
+    );
+    None
+}
+
+/// The version of something that hactl chooses itself.
+pub fn own_version(component: &str, said: &Said, notes: &mut Notes) {
+    notes.add(
+        &said.place,
+        format!("it asks for {component} {}: hactl takes the one that goes with its Kubernetes", short(&said.value)),
+        format!("nothing, or name a version under versions.{component}"),
+    );
+}
+
+/// A flag for a component.
+pub fn arg(draft: &mut Draft, component: &'static str, flag: &str, said: Said, notes: &mut Notes) {
+    let name = flag.trim_start_matches('-');
+    let fine = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'));
+    if !fine || said.value.chars().any(char::is_control) {
+        notes.add(
+            &said.place,
+            format!("{} is no flag of {component} in one line: left out", short(flag)),
+            format!("write it under extra.{component}.args"),
+        );
+    } else if owns(component, name) {
+        notes.add(
+            &said.place,
+            format!("hactl sets {component}'s --{name} itself: left out"),
+            "nothing, or see docs/inventory.md whether another key says it",
+        );
+    } else if matches!(name, "feature-gates" | "runtime-config") {
+        notes.add(
+            &said.place,
+            format!("{component}'s --{name} is left out: what it names comes and goes with the versions, and a word that is gone stops the component"),
+            format!("write what Kubernetes {DEFAULT_KUBERNETES} still knows under extra.{component}.args"),
+        );
+    } else {
+        draft.args.entry(component).or_default().insert(name.to_owned(), said);
+    }
+}
+
+/// Fields of the kubelet's configuration.
+pub fn kubelet(draft: &mut Draft, mut fields: Map<String, Value>, key: &str, place: &str, notes: &mut Notes) {
+    let mut own = take_owned("kubelet", &mut fields);
+    if fields.remove("featureGates").is_some() {
+        own.push("featureGates".to_owned());
+    }
+    if !own.is_empty() {
+        notes.add(
+            place,
+            format!("of {key} hactl sets itself, or knows better for its version: {}; left out", listed(&own, 20)),
+            "nothing, or see docs/inventory.md whether another key says it",
+        );
+    }
+    draft.kubelet_config.extend(fields.into_iter().map(|(field, value)| (field, Said::new(value, key, place))));
+}
+
+/// A URL, unless it carries a password.
+pub fn url(said: Said, notes: &mut Notes) -> Option<Said> {
+    let rest = said.value.split_once("://").map_or(said.value.as_str(), |(_, rest)| rest);
+    if rest.split(['/', '?', '#']).next().unwrap_or_default().contains('@') {
+        notes.add(
+            &said.place,
+            format!("{} carries a user name or a password: left out", said.key),
+            "use an address without one, or for registries name a file under registries.credentials",
+        );
+        return None;
+    }
+    Some(said)
+}
+
+/// What needs no proxy; what hactl does not understand there is told.
+pub fn no_proxy(draft: &mut Draft, list: Vec<Said>, notes: &mut Notes) {
+    for said in list {
+        let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'*' | b'/' | b':' | b'_');
+        if !said.value.is_empty() && said.value.bytes().all(fine) {
+            draft.no_proxy.push(said);
+        } else {
+            notes.add(
+                &said.place,
+                format!("{} cannot be exempt from the proxy: left out", short(&said.value)),
+                "write names, addresses and ranges under proxy.noProxy",
+            );
+        }
+    }
+}
+
+/// Other network plugins than flannel.
+pub fn network_plugin(said: &Said, notes: &mut Notes) -> Said {
+    let place = said.place.as_str();
+    match said.value.to_ascii_lowercase().as_str() {
+        "flannel" => Said::new("flannel", said.key.as_str(), place),
+        "cni" | "none" | "custom" => {
+            notes.add(
+                place,
+                "the network plugin is yours: nodes stay NotReady until it is installed",
+                "put its manifests into a folder and name that under `manifests`",
+            );
+            Said::new("none", format!("{}: {}", said.key, short(&said.value)), place)
+        }
+        other => {
+            notes.add(
+                place,
+                format!("hactl brings flannel and no {}: nodes stay NotReady until that is installed", short(other)),
+                "put its manifests into a folder and name that under `manifests`; or write `cni: flannel`",
+            );
+            Said::new("none", format!("{}: {}", said.key, short(other)), place)
+        }
+    }
+}
+
+/// What kube-proxy does with packets.
+pub fn proxy_mode(said: &Said, notes: &mut Notes) {
+    if said.value != "nftables" {
+        notes.add(
+            &said.place,
+            format!(
+                "kube-proxy runs in mode {} there, and here always with nftables: Services work alike",
+                short(&said.value)
+            ),
+            "nothing, unless you have rules of your own in iptables or ipvsadm",
+        );
+    }
+}

@@ -1,0 +1,107 @@
+//! Where a foreign file comes from: a file, standard input, or a folder in which there is only one that can be meant.
+//!
+//! In: what the user named. Out: [`Input`], its text and the folder beside which other files lie; bounded, and text for certain.
+
+use super::{ImportError, Tool};
+use crate::inventory::{Files, Source, yaml};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+/// A foreign file.
+#[derive(Debug, Clone, Default)]
+pub struct Input {
+    /// As the user named it.
+    pub name: String,
+    /// What it says.
+    pub text: String,
+    /// The folder it lies in; `None`: nowhere, as with standard input.
+    pub folder: Option<PathBuf>,
+}
+
+impl Input {
+    /// The file's own name.
+    pub fn file_name(&self) -> &str {
+        self.name.rsplit('/').next().unwrap_or(&self.name)
+    }
+    /// A file beside it, as the user would name that.
+    pub fn beside(&self, name: &str) -> String {
+        match self.name.rsplit_once('/') {
+            Some((folder, _)) => format!("{folder}/{name}"),
+            None => name.to_owned(),
+        }
+    }
+}
+
+/// Reads it.
+pub fn read(tool: Tool, source: &Source, disk: &dyn Files) -> Result<Input, ImportError> {
+    let name = source.to_string();
+    let unreadable = |source| ImportError::Unreadable { from: name.clone(), source };
+    match source {
+        Source::Stdin => {
+            let mut bytes = Vec::new();
+            std::io::stdin().lock().take(yaml::LARGEST as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+            Ok(Input { text: text(tool, &name, bytes)?, name, folder: None })
+        }
+        Source::Path(path) => {
+            let found = std::fs::metadata(path).map_err(|error| match error.kind() {
+                std::io::ErrorKind::NotFound => ImportError::Missing(name.clone()),
+                _ => unreadable(error),
+            })?;
+            let path = if found.is_dir() { inside(tool, path, disk)? } else { path.clone() };
+            let name = path.display().to_string();
+            let mut bytes = Vec::new();
+            let file = std::fs::File::open(&path).map_err(unreadable)?;
+            file.take(yaml::LARGEST as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+            let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned();
+            Ok(Input { text: text(tool, &name, bytes)?, name, folder: Some(folder) })
+        }
+    }
+}
+
+/// The one inventory in a folder.
+fn inside(tool: Tool, folder: &Path, disk: &dyn Files) -> Result<PathBuf, ImportError> {
+    let mut names = disk.list(folder).unwrap_or_default();
+    names.sort();
+    let meant = |name: &String| {
+        let stem = name.split('.').next().unwrap_or_default();
+        let kind = name.rsplit_once('.').map_or("", |(_, kind)| kind);
+        let plain = matches!(kind, "" | "ini" | "yml" | "yaml") && folder.join(name).is_file();
+        match tool {
+            Tool::K0sctl => stem == "k0sctl" && matches!(kind, "yml" | "yaml"),
+            _ => plain && (stem.starts_with("hosts") || stem.starts_with("inventory")),
+        }
+    };
+    let (found, others): (Vec<String>, Vec<String>) = names.into_iter().partition(meant);
+    if let [only] = found.as_slice() {
+        return Ok(folder.join(only));
+    }
+    let (candidates, seen) = if found.is_empty() {
+        (
+            others.into_iter().filter(|name| folder.join(name).is_file()).take(6).collect(),
+            "a folder without a file that is meant for certain",
+        )
+    } else {
+        (found, "a folder with several files that could be meant")
+    };
+    let remedy = if candidates.is_empty() {
+        "name the file itself".to_owned()
+    } else {
+        format!("name the file itself: {}", super::notes::listed(&candidates, 6))
+    };
+    let from = folder.display().to_string();
+    Err(ImportError::Other { from, seen: seen.to_owned(), wanted: tool.to_string(), remedy })
+}
+
+/// Bytes that are text, and not more of it than any inventory has.
+fn text(tool: Tool, from: &str, bytes: Vec<u8>) -> Result<String, ImportError> {
+    let other = |seen: &str, remedy: &str| ImportError::Other {
+        from: from.to_owned(),
+        seen: seen.to_owned(),
+        wanted: tool.to_string(),
+        remedy: remedy.to_owned(),
+    };
+    if bytes.len() > yaml::LARGEST {
+        return Err(other("more than 1024 KiB", "name the inventory itself; is this another file?"));
+    }
+    String::from_utf8(bytes).map_err(|_| other("not text", "name the inventory itself; is this another file?"))
+}
