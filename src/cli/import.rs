@@ -1,4 +1,4 @@
-//! `hactl inventory import ansible|kubespray|k0sctl`: a foreign file to an inventory on standard output or in a new file.
+//! `hactl inventory import ansible|kubespray|k0sctl|vagrant`: a foreign file, or Vagrant's machines, to an inventory on standard output or in a new file.
 //!
 //! In: parsed flags. Out: the inventory on `out`, warnings on `err`, and an exit code: 0 done, 1 could not write, 2 the file or the flags
 //! do not make an inventory, 3 refused to overwrite. As JSON one object of one shape, whatever happened.
@@ -10,7 +10,7 @@ use serde_json::json;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// `hactl inventory import`.
 #[derive(Debug, Args)]
@@ -36,6 +36,31 @@ pub enum ImportTool {
     #[command(after_help = "Examples:\n  hactl inventory import k0sctl k0sctl.yaml > hactl.yaml\n  \
         hactl inventory import k0sctl --external api.example.org:6443 --address w1.example.org=10.0.0.21 k0sctl.yaml")]
     K0sctl(CommonArgs),
+    /// From the machines of a Vagrantfile, as Vagrant itself tells of them
+    #[command(after_help = "Examples:\n  hactl inventory import vagrant . > hactl.yaml\n  \
+        hactl inventory import vagrant --role alice=control-plane,etcd --role bob=worker --vip 192.168.56.100 ~/lab\n\n\
+        Roles come from names: cp1, master-2, etcd1, lb1, worker3. `hactl up -i vagrant:DIR` needs no file.")]
+    Vagrant(VagrantArgs),
+}
+
+/// Machines of Vagrant's.
+#[derive(Debug, Args)]
+pub struct VagrantArgs {
+    /// The Vagrantfile's folder
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Write the inventory there; never overwrites [default: standard output]
+    #[arg(short, long, visible_alias = "to", value_name = "NAME")]
+    file: Option<PathBuf>,
+    /// Name of the cluster [default: vagrant]
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+    /// Endpoint: a free address of the machines' network [default: its number 100]
+    #[arg(long, value_name = "ADDRESS")]
+    vip: Option<String>,
+    /// Roles of a machine: control-plane, etcd, load-balancer, worker, spare; may be repeated
+    #[arg(long = "role", value_name = "NAME=ROLE[,ROLE]")]
+    roles: Vec<String>,
 }
 
 /// What holds for all tools.
@@ -77,11 +102,11 @@ pub struct AnsibleArgs {
 /// Runs it; the number is the exit code.
 pub fn run(args: &ImportArgs, as_json: bool, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
     let (tool, common, roles) = match &args.tool {
+        ImportTool::Vagrant(args) => return vagrant(args, as_json, out, err),
         ImportTool::Ansible(args) => (Tool::Ansible, &args.common, args.roles.as_slice()),
         ImportTool::Kubespray(args) => (Tool::Kubespray, &args.common, args.roles.as_slice()),
         ImportTool::K0sctl(args) => (Tool::K0sctl, args, &[][..]),
     };
-    let folder = common.file.as_deref().and_then(|file| file.parent()).unwrap_or_else(|| std::path::Path::new(""));
     let wishes = Wishes {
         cluster: common.cluster.clone(),
         vip: common.vip.clone(),
@@ -89,15 +114,45 @@ pub fn run(args: &ImportArgs, as_json: bool, out: &mut dyn Write, err: &mut dyn 
         local: common.local,
         roles: roles.to_vec(),
         addresses: common.addresses.clone(),
-        base: Some(std::path::absolute(std::path::Path::new(".").join(folder))?),
+        base: Some(base(common.file.as_deref())?),
     };
     let source = Source::from(common.from.as_os_str());
     let imported = import::read(tool, &source, &Disk).and_then(|input| import::import(tool, &input, &wishes, &Disk));
+    end(imported, common.file.as_deref(), as_json, out, err)
+}
+
+/// The machines of a Vagrantfile.
+fn vagrant(args: &VagrantArgs, as_json: bool, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+    let wishes = Wishes {
+        cluster: args.cluster.clone(),
+        vip: args.vip.clone(),
+        roles: args.roles.clone(),
+        base: Some(base(args.file.as_deref())?),
+        ..Wishes::default()
+    };
+    writeln!(err, "asking Vagrant about its machines in {}", args.dir.display())?;
+    end(import::vagrant(&args.dir, &wishes), args.file.as_deref(), as_json, out, err)
+}
+
+/// Where the inventory will lie.
+fn base(file: Option<&Path>) -> io::Result<PathBuf> {
+    let folder = file.and_then(Path::parent).unwrap_or_else(|| Path::new(""));
+    std::path::absolute(Path::new(".").join(folder))
+}
+
+/// Writes what came of it, or tells why nothing did.
+fn end(
+    imported: Result<Imported, ImportError>,
+    file: Option<&Path>,
+    as_json: bool,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<u8> {
     let imported = match imported {
         Ok(imported) => imported,
         Err(error) => return refused(&error, as_json, out, err),
     };
-    if let Some(file) = &common.file
+    if let Some(file) = file
         && let Err(error) = write_new(file, &imported.text)
     {
         let shown = file.display();
@@ -120,10 +175,10 @@ pub fn run(args: &ImportArgs, as_json: bool, out: &mut dyn Write, err: &mut dyn 
         }
         return Ok(code);
     }
-    told(&imported, common.file.as_ref(), as_json, out, err)
+    told(&imported, file, as_json, out, err)
 }
 
-fn write_new(file: &std::path::Path, text: &str) -> io::Result<()> {
+fn write_new(file: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).open(file)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()
@@ -131,7 +186,7 @@ fn write_new(file: &std::path::Path, text: &str) -> io::Result<()> {
 
 fn told(
     imported: &Imported,
-    file: Option<&PathBuf>,
+    file: Option<&Path>,
     as_json: bool,
     out: &mut dyn Write,
     err: &mut dyn Write,

@@ -156,6 +156,20 @@ pub enum Role {
     Spare,
 }
 
+/// A word that is no role.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no role")]
+pub struct NoRole(pub String);
+
+impl std::str::FromStr for Role {
+    type Err = NoRole;
+
+    fn from_str(text: &str) -> Result<Self, NoRole> {
+        let all = [Self::ControlPlane, Self::Etcd, Self::LoadBalancer, Self::Worker, Self::Spare];
+        all.into_iter().find(|role| role.to_string() == text).ok_or_else(|| NoRole(text.chars().take(80).collect()))
+    }
+}
+
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

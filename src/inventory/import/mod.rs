@@ -14,10 +14,12 @@ pub mod notes;
 mod recognise;
 mod shared;
 mod source;
+mod vagrant;
 pub mod write;
 
 pub use notes::Note;
 pub use source::{Input, read};
+pub use vagrant::vagrant;
 
 use super::problem::{Problem, Severity};
 use super::{Files, InventoryError, Loaded, Report};
@@ -173,6 +175,9 @@ pub enum ImportError {
          do: add --vip ADDRESS (a free address of the hosts' network), --external HOST:PORT (a load balancer of your own), or --local (a balancer on every node)"
     )]
     NoEndpoint(String),
+    /// Vagrant's machines make none.
+    #[error(transparent)]
+    Vagrant(#[from] super::vagrant::VagrantError),
     /// The result breaks hactl's rules.
     #[error("{}", told(.broken, .warnings))]
     Broken {
@@ -227,19 +232,30 @@ pub fn finish(mut draft: Draft, mut notes: Notes, wishes: &Wishes) -> Result<Imp
         let origin = problem.place.line.checked_sub(1).and_then(|line| written.origins.get(line));
         origin.filter(|origin| !origin.is_empty()).unwrap_or(&draft.file).clone()
     };
-    match judged(&written.text, wishes, &mut notes) {
+    accepted(written.text.clone(), &draft.file, wishes, notes, place)
+}
+
+/// The text, if hactl's own rules accept it; otherwise which it breaks, and where that comes from.
+fn accepted(
+    text: String,
+    file: &str,
+    wishes: &Wishes,
+    mut notes: Notes,
+    place: impl Fn(&Problem) -> String,
+) -> Result<Imported, ImportError> {
+    match judged(&text, wishes, &mut notes) {
         Ok(loaded) => {
             for problem in &loaded.warnings {
                 let remedy = problem.remedy.clone();
                 notes.add(place(problem), problem.what.clone(), remedy);
             }
-            Ok(Imported { text: written.text, warnings: notes.into_list() })
+            Ok(Imported { text, warnings: notes.into_list() })
         }
         Err(error) => {
             let broken = match error {
                 InventoryError::Invalid(report) => report.problems.iter().map(|p| broken(p, place(p))).collect(),
                 other => vec![Broken {
-                    place: draft.file.clone(),
+                    place: file.to_owned(),
                     what: other.to_string(),
                     line_text: String::new(),
                     expected: String::new(),

@@ -42,6 +42,12 @@ pub fn read(tool: Tool, source: &Source, disk: &dyn Files) -> Result<Input, Impo
             std::io::stdin().lock().take(yaml::LARGEST as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
             Ok(Input { text: text(tool, &name, bytes)?, name, folder: None })
         }
+        Source::Vagrant(_) => Err(ImportError::Other {
+            from: name,
+            seen: "Vagrant's".to_owned(),
+            wanted: tool.to_string(),
+            remedy: "use `hactl inventory import vagrant DIR`".to_owned(),
+        }),
         Source::Path(path) => {
             let found = std::fs::metadata(path).map_err(|error| match error.kind() {
                 std::io::ErrorKind::NotFound => ImportError::Missing(name.clone()),
