@@ -405,6 +405,8 @@ pub struct ObserveAsk {
     pub disk: bool,
     /// The API, on control-plane hosts.
     pub api: Option<ApiAsk>,
+    /// DNS service address to ask from inside a pod, on Nodes.
+    pub dns: Option<IpAddr>,
 }
 
 /// How the host's side reaches its own etcd member.
@@ -439,8 +441,6 @@ pub struct ApiAsk {
     pub key: String,
     /// Objects wanted, as [`crate::model::target::object_key`] makes them.
     pub objects: Vec<String>,
-    /// DNS service address to ask from inside a pod.
-    pub dns: Option<IpAddr>,
 }
 
 /// Users, directories, modules, kernel settings, swap.

@@ -191,6 +191,8 @@ pub struct HostFacts {
     pub api: Option<ApiFact>,
     /// The recovery bundles on this host, when etcd was asked for.
     pub bundles: Option<BundlesFact>,
+    /// DNS from inside a pod of this host, when asked for; `None` when there is no pod to ask from.
+    pub dns: Option<DnsFact>,
 }
 
 /// An address on an interface.
@@ -411,8 +413,6 @@ pub struct ApiFact {
     pub pods: Vec<PodFact>,
     /// Live objects that were asked for; absent ones are missing here.
     pub objects: BTreeMap<String, serde_json::Value>,
-    /// DNS from inside a pod of this host; `None` when there is no pod to ask from.
-    pub dns: Option<DnsFact>,
 }
 
 /// How cluster DNS answered a question from inside a pod.

@@ -34,7 +34,7 @@ impl Asks {
     pub fn of_disks(&self) -> Self {
         let mut asks = self.clone();
         for ask in asks.hosts.values_mut() {
-            (ask.disk, ask.api) = (true, None);
+            (ask.disk, ask.api, ask.dns) = (true, None, None);
         }
         asks
     }
@@ -45,7 +45,7 @@ impl Asks {
     /// How a host reaches its API server, without asking for objects.
     pub fn api(&self, host: &HostName) -> Option<ApiAsk> {
         let api = self.hosts.get(host).and_then(|a| a.api.clone())?;
-        Some(ApiAsk { objects: vec![], dns: None, endpoint: None, ..api })
+        Some(ApiAsk { objects: vec![], endpoint: None, ..api })
     }
     /// The inventory's host of this name.
     ///

@@ -292,19 +292,19 @@ fn pods(desired: &Desired, facts: &Facts, api: &ApiFact, list: &mut Vec<Check>) 
 
 fn dns(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
     let name = "DNS answers inside pods";
-    let answered = apis(facts).any(|(_, api)| api.dns == Some(DnsFact::Answered));
+    let told = || facts.hosts.iter().filter_map(|(host, said)| Some((host, said.as_ref().ok()?.dns.as_ref()?)));
+    let answered = told().any(|(_, dns)| *dns == DnsFact::Answered);
     if !desired.network.is_whole() && !answered {
         list.push(check(name, None, Outcome::Skip, "needs your network plugin".to_owned(), None));
         return;
     }
     let mut asked = 0;
     let mut fine = true;
-    for (host, api) in apis(facts) {
-        match &api.dns {
-            None => {}
-            Some(DnsFact::Answered) => asked += 1,
-            Some(DnsFact::Failed(_)) if !desired.network.is_whole() => {}
-            Some(DnsFact::Failed(why)) => {
+    for (host, dns) in told() {
+        match dns {
+            DnsFact::Answered => asked += 1,
+            DnsFact::Failed(_) if !desired.network.is_whole() => {}
+            DnsFact::Failed(why) => {
                 fine = false;
                 let hint = Some("VXLAN checksum offload? try: ethtool -K flannel.1 tx-checksum-ip-generic off");
                 list.push(check(name, Some(host), Outcome::Fail, why.clone(), hint));
@@ -359,6 +359,25 @@ mod tests {
         for (cluster, revision) in [("beef", 900), ("c0ffee", 1_000_000_000)] {
             assert_eq!(told(&facts(cluster, revision)), "is no member", "{cluster} at {revision}");
         }
+    }
+
+    #[test]
+    fn dns_is_asked_on_workers_too_for_all_pods_may_be_there() {
+        let mut desired = crate::model::desired::sample(2);
+        desired.hosts[1].roles = vec![Role::Worker];
+        let says = |worker: Option<DnsFact>| {
+            let one = HostFacts { api: Some(ApiFact::default()), ..HostFacts::default() };
+            let two = HostFacts { dns: worker, ..HostFacts::default() };
+            let hosts = desired.hosts.iter().map(|h| h.name.clone()).zip([Ok(one), Ok(two)]).collect();
+            let facts = Facts { hosts, etcd: Etcd::NeverBorn, drift: BTreeMap::new(), stale: BTreeMap::new() };
+            let mut list = Vec::new();
+            dns(&desired, &facts, &mut list);
+            list.into_iter().map(|c| (c.host.is_some(), c.outcome, c.detail)).collect::<Vec<_>>()
+        };
+        let on = |hosts: usize| format!("asked from pods on {hosts} hosts");
+        assert_eq!(says(Some(DnsFact::Answered)), [(false, Outcome::Pass, on(1))]);
+        assert_eq!(says(None), [(false, Outcome::Fail, on(0))]);
+        assert_eq!(says(Some(DnsFact::Failed("no".into()))), [(true, Outcome::Fail, "no".to_owned())]);
     }
 
     #[test]

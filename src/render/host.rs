@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use super::table::{FILES, unit};
 use super::views::Setting;
@@ -184,8 +185,13 @@ pub fn api_ask(desired: &Desired, host: &Host, addons: &[Addon]) -> Option<ApiAs
             .map(object_key)
             .chain([crate::model::target::RECORD.to_owned()])
             .collect(),
-        dns: addons.iter().any(|addon| addon.name == addons::COREDNS).then(|| desired.dns_address()),
     })
+}
+
+/// Where a Node's pods ask DNS; `None` where there are none, or nobody who answers.
+pub fn dns_ask(desired: &Desired, host: &Host, addons: &[Addon]) -> Option<IpAddr> {
+    let answers = addons.iter().any(|addon| addon.name == addons::COREDNS);
+    (host.is_node() && answers).then(|| desired.dns_address())
 }
 
 /// What `down` stops and clears.

@@ -18,7 +18,9 @@ mod tests;
 
 pub use addons::{COREDNS, addons, owned};
 pub use error::RenderError;
-pub use host::{api_ask, etcd_ask, mounts, packages, ports, preparation, proxy_variables, sysctls, units, wipe};
+pub use host::{
+    api_ask, dns_ask, etcd_ask, mounts, packages, ports, preparation, proxy_variables, sysctls, units, wipe,
+};
 pub use input::{Input, Keys, Sealed, Trust};
 pub use views::snapshots::reach as object_storage;
 

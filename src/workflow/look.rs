@@ -211,6 +211,7 @@ fn question(
         etcd: crate::render::etcd_ask(desired, host),
         disk: false,
         api: crate::render::api_ask(desired, host, addons),
+        dns: crate::render::dns_ask(desired, host, addons),
     })
 }
 

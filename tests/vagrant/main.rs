@@ -167,7 +167,9 @@ fn from_a_fresh_box_to_a_cluster_and_back_to_nothing(world: &World) {
 
     // A control plane is gone at once, and nobody who asks the API is turned away for long.
     let halt = world.vagrant(&["halt", "-f", "cp2"], &[]).ok();
-    support::wait_for("the API answers without cp2", Duration::from_secs(20), || api.get("/readyz").is_ok());
+    support::wait_for("the API answers without cp2", Duration::from_secs(20), || {
+        api.get("/api/v1/namespaces/default").is_ok()
+    });
     println!("        vagrant halt -f: {:.1} s, and the API answers", halt.took.as_secs_f32());
     let degraded = world.hactl(&["status"]).exits(4);
     says(&degraded, "cp2: 10.88.201.12:22 cannot be reached");

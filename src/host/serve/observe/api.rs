@@ -4,18 +4,16 @@
 //! never an absence.
 
 use super::super::root::Root;
-use super::super::run::run;
 use super::super::tls;
 use super::super::web::Web;
 use super::super::when::{now_ms, parse_rfc3339};
 use crate::host::op::ApiAsk;
-use crate::model::facts::{ApiFact, DnsFact, LeaseFact, PodFact};
+use crate::model::facts::{ApiFact, LeaseFact, PodFact};
 use crate::model::node::NodeFact;
 use futures::future::BoxFuture;
 use futures::stream::{StreamExt, iter};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::time::Duration;
 
 /// How long connecting, `/readyz` and everything else may take.
@@ -27,8 +25,6 @@ const AT_ONCE: usize = 24;
 /// Whose pods are told.
 const NAMESPACES: [&str; 2] = ["kube-system", "kube-flannel"];
 const LEASES: [&str; 2] = ["kube-scheduler", "kube-controller-manager"];
-/// What every cluster's DNS must know.
-const NAME: &str = "kubernetes.default.svc.cluster.local";
 
 /// A connection to this host's own API server, with the observer's certificate.
 pub(in super::super) fn connect(root: &Root, ask: &ApiAsk) -> Result<Web, String> {
@@ -43,9 +39,9 @@ pub(super) async fn look(root: &Root, ask: &ApiAsk) -> ApiFact {
         web.ready(READY).await?;
         Ok(inside(&web, ask).await)
     };
-    let (own, endpoint, dns) = tokio::join!(own, endpoint(root, ask), dns(ask.dns));
+    let (own, endpoint) = tokio::join!(own, endpoint(root, ask));
     let inside = own.unwrap_or_else(|trouble: String| ApiFact { own_trouble: Some(trouble), ..ApiFact::default() });
-    ApiFact { endpoint_trouble: endpoint.err(), dns, ..inside }
+    ApiFact { endpoint_trouble: endpoint.err(), ..inside }
 }
 
 async fn endpoint(root: &Root, ask: &ApiAsk) -> Result<(), String> {
@@ -182,27 +178,6 @@ fn plural(kind: &str) -> String {
             _ => format!("{name}s"),
         },
     }
-}
-
-/// Asks cluster DNS from the network of a pod of this host: hactl itself, run inside that network.
-async fn dns(server: Option<IpAddr>) -> Option<DnsFact> {
-    let server = server?.to_string();
-    let mut networks: Vec<_> = std::fs::read_dir("/run/netns")
-        .ok()?
-        .flatten()
-        .filter(|e| e.file_name().to_string_lossy().starts_with("cni-"))
-        .filter_map(|e| Some((e.metadata().ok()?.modified().ok()?, e.path())))
-        .collect();
-    // The newest: an older one may be about to go with its pod.
-    networks.sort();
-    let (_, network) = networks.pop()?;
-    let (network, me) = (format!("--net={}", network.display()), std::env::current_exe().ok()?);
-    let ran = run(&["nsenter", &network, me.to_str()?, "host-dns", &server, NAME], Duration::from_millis(1500)).await;
-    Some(match ran {
-        Ok(ran) if ran.ok() => DnsFact::Answered,
-        Ok(ran) => DnsFact::Failed(ran.tail().pop().unwrap_or_else(|| "the question was not answered".to_owned())),
-        Err(fault) => DnsFact::Failed(fault.what),
-    })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! whole observation: half the facts would be taken for all of them.
 
 pub(super) mod api;
+mod dns;
 mod etcd;
 pub(super) mod neighbour;
 pub(super) mod ports;
@@ -38,6 +39,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         etcd,
         disk,
         api,
+        dns,
     } = ask;
     host.waits("everything asked for to be looked at");
     let root = &host.root;
@@ -55,6 +57,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         etcd,
         bundles,
         api,
+        dns,
     ) = tokio::try_join!(
         with(root, (), |root, ()| system::facts(root)),
         system::addresses(),
@@ -92,6 +95,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
                 None => Ok(None),
             }
         },
+        async { Ok(dns::ask(dns).await) },
     )?;
     let facts = HostFacts {
         addresses,
@@ -108,6 +112,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         etcd,
         bundles,
         api,
+        dns,
         ..system
     };
     // Last, so that it is the clock at the moment of the answer.

@@ -1,0 +1,32 @@
+//! Cluster DNS as the pods of this host find it.
+//!
+//! In: the DNS service's address. Out: whether a question from inside a pod's network was answered.
+
+use super::super::run::run;
+use crate::model::facts::DnsFact;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// What every cluster's DNS must know.
+const NAME: &str = "kubernetes.default.svc.cluster.local";
+
+/// Asks cluster DNS from the network of a pod of this host: hactl itself, run inside that network.
+pub(super) async fn ask(server: Option<IpAddr>) -> Option<DnsFact> {
+    let server = server?.to_string();
+    let mut networks: Vec<_> = std::fs::read_dir("/run/netns")
+        .ok()?
+        .flatten()
+        .filter(|e| e.file_name().to_string_lossy().starts_with("cni-"))
+        .filter_map(|e| Some((e.metadata().ok()?.modified().ok()?, e.path())))
+        .collect();
+    // The newest: an older one may be about to go with its pod.
+    networks.sort();
+    let (_, network) = networks.pop()?;
+    let (network, me) = (format!("--net={}", network.display()), std::env::current_exe().ok()?);
+    let ran = run(&["nsenter", &network, me.to_str()?, "host-dns", &server, NAME], Duration::from_millis(1500)).await;
+    Some(match ran {
+        Ok(ran) if ran.ok() => DnsFact::Answered,
+        Ok(ran) => DnsFact::Failed(ran.tail().pop().unwrap_or_else(|| "the question was not answered".to_owned())),
+        Err(fault) => DnsFact::Failed(fault.what),
+    })
+}
