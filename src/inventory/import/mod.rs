@@ -286,13 +286,18 @@ fn judged(text: &str, wishes: &Wishes, notes: &mut Notes) -> Result<Loaded, Inve
 }
 
 fn broken(problem: &Problem, place: String) -> Broken {
-    Broken {
+    let mut broken = Broken {
         place,
         what: problem.what.clone(),
         line_text: problem.line_text.clone(),
         expected: problem.expected.clone(),
         remedy: problem.remedy.clone(),
+    };
+    if broken.what.ends_with(" has no address") {
+        // The rule speaks of a line in an inventory, and there is none yet.
+        "say it with --address HOST=ADDRESS, or in the file; no name is looked up".clone_into(&mut broken.remedy);
     }
+    broken
 }
 
 /// What the command line says goes before what the file says.

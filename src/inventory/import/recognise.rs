@@ -54,7 +54,7 @@ fn look(text: &str, tool: Tool) -> Option<Seen> {
     }
     if text.starts_with("$ANSIBLE_VAULT") {
         return Some(seen(
-            "kept by ansible-vault",
+            "a file that ansible-vault keeps",
             "decrypt it first: `ansible-vault decrypt --output hosts.yml FILE`",
         ));
     }

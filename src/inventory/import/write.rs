@@ -4,7 +4,6 @@
 //! rule can be told in terms of the file that people know.
 
 use super::draft::{Draft, Host, Said, Ssh, Way};
-use super::notes::clean;
 use serde_json::Value;
 use std::fmt::Display;
 use std::fmt::Write as _;
@@ -24,7 +23,7 @@ pub struct Written {
 
 impl Written {
     fn line(&mut self, text: &str, comment: &str, origin: &str) {
-        let comment = clean(comment);
+        let comment = said_aside(comment);
         if comment.is_empty() {
             self.text.push_str(text);
         } else {
@@ -81,6 +80,12 @@ pub fn scalar(text: &str) -> String {
     let body = text.strip_prefix('~').unwrap_or(text);
     let reserved = RESERVED.iter().any(|word| text.eq_ignore_ascii_case(word));
     if is_address || (word && body.chars().all(fine) && !reserved) { text.to_owned() } else { quoted(text) }
+}
+
+/// A text in a comment: of one line, and only what YAML allows to stand in a file.
+fn said_aside(text: &str) -> String {
+    let fine = |c: char| c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric();
+    text.chars().map(|c| if fine(c) { c } else { '\u{fffd}' }).collect()
 }
 
 fn quoted(text: &str) -> String {
@@ -162,8 +167,8 @@ pub fn write(draft: &Draft) -> Written {
 }
 
 fn header(out: &mut Written, draft: &Draft) {
-    let cluster = clean(&draft.cluster.value);
-    let from = clean(&draft.made_from);
+    let cluster = said_aside(&draft.cluster.value);
+    let from = said_aside(&draft.made_from);
     out.plain(&format!("# Inventory of the cluster {cluster}, made from {from}."));
     for line in [
         "# Next: read the warnings that came with it, then `hactl inventory check FILE` and `hactl plan -i FILE`.",

@@ -7,7 +7,7 @@ use super::super::node::{self, Node, Value};
 use super::groups::{Groups, Var};
 
 /// More hosts than any inventory has; a range can ask for millions.
-const MOST: usize = 5_000;
+pub const MOST: usize = 5_000;
 
 /// What a section holds.
 enum Section {

@@ -56,8 +56,38 @@ pub fn draft(input: &Input, wishes: &Wishes, disk: &dyn Files, notes: &mut Notes
     draft.hosts = hosts(input, &groups, &roles, &asked, notes)?;
     let scopes = scopes(input, &groups, &draft.hosts, &asked);
     labels(&scopes, &mut draft.hosts, notes);
+    hint(&groups, &draft.hosts, notes);
+    gates(&groups, &draft.hosts, notes);
     unused(&groups, &draft.hosts, &asked, notes);
     Ok(draft)
+}
+
+/// Hosts to go through are no part of the cluster, and which hosts are behind them no group says.
+fn gates(groups: &Groups, hosts: &[Host], notes: &mut Notes) {
+    let part = |name: &str| hosts.iter().any(|host| host.given == name);
+    let gates = groups.hosts.iter().filter(|name| roles::is_gate(groups, name) && !part(name));
+    let gates: Vec<&str> = gates.map(String::as_str).collect();
+    if let Some(first) = gates.first() {
+        notes.add(
+            groups.place(first),
+            format!("{} is there to go through, by its name, and no part of the cluster: left out", listed(&gates, 5)),
+            "name it under ssh.jump, unless the hosts' own settings do so already",
+        );
+    }
+}
+
+/// Who takes an inventory of Kubespray for Ansible's alone loses what it says of the cluster.
+fn hint(groups: &Groups, hosts: &[Host], notes: &mut Notes) {
+    const ITS_OWN: [&str; 5] =
+        ["kube_version", "kube_network_plugin", "kube_service_addresses", "kube_pods_subnet", "loadbalancer_apiserver"];
+    let names: Vec<&str> = hosts.iter().map(|host| host.given.as_str()).collect();
+    if let Some((key, var)) = groups.everything(&names).into_iter().find(|(key, _)| ITS_OWN.contains(key)) {
+        notes.add(
+            &var.place,
+            format!("{key} is Kubespray's, and of an Ansible inventory the hosts alone are taken"),
+            "use `hactl inventory import kubespray`, which takes the cluster's settings as well",
+        );
+    }
 }
 
 /// The scopes of the hosts that are part of the cluster.

@@ -62,7 +62,7 @@ impl<'a> Scope<'a> {
             Err(Unknown::Expression(text)) => {
                 notes.add(
                     &var.place,
-                    format!("{key} is an expression that only Ansible can work out: {}", short(&text)),
+                    format!("{key} is an expression that only Ansible can work out: {}", short(expression(&text))),
                     "write the value itself into the new inventory",
                 );
                 None
@@ -185,6 +185,14 @@ impl<'a> Scope<'a> {
     }
 }
 
+/// The expression in a text; what stands around it may be a secret.
+fn expression(text: &str) -> &str {
+    let begin = ["{{", "{%", "{#"].iter().filter_map(|open| text.find(open)).min().unwrap_or(0);
+    let rest = &text[begin..];
+    let end = ["}}", "%}", "#}"].iter().filter_map(|close| rest.find(close)).min().map_or(rest.len(), |at| at + 2);
+    &rest[..end]
+}
+
 fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -218,6 +226,12 @@ mod tests {
         for key in ["d", "e", "f"] {
             assert_eq!(told(vars, key), (None, 1), "{key}");
         }
+    }
+
+    #[test]
+    fn of_a_text_around_an_expression_nothing_is_shown() {
+        assert_eq!(expression("http://robot:hunter2@{{ host | lower }}:3128"), "{{ host | lower }}");
+        assert_eq!(expression("{{ open"), "{{ open");
     }
 
     #[test]

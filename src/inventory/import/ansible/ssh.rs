@@ -161,7 +161,11 @@ fn options(said: &Said, ssh: &mut Ssh, notes: &mut Notes) {
             }
             ("identitiesonly", _) => {}
             (other, _) if NEEDLESS.contains(&other) => {}
-            _ => left.push(option.to_owned()),
+            // What is no option's name may be anything, a secret as well.
+            _ if option.starts_with('-') || option.bytes().all(|b| b.is_ascii_alphanumeric()) => {
+                left.push(option.to_owned());
+            }
+            _ => left.push("a word".to_owned()),
         }
     };
     let mut words = words.into_iter();
@@ -180,8 +184,7 @@ fn options(said: &Said, ssh: &mut Ssh, notes: &mut Notes) {
             "-p" => set("port", &value(&word[2..]), notes),
             "-F" => set("-F (another configuration; name it under ssh.config)", &value(&word[2..]), notes),
             "-C" | "-q" | "-T" | "-t" | "-4" | "-A" | "-v" => {}
-            // Where a word does not belong to an option it may be anything, a secret as well.
-            other => set(if other.starts_with('-') { other } else { "a word" }, "", notes),
+            other => set(if other.starts_with('-') { other } else { "?" }, "", notes),
         }
     }
     if !left.is_empty() {
@@ -259,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_program_and_its_secrets_are_named_and_not_shown() {
-        let (ssh, notes) = read("-o ProxyCommand='sshpass -p hunter2 ssh gate' hunter3 -b hunter4");
+        let (ssh, notes) = read("-o ProxyCommand='sshpass -p hunter2 ssh gate' hunter3 -b hunter4 -o 'hunter5!'");
         assert!(ssh.jump.is_none() && notes.len() == 2, "{notes:?}");
         assert!(!format!("{notes:?}").contains("hunter"), "{notes:?}");
     }

@@ -5,7 +5,7 @@
 use super::super::ImportError;
 use super::super::node::{self, Node, Value};
 use super::groups::{Groups, Var};
-use super::ini::expand;
+use super::ini::{MOST, expand};
 
 /// Reads it.
 pub fn parse(file: &str, text: &str) -> Result<Groups, ImportError> {
@@ -44,6 +44,9 @@ fn group(groups: &mut Groups, file: &str, name: &str, node: &Node) -> Result<(),
             (_, Value::Null) => {}
             ("hosts", Value::Map(hosts)) => {
                 for (pattern, vars) in hosts {
+                    if groups.hosts.len() > MOST {
+                        return Err(bad(vars.line, format!("these are more than {MOST} hosts"), "shorten the ranges"));
+                    }
                     for host in expand(pattern)
                         .map_err(|why| bad(vars.line, why, "write a name, or a range such as web[01:10]"))?
                     {

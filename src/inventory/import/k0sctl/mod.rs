@@ -24,7 +24,7 @@ pub fn draft(input: &Input, notes: &mut Notes) -> Result<Draft, ImportError> {
     let other = |seen: String, remedy: &str| ImportError::Other {
         from: input.name.clone(),
         seen,
-        wanted: "a k0sctl configuration".to_owned(),
+        wanted: "one that can be imported".to_owned(),
         remedy: remedy.to_owned(),
     };
     let Some(top) = documents.iter().find(ours) else {
@@ -33,14 +33,17 @@ pub fn draft(input: &Input, notes: &mut Notes) -> Result<Draft, ImportError> {
     let version = word(top, "apiVersion");
     if version != "k0sctl.k0sproject.io/v1beta1" {
         let remedy = "bring it to k0sctl.k0sproject.io/v1beta1, which k0sctl has used since its first release";
-        return Err(other(format!("of the version {}", short(&version)), remedy));
+        return Err(other(format!("a k0sctl configuration of the version {}", short(&version)), remedy));
     }
     if word(top, "kind") != "Cluster" {
         return Err(other(format!("a {} of k0sctl", short(&word(top, "kind"))), "name the file with `kind: Cluster`"));
     }
     let spec = top.get("spec").filter(|spec| spec.is_map());
     let Some(spec) = spec else {
-        return Err(other("without a spec".to_owned(), "name the file that lists the hosts under spec.hosts"));
+        return Err(other(
+            "a k0sctl configuration without a spec".to_owned(),
+            "name the file that lists the hosts under spec.hosts",
+        ));
     };
     let mut draft = Draft {
         made_from: format!("the k0sctl configuration {}", input.name),
