@@ -11,6 +11,14 @@ mod attached;
 mod cli;
 #[path = "inventory/examples.rs"]
 mod examples;
+#[path = "inventory/import/cli.rs"]
+mod import_cli;
+#[path = "inventory/import/properties.rs"]
+mod import_properties;
+#[path = "inventory/import/refusals.rs"]
+mod import_refusals;
+#[path = "inventory/import/samples.rs"]
+mod import_samples;
 #[path = "inventory/properties.rs"]
 mod properties;
 #[path = "inventory/published.rs"]
@@ -79,7 +87,12 @@ fn shown(text: &str) -> String {
 
 /// Compares with a golden file, or writes it under UPDATE=1.
 fn golden(name: &str, actual: &str) {
-    let path = root().join("tests/inventory/golden").join(format!("{name}.txt"));
+    golden_in("tests/inventory/golden", name, actual);
+}
+
+/// The same in another folder.
+fn golden_in(folder: &str, name: &str, actual: &str) {
+    let path = root().join(folder).join(format!("{name}.txt"));
     let update = std::env::var_os("UPDATE").is_some();
     let action = if update { snapbox::assert::Action::Overwrite } else { snapbox::assert::Action::Verify };
     let expected = snapbox::Data::read_from(&path, Some(snapbox::data::DataFormat::Text));
