@@ -25,8 +25,8 @@ pub struct ImportArgs {
 pub enum ImportTool {
     /// From an Ansible inventory, INI or YAML, with group_vars and host_vars beside it
     #[command(after_help = "Examples:\n  hactl inventory import ansible --vip 10.0.0.100 hosts.ini > hactl.yaml\n  \
-        hactl inventory import ansible --local --role api=control-plane,etcd --role compute=worker hosts.yml\n  \
-        ansible-inventory -i aws_ec2.yml --list --yaml | hactl inventory import ansible --external api.example.org:6443 -")]
+        hactl inventory import ansible --local --role api=control-plane,etcd --role web=worker hosts.yml\n  \
+        ansible-inventory -i aws_ec2.yml --list --yaml | hactl inventory import ansible --local -")]
     Ansible(AnsibleArgs),
     /// From a Kubespray inventory and its group_vars
     #[command(after_help = "Examples:\n  hactl inventory import kubespray inventory/prod/hosts.yaml > hactl.yaml\n  \
@@ -34,7 +34,7 @@ pub enum ImportTool {
     Kubespray(AnsibleArgs),
     /// From k0sctl.yaml
     #[command(after_help = "Examples:\n  hactl inventory import k0sctl k0sctl.yaml > hactl.yaml\n  \
-        hactl inventory import k0sctl --external api.example.org:6443 --address w1.example.org=10.0.0.21 k0sctl.yaml")]
+        hactl inventory import k0sctl --vip 10.0.0.100 --address w1.example.org=10.0.0.21 k0sctl.yaml")]
     K0sctl(CommonArgs),
     /// From the machines of a Vagrantfile, as Vagrant itself tells of them
     #[command(after_help = "Examples:\n  hactl inventory import vagrant . > hactl.yaml\n  \
