@@ -54,11 +54,14 @@ pub fn read(tool: Tool, source: &Source, disk: &dyn Files) -> Result<Input, Impo
                 _ => unreadable(error),
             })?;
             let path = if found.is_dir() { inside(tool, path, disk)? } else { path.clone() };
+            let path = path.strip_prefix(".").map(Path::to_owned).unwrap_or(path);
             let name = path.display().to_string();
             let mut bytes = Vec::new();
             let file = std::fs::File::open(&path).map_err(unreadable)?;
             file.take(yaml::LARGEST as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
             let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned();
+            // Absolute, since its name is that of the cluster where nothing else is.
+            let folder = std::path::absolute(&folder).unwrap_or(folder);
             Ok(Input { text: text(tool, &name, bytes)?, name, folder: Some(folder) })
         }
     }

@@ -4,9 +4,10 @@ use super::{golden_in, root};
 use hactl::inventory::import::{Input, Tool, Wishes, import};
 use hactl::inventory::{Disk, Loaded, parse};
 use hactl::model::desired::{Cni, EndpointKind, Host, KubeProxy, Role, SshTarget};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Where it is written down.
 pub const GOLDEN: &str = "tests/inventory/import/golden";
@@ -237,4 +238,22 @@ fn a_host_to_go_through_is_no_part_of_the_cluster_and_is_not_forgotten() {
     let done = import(Tool::Ansible, &input, &vip("10.0.0.100"), &hactl::inventory::Nothing).unwrap();
     assert!(done.warnings.iter().any(|note| note.what.starts_with("gate ") && note.remedy.contains("ssh.jump")));
     assert!(!done.text.contains("gate"), "{}", done.text);
+}
+
+#[test]
+fn files_for_the_group_that_kubespray_makes_itself_are_read() {
+    let hosts = "[kube_control_plane]\na ansible_host=10.0.0.1\n[etcd:children]\nkube_control_plane\n[kube_node]\nb ansible_host=10.0.0.2\n";
+    let input = Input { name: "prod/inventory.ini".to_owned(), text: hosts.to_owned(), folder: Some("/prod".into()) };
+    let files: BTreeMap<PathBuf, String> = [
+        ("/prod/group_vars/k8s_cluster/k8s-cluster.yml", "kube_version: v1.36.1\nkube_pods_subnet: 10.233.64.0/18\n"),
+        ("/prod/group_vars/all/all.yml", "apiserver_loadbalancer_domain_name: api.example.org\n"),
+        ("/prod/group_vars/strangers.yml", "kube_version: v1.36.2\n"),
+    ]
+    .map(|(path, text)| (PathBuf::from(path), text.to_owned()))
+    .into();
+    let done = import(Tool::Kubespray, &input, &Wishes::default(), &files).unwrap();
+    let desired = parse(&done.text, Path::new("/base")).unwrap().desired;
+    assert_eq!((desired.cluster.as_str(), desired.versions.kubernetes.as_str()), ("prod", "1.36.1"));
+    assert_eq!(desired.network.pods.to_string(), "10.233.64.0/18");
+    assert!(done.warnings.iter().any(|note| note.what.ends_with("is called so: strangers.yml")), "{:?}", done.warnings);
 }

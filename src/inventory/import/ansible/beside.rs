@@ -51,7 +51,7 @@ fn kind(
         let names: Vec<&String> = strangers.iter().collect();
         notes.add(
             input.beside(kind),
-            format!("{} belong to no group or host of the inventory: not read", listed(&names, 10)),
+            format!("not read, since no group or host of the inventory is called so: {}", listed(&names, 10)),
             "nothing; Ansible does not read them for this inventory either",
         );
     }

@@ -58,6 +58,18 @@ impl Groups {
         }
         self.groups.entry(name.to_owned()).or_insert_with(|| Group { place: place.to_owned(), ..Group::default() })
     }
+    /// Adds groups that playbooks make of those that are here.
+    pub fn imply(&mut self, implied: &[(&str, &[&str])]) {
+        for (parent, children) in implied {
+            for child in children.iter().filter(|child| **child != *parent) {
+                let Some(place) = self.groups.get(*child).map(|group| group.place.clone()) else { continue };
+                let group = self.group(parent, &place);
+                if !group.children.iter().any(|known| known == child) {
+                    group.children.push((*child).to_owned());
+                }
+            }
+        }
+    }
     /// A host of a group.
     pub fn host(&mut self, name: &str, group: Option<&str>, place: &str) {
         if !self.places.contains_key(name) {

@@ -21,8 +21,11 @@ use std::net::Ipv4Addr;
 
 pub use roles::GroupRoles;
 
+/// Groups that a tool's playbooks make of others, so that files beside the inventory may be called like them.
+pub type Implied = &'static [(&'static str, &'static [&'static str])];
+
 /// Reads an inventory in either notation, with the files beside it.
-pub fn inventory(input: &Input, disk: &dyn Files, notes: &mut Notes) -> Result<Groups, ImportError> {
+pub fn inventory(input: &Input, implied: Implied, disk: &dyn Files, notes: &mut Notes) -> Result<Groups, ImportError> {
     let file = input.file_name();
     let speaking = input.text.trim_start_matches('\u{feff}').lines().map(str::trim);
     let first = speaking.clone().find(|line| !line.is_empty() && !line.starts_with(['#', ';'])).unwrap_or_default();
@@ -31,6 +34,7 @@ pub fn inventory(input: &Input, disk: &dyn Files, notes: &mut Notes) -> Result<G
     let is_yaml = !first.starts_with('[') && (named || first == "---" || key.ends_with(':') || first.starts_with('{'));
     let mut groups =
         if is_yaml { yaml::parse(&input.name, &input.text)? } else { ini::parse(&input.name, &input.text)? };
+    groups.imply(implied);
     match &input.folder {
         Some(folder) => beside::read(&mut groups, input, folder, disk, notes),
         None => notes.add(
@@ -44,7 +48,7 @@ pub fn inventory(input: &Input, disk: &dyn Files, notes: &mut Notes) -> Result<G
 
 /// Makes a draft of it.
 pub fn draft(input: &Input, wishes: &Wishes, disk: &dyn Files, notes: &mut Notes) -> Result<Draft, ImportError> {
-    let groups = inventory(input, disk, notes)?;
+    let groups = inventory(input, &[], disk, notes)?;
     let roles = GroupRoles::new(&groups, &wishes.roles)?;
     let asked = Asked::default();
     let mut draft = Draft {

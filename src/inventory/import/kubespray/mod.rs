@@ -12,9 +12,16 @@ use super::notes::{Notes, listed};
 use super::{Files, ImportError, Input, Wishes};
 use crate::model::desired::Role;
 
+/// Groups that Kubespray makes itself: its samples have `group_vars/k8s_cluster` and no such group, and old names stand for new ones.
+const GROUPS: ansible::Implied = &[
+    ("kube_control_plane", &["kube-master"]),
+    ("kube_node", &["kube-node"]),
+    ("k8s_cluster", &["kube_control_plane", "kube_node", "calico_rr", "k8s-cluster"]),
+];
+
 /// Makes a draft of it.
 pub fn draft(input: &Input, wishes: &Wishes, disk: &dyn Files, notes: &mut Notes) -> Result<Draft, ImportError> {
-    let groups = ansible::inventory(input, disk, notes)?;
+    let groups = ansible::inventory(input, GROUPS, disk, notes)?;
     let roles = GroupRoles::new(&groups, &wishes.roles)?;
     let asked = Asked::default();
     let mut draft = Draft {
