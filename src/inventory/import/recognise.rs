@@ -59,7 +59,10 @@ fn look(text: &str, tool: Tool) -> Option<Seen> {
         ));
     }
     if text.contains("Vagrant.configure") {
-        return Some(seen("a Vagrantfile", START));
+        return Some(seen(
+            "a Vagrantfile",
+            "import its machines: `hactl inventory import vagrant DIR`, DIR being its folder",
+        ));
     }
     if ["terraform {", "resource \"", "provider \"", "variable \"", "module \""]
         .iter()

@@ -63,15 +63,6 @@ const KNOWN: [(&str, &[Role]); 46] = [
 /// Hosts to go through, which are no part of a cluster.
 const GATES: [&str; 5] = ["bastion", "bastions", "jump", "jumphost", "jumphosts"];
 
-/// What may be said of a group.
-const ROLES: [(&str, Role); 5] = [
-    ("control-plane", Role::ControlPlane),
-    ("etcd", Role::Etcd),
-    ("load-balancer", Role::LoadBalancer),
-    ("worker", Role::Worker),
-    ("spare", Role::Spare),
-];
-
 fn plain(name: &str) -> String {
     name.to_ascii_lowercase().replace('-', "_")
 }
@@ -101,14 +92,13 @@ impl GroupRoles {
             }
             let mut list = Vec::new();
             for word in roles.split(',') {
-                let role = ROLES.iter().find(|(name, _)| *name == word.trim());
-                let (_, role) = role.ok_or_else(|| {
+                let role = word.trim().parse::<Role>().map_err(|_| {
                     bad(
                         format!("{} is no role", short(word)),
                         "write control-plane, etcd, load-balancer, worker or spare".to_owned(),
                     )
                 })?;
-                list.push(*role);
+                list.push(role);
             }
             given.insert(group, list);
         }
