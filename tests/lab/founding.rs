@@ -12,12 +12,12 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "up killed at ten random moments converges each time", cut: false, run: killed_ten_times },
     Scenario {
         name: "a cable pulled in mid-run ends with the host's name, and the next run converges",
-        cut: true,
+        cut: false,
         run: cable_in_mid_run,
     },
     Scenario {
         name: "packages that a killed installation left half unpacked are installed to the end",
-        cut: true,
+        cut: false,
         run: half_unpacked,
     },
 ];

@@ -19,7 +19,11 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "a host behind another is reached as ssh is configured to", cut: true, run: behind_another },
     Scenario { name: "hosts are known by the authority that signed their keys", cut: true, run: host_authority },
     Scenario { name: "an RSA key file logs in, and one that nobody knows is refused by name", cut: true, run: rsa },
-    Scenario { name: "a host may have one address for SSH and another for the cluster", cut: true, run: two_addresses },
+    Scenario {
+        name: "a host may have one address for SSH and another for the cluster",
+        cut: false,
+        run: two_addresses,
+    },
     Scenario { name: "a run that is limited to one host leaves the others as they are", cut: true, run: limited },
 ];
 
