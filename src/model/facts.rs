@@ -245,6 +245,20 @@ pub struct UnitFact {
     pub reloaded_ms: i64,
 }
 
+impl HostFacts {
+    /// Whether a member of etcd ran here, by its unit: with no data beside that, the data is lost, or its volume is not mounted.
+    pub fn ran_etcd(&self) -> bool {
+        self.units.iter().any(|(name, unit)| name.as_str() == ETCD_UNIT && (unit.enabled || unit.started_ms > 0))
+    }
+    /// Whether a member ran here, and its data is not there.
+    pub fn misses_data(&self) -> bool {
+        self.ran_etcd() && self.etcd.as_ref().is_some_and(|etcd| !etcd.data)
+    }
+}
+
+/// The unit that runs etcd.
+pub const ETCD_UNIT: &str = "etcd.service";
+
 impl UnitFact {
     /// Whether it runs or systemd is starting it.
     pub fn runs_or_starts(&self) -> bool {

@@ -202,6 +202,8 @@ pub struct Proposal {
     pub voters: usize,
     /// Voters that do not answer, by name, or by address where the inventory does not name them.
     pub dark: Vec<String>,
+    /// Hosts that answer, and hold no data although a member ran there: it is lost, or a volume is not mounted.
+    pub empty: Vec<HostName>,
     /// What is lost.
     pub loss: Loss,
     /// Hosts of the inventory that become members later, by `hactl up`.

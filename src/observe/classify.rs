@@ -61,7 +61,7 @@ fn evidence(desired: &Desired, hosts: &BTreeMap<HostName, Result<HostFacts, Sile
     let of = |host: &crate::model::desired::Host| {
         let (what, has_data, reachable) = match hosts.get(&host.name) {
             Some(Ok(facts)) => match &facts.etcd {
-                Some(etcd) => (words(etcd, facts.now_ms, newest), etcd.data, true),
+                Some(etcd) => (words(facts, etcd, newest), etcd.data, true),
                 None => ("was not asked about etcd".to_owned(), false, true),
             },
             Some(Err(silence)) => (format!("did not answer: {}", silence.why), false, false),
@@ -72,10 +72,13 @@ fn evidence(desired: &Desired, hosts: &BTreeMap<HostName, Result<HostFacts, Sile
     desired.with(Role::Etcd).map(of).collect()
 }
 
-fn words(etcd: &EtcdFact, now_ms: i64, newest: Option<(u64, u64)>) -> String {
+fn words(facts: &HostFacts, etcd: &EtcdFact, newest: Option<(u64, u64)>) -> String {
     let data = match (&etcd.disk, etcd.data) {
-        (Some(disk), _) => far(disk, now_ms, newest),
+        (Some(disk), _) => far(disk, facts.now_ms, newest),
         (None, true) => "holds data".to_owned(),
+        (None, false) if facts.misses_data() => {
+            "holds no data, although a member ran there; is a volume not mounted?".to_owned()
+        }
         (None, false) => "holds no data".to_owned(),
     };
     match (&etcd.view, &etcd.trouble) {

@@ -178,7 +178,7 @@ fn wake(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<(), Refu
     let mut holders = 0;
     // A host that bears no trace of etcd may be new in the inventory: it is not counted as a member that lost its data.
     let bare = |h: &&Host| {
-        d.host_facts(&h.name).is_some_and(|f| !f.units.get(&etcd_unit()).is_some_and(|u| u.enabled || u.started_ms > 0))
+        d.host_facts(&h.name).is_some_and(|f| !f.ran_etcd())
             && etcd_fact(d, &h.name).is_some_and(|e| !e.data && e.born.is_none())
     };
     // The newest data knows who has a vote; where it cannot be read, the inventory is taken.

@@ -1,7 +1,7 @@
 //! Whether a mark holds, told from facts alone.
 
 use super::Intent;
-use crate::model::facts::{Etcd, Facts, HostFacts, Members};
+use crate::model::facts::{ETCD_UNIT, Etcd, Facts, HostFacts, Members};
 use crate::model::firewall::Opening;
 use crate::model::leaf::needs_renewal;
 use crate::model::names::{HostName, PeerUrl, UnitName};
@@ -13,7 +13,7 @@ use crate::model::target::{FileSet, HostTarget, LeafId, Place, SetTarget, Target
 /// # Panics
 /// Never: the name is a valid one.
 pub fn etcd_unit() -> UnitName {
-    "etcd.service".parse().expect("a constant that is a valid unit name")
+    ETCD_UNIT.parse().expect("a constant that is a valid unit name")
 }
 
 /// The kubelet's unit.

@@ -9,7 +9,7 @@ use super::holds::kubelet_unit;
 use super::sources::{Found, highest, of_host, sources, voters};
 use super::{Intent, configure, prepare};
 use crate::model::desired::{Desired, Host, Role};
-use crate::model::facts::{DiskFact, Etcd, EtcdView, Facts, NOSPACE, UnitFact};
+use crate::model::facts::{DiskFact, Etcd, EtcdView, Facts, HostFacts, NOSPACE, UnitFact};
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::plan::{Action, Birth, Guard, HowToRun, Mark, Plan};
 use crate::model::recovery::{Diagnosis, Fullness, LEAP, Loss, Origin, Proposal, Recovery, far_below};
@@ -148,6 +148,7 @@ pub fn diagnose(
         sources: found.into_iter().map(|f| f.source).collect(),
         voters: voters.len(),
         dark,
+        empty: empty(desired, facts),
         loss,
     })))
 }
@@ -201,9 +202,16 @@ fn resumed(desired: &Desired, facts: &Facts, hosts: &[Host], recovery: &Recovery
         sources: sources.filter(|s| s.origin() == recovery.source).collect(),
         voters: 0,
         dark: Vec::new(),
+        empty: Vec::new(),
         loss: Loss::CannotBeKnown,
         later: later(desired, recovery),
     })
+}
+
+/// Hosts whose members' data is not where it was.
+fn empty(desired: &Desired, facts: &Facts) -> Vec<HostName> {
+    let misses = |h: &&Host| facts.host(&h.name).is_some_and(HostFacts::misses_data);
+    desired.with(Role::Etcd).filter(misses).map(|h| h.name.clone()).collect()
 }
 
 /// Hosts of the inventory that the new cluster does not begin with.

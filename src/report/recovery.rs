@@ -22,6 +22,16 @@ pub fn proposal_text(proposal: &Proposal, style: &Style) -> String {
         let chosen = if source.origin() == recovery.source { ", and is taken" } else { "" };
         say("source", format!("{}{chosen}", described(source)));
     }
+    if !proposal.empty.is_empty() {
+        say(
+            "empty",
+            format!(
+                "{}: a member ran there, and its data is gone. If a volume is not mounted, mount it instead and run `hactl up`: \
+                 then nothing is lost",
+                names(proposal.empty.iter())
+            ),
+        );
+    }
     say("loss", loss(proposal));
     let members = names(recovery.members.iter().map(|(name, _)| name));
     let fault = match recovery.tolerates() {

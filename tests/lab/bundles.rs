@@ -1,5 +1,6 @@
 //! Recovery bundles: taken by the hosts themselves, proven, and the whole cluster rebuilt from one and an identity.
 
+use super::recover::members;
 use super::storage::{LOGIN, ObjectStorage, bucket, free};
 use super::support::{Hactl, Ran};
 use super::tiny_tls::TestAuthority;
@@ -25,6 +26,11 @@ pub const SCENARIOS: &[Scenario] = &[
         run: all_lost,
     },
 ];
+/// On five members.
+pub const FIVE: &[Scenario] = &[
+    Scenario { name: "five members: each host takes its recovery bundles by itself", cut: false, run: taken },
+    Scenario { name: "five members: all hosts and the administrator's state are lost", cut: false, run: all_lost },
+];
 
 const BOOT: Duration = Duration::from_secs(60);
 
@@ -36,14 +42,14 @@ fn say(ran: Ran) -> Ran {
 fn taken(w: &World) {
     w.hactl.up().ok();
     // What the timers start; the member that leads has none yet, so that it takes its first as well.
-    for host in ["cp1", "cp2", "cp3"] {
+    for host in members(w) {
         let said = w.on(host, "sudo systemctl start hactl-snapshot && systemctl is-active hactl-snapshot.timer");
         assert_eq!(said.trim(), "active", "{host}: {}", w.on(host, "sudo journalctl -u hactl-snapshot -n 20 -o cat"));
     }
     let ran = say(w.hactl.run(&["snapshot", "list"])).ok();
     let has = |host: &&str| ran.out.contains(&format!("-{host}.hactl"));
-    assert!(["cp1", "cp2", "cp3"].iter().all(has), "{}", ran.all());
-    let again: Vec<String> = ["cp1", "cp2", "cp3"]
+    assert!(members(w).iter().all(has), "{}", ran.all());
+    let again: Vec<String> = members(w)
         .iter()
         .map(|host| w.on(host, "sudo systemctl start hactl-snapshot; sudo journalctl -u hactl-snapshot -n 4 -o cat"))
         .collect();
@@ -132,7 +138,7 @@ impl Beside {
     /// The cluster with this inventory, and nobody but the test takes bundles.
     fn up(&self, w: &World) {
         self.hactl.up().ok();
-        for host in ["cp1", "cp2", "cp3"] {
+        for host in members(w) {
             w.on(host, "sudo systemctl stop hactl-snapshot.timer hactl-snapshot.service");
         }
     }
@@ -162,7 +168,7 @@ fn stored(w: &World) {
     let file = "/etc/hactl/object-storage/access.toml";
     assert_eq!(w.on("cp1", &format!("sudo stat -c '%a %U' {file}")), "600 root\n");
     say(hactl.run(&["snapshot", "take", "--host", "cp1"])).ok();
-    say(hactl.run(&["snapshot", "list"])).ok().says("s3://backup/dr/t-rec-");
+    say(hactl.run(&["snapshot", "list"])).ok().says(&format!("s3://backup/dr/{}-", w.lab.name()));
     let first = beside.of_cp1();
     assert_eq!(first.len(), 1, "{first:?}");
     hactl.run(&["snapshot", "verify", &first[0]]).ok().says("is whole, and opens");
@@ -214,11 +220,11 @@ fn all_lost(w: &World) {
     let identity = folder.path().join("identity.txt");
     std::fs::copy(state.join("identity.txt"), &identity).expect("the identity is in the state");
 
-    for host in ["cp1", "cp2", "cp3"] {
+    for host in members(w) {
         w.lab.wipe(host).expect("the disks can be lost");
     }
     std::fs::rename(&state, folder.path().join("lost")).expect("the state can be lost");
-    for host in ["cp1", "cp2", "cp3"] {
+    for host in members(w) {
         w.lab.start(host, BOOT).expect("the host boots");
     }
     say(w.hactl.run(&["recover", "--yes", "--from", path])).exits(1).says("identity");
@@ -229,9 +235,9 @@ fn all_lost(w: &World) {
     w.hactl.up().exits(3);
     w.hactl.run(&["recover", "--dry-run", "--from", path]).ok().says("everything that was written since");
     let ran = say(hactl.run(&["recover", "--dry-run"])).ok();
-    assert!(in_one_line(&ran).contains("in s3://backup/dr/t-rec-"), "{}", ran.all());
+    assert!(in_one_line(&ran).contains(&format!("in s3://backup/dr/{}-", w.lab.name())), "{}", ran.all());
     assert!(in_one_line(&ran).contains("everything that was written since"), "{}", ran.all());
-    say(hactl.run(&["recover", "--yes"])).ok().says("etcd is recovered from t-rec-");
+    say(hactl.run(&["recover", "--yes"])).ok().says(&format!("etcd is recovered from {}-", w.lab.name()));
     let left: Vec<_> = std::fs::read_dir(state.join("recovery")).expect("the folder is there").collect();
     assert!(left.is_empty(), "no snapshot lies open once a quorum has it: {left:?}");
 

@@ -1,5 +1,6 @@
 //! A cluster that was switched off for longer than its certificates are valid.
 
+use super::recover::members;
 use super::support::{Writer, wait_for};
 use super::{Scenario, World, in_one_line};
 use base64::Engine as _;
@@ -13,9 +14,11 @@ pub const SCENARIOS: &[Scenario] = &[Scenario {
     cut: false,
     run: expired,
 }];
+/// On five members.
+pub const FIVE: &[Scenario] =
+    &[Scenario { name: "five members: every certificate has expired", cut: false, run: expired }];
 
 const BOOT: Duration = Duration::from_secs(60);
-const HOSTS: [&str; 3] = ["cp1", "cp2", "cp3"];
 /// What each certificate is of: the file, and the authority in the state.
 const LEAVES: [(&str, &str); 12] = [
     ("/etc/etcd/pki/server.crt", "etcd-ca"),
@@ -76,7 +79,7 @@ fn expired(w: &World) {
     let writer = Writer::start(&w.api(), "w-expired");
     std::thread::sleep(Duration::from_secs(2));
     let state = w.hactl.state(w.lab.name());
-    for host in HOSTS {
+    for host in members(w) {
         for (path, authority) in LEAVES {
             let pem = w.on(host, &format!("sudo cat {path}"));
             if pem.is_empty() {
@@ -93,10 +96,10 @@ fn expired(w: &World) {
             w.on(host, &format!("echo {packed} | base64 -d | sudo tee $(sudo readlink -f {path}) > /dev/null"));
         }
     }
-    for host in HOSTS {
+    for host in members(w) {
         w.lab.kill(host).expect("the power can be cut");
     }
-    for host in HOSTS {
+    for host in members(w) {
         w.lab.start(host, BOOT).expect("the host boots");
     }
     let status = w.hactl.run(&["status"]);

@@ -24,9 +24,11 @@ mod expired;
 mod failures;
 mod firewalls;
 mod founding;
+mod interrupted;
 mod moved;
 mod parted;
 mod recover;
+mod room;
 mod runbook;
 mod secrets;
 mod settings;
@@ -182,7 +184,16 @@ fn main() {
     tally.suite(
         "t-rec",
         (3, 0),
-        &[recover::SCENARIOS, runbook::SCENARIOS, bundles::SCENARIOS, expired::SCENARIOS, parted::SCENARIOS].concat(),
+        &[
+            recover::SCENARIOS,
+            room::SCENARIOS,
+            interrupted::SCENARIOS,
+            runbook::SCENARIOS,
+            bundles::SCENARIOS,
+            expired::SCENARIOS,
+            parted::SCENARIOS,
+        ]
+        .concat(),
     );
     tally.suite("t-moved", (6, 0), moved::SCENARIOS);
     tally.suite("t-worker", (1, 1), worker::SCENARIOS);
@@ -191,7 +202,12 @@ fn main() {
     tally.suite("t-grown", (3, 0), shapes::GROWN);
     tally.suite("t-local", (3, 1), shapes::LOCAL);
     tally.suite("t-external", (4, 0), shapes::EXTERNAL);
-    tally.suite("t-zones", (5, 0), &[shapes::ZONES, recover::FIVE].concat());
+    tally.suite(
+        "t-zones",
+        (5, 0),
+        &[shapes::ZONES, recover::FIVE, room::FIVE, interrupted::FIVE, bundles::FIVE, expired::FIVE, parted::FIVE]
+            .concat(),
+    );
     tally.suite("t-apart", (7, 1), shapes::APART);
     tally.suite("t-seven", (7, 0), shapes::SEVEN);
     tally.suite("t-ways", (1, 1), ways_in::SCENARIOS);

@@ -1,6 +1,6 @@
 //! What looks like a lost majority and is none, and a restore that finds no room.
 
-use super::recover::{lose_majority, untouched};
+use super::recover::{all_healthy, lies, lose_majority, majority, members, recover, untouched};
 use super::support::{Writer, wait_for};
 use super::{Scenario, World, in_one_line};
 use std::time::Duration;
@@ -16,9 +16,20 @@ pub const SCENARIOS: &[Scenario] = &[
         cut: false,
         run: no_room,
     },
+    Scenario {
+        name: "a volume that is not mounted on a majority is told from a loss, and mounted it brings all back",
+        cut: false,
+        run: not_mounted,
+    },
+];
+/// On five members.
+pub const FIVE: &[Scenario] = &[
+    Scenario { name: "five members: a network that parts them heals without a recovery", cut: false, run: parted },
+    Scenario { name: "five members: a restore that finds no room on one", cut: false, run: no_room },
+    Scenario { name: "five members: a volume is not mounted on three", cut: false, run: not_mounted },
 ];
 
-const HOSTS: [&str; 3] = ["cp1", "cp2", "cp3"];
+const BOOT: Duration = Duration::from_secs(60);
 const HEAL: Duration = Duration::from_secs(120);
 
 fn parted(w: &World) {
@@ -26,7 +37,7 @@ fn parted(w: &World) {
     let writer = Writer::start(&w.api(), "w-parted");
     std::thread::sleep(Duration::from_secs(2));
     let rule = |how: &str| {
-        for host in HOSTS {
+        for host in members(w) {
             let said = w.on(host, &format!("sudo iptables {how} INPUT -p tcp --dport 2380 -j DROP && echo done"));
             assert_eq!(said.trim(), "done", "{host}");
         }
@@ -58,13 +69,57 @@ fn no_room(w: &World) {
     let stopped = w.hactl.run(&["recover", "--yes"]).exits(1);
     let said = in_one_line(&stopped);
     println!("        {said}");
-    assert!(said.contains("etcd is recovered from cp3"), "{}", stopped.all());
+    assert!(said.contains("etcd is recovered from cp"), "{}", stopped.all());
     assert!(said.replace("│ ", "").contains("no space left on device"), "{}", stopped.all());
     assert!(stopped.took < Duration::from_secs(180), "nobody waits for what cannot start: {:?}", stopped.took);
     w.on("cp1", "sudo systemctl stop etcd; sudo umount /var/lib/etcd");
     w.hactl.run(&["recover", "--yes"]).ok();
     let (written, longest) = writer.end();
     println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.1?}");
-    w.well().says("3 voters, quorum 2, 3 healthy");
+    w.well().says(&all_healthy(w));
+    w.hactl.up().ok().says("nothing to do");
+}
+
+/// At boot something else is mounted where the data belongs, as good as a volume that does not come: an empty directory.
+fn not_mounted(w: &World) {
+    w.hactl.up().ok();
+    let writer = Writer::start(&w.api(), "w-volume");
+    std::thread::sleep(Duration::from_secs(3));
+    let unit = "[Unit]\nDefaultDependencies=no\nBefore=etcd.service\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
+                ExecStart=/bin/mount -t tmpfs -o size=64m tmpfs /var/lib/etcd\n[Install]\nWantedBy=multi-user.target\n";
+    let away = majority(w);
+    for host in &away {
+        let path = "/etc/systemd/system/not-mounted.service";
+        let made = w.on(host, &format!("printf '{unit}' | sudo tee {path} >/dev/null; sudo systemctl enable not-mounted 2>/dev/null; sync; echo done"));
+        assert_eq!(made.trim(), "done", "{host}");
+    }
+    for host in &away {
+        w.lab.kill(host).expect("the power can be cut");
+    }
+    for host in &away {
+        w.lab.start(host, BOOT).expect("the host boots");
+        assert_eq!(w.on(host, "stat -f -c %T /var/lib/etcd").trim(), "tmpfs", "{host}");
+    }
+    let before = untouched(w);
+    let refused = w.hactl.up().exits(3);
+    let said = in_one_line(&refused);
+    assert!(said.contains("is a volume not mounted?"), "{}", refused.all());
+    let shown = recover(w, &["--dry-run"]).ok();
+    let said = in_one_line(&shown);
+    assert!(
+        said.contains(&format!("{}: a member ran there, and its data is gone", away.join(", "))),
+        "{}",
+        shown.all()
+    );
+    assert!(said.contains("If a volume is not mounted, mount it instead"), "{}", shown.all());
+    assert_eq!(untouched(w), before, "nothing was changed");
+    for host in &away {
+        w.on(host, "sudo systemctl disable not-mounted 2>/dev/null; sudo rm /etc/systemd/system/not-mounted.service; sudo systemctl stop etcd; sudo umount /var/lib/etcd; sudo systemctl daemon-reload");
+        lies(w, host);
+    }
+    w.hactl.up().ok();
+    let (written, longest) = writer.end();
+    println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.1?}");
+    w.well().says(&all_healthy(w));
     w.hactl.up().ok().says("nothing to do");
 }

@@ -166,6 +166,7 @@ fn a_recovery_says_what_it_takes_what_it_loses_and_who_comes_later_before_anybod
         voters: 5,
         dark: vec!["cp1".into(), "cp2".into()],
         loss: Loss::CannotBeKnown,
+        empty: vec![name("cp5")],
         later: vec![name("cp1"), name("cp2"), name("cp5")],
     };
     let one = Proposal {
@@ -189,6 +190,7 @@ fn a_recovery_says_what_it_takes_what_it_loses_and_who_comes_later_before_anybod
         sources: vec![Source { aside: Some(moved), ..source("cp3", (5, 11_000), 10_800, 4_000_000) }],
         dark: vec![],
         loss: Loss::Undone { revisions: 1_234 },
+        empty: vec![],
         later: vec![],
         ..lost.clone()
     };

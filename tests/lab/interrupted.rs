@@ -1,0 +1,99 @@
+//! A recovery that is killed, again and again, at moments nobody chose.
+
+use super::recover::{lose_majority, recover};
+use super::support::Writer;
+use super::{Scenario, World};
+use std::time::{Duration, Instant};
+
+pub const SCENARIOS: &[Scenario] = &[Scenario {
+    name: "recover killed at ten random moments is finished by the same command",
+    cut: false,
+    run: killed,
+}];
+/// On five members.
+pub const FIVE: &[Scenario] =
+    &[Scenario { name: "five members: recover killed at ten random moments", cut: false, run: killed }];
+
+/// So often it is killed.
+const KILLS: usize = 10;
+
+/// Numbers that look random, from a seed that is printed (Vigna's splitmix64).
+struct Dice(u64);
+
+impl Dice {
+    /// Between two moments.
+    fn between(&mut self, least: Duration, most: Duration) -> Duration {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let span = most.saturating_sub(least).as_millis().max(1);
+        least + Duration::from_millis(u64::try_from(u128::from(z ^ (z >> 31)) % span).expect("some seconds"))
+    }
+}
+
+/// `recover` runs for so long and is killed; whether it had ended by itself before. Waits for the lock of the one before.
+fn killed_after(w: &World, moment: Duration) -> Option<i32> {
+    let begun = Instant::now();
+    loop {
+        let run = Instant::now();
+        let mut child = w.hactl.command(&["recover", "--yes"]).spawn().expect("hactl can be started");
+        let code = loop {
+            if let Some(status) = child.try_wait().expect("it is ours") {
+                break status.code().unwrap_or(-1);
+            }
+            if run.elapsed() >= moment {
+                child.kill().expect("it can be killed");
+                child.wait().expect("it ends");
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        if code != 6 {
+            return Some(code);
+        }
+        // The lock of a killed run is given back within seconds.
+        assert!(begun.elapsed() < Duration::from_secs(60), "the lock of a killed run is never given back");
+        std::thread::sleep(Duration::from_millis(300));
+    }
+}
+
+fn killed(w: &World) {
+    w.hactl.up().ok();
+    let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();
+    println!("        seed {seed}");
+    let mut dice = Dice(seed);
+    let mut kills = 0;
+    for round in 0.. {
+        assert!(round < KILLS, "{kills} kills in {round} rounds: it is always done before");
+        let writer = Writer::start(&w.api(), &format!("w-killed-{round}"));
+        std::thread::sleep(Duration::from_secs(3));
+        lose_majority(w);
+        let mut moments = Vec::new();
+        let mut ended = None;
+        while kills < KILLS && ended.is_none() {
+            let moment = dice.between(Duration::from_millis(300), Duration::from_secs(9));
+            ended = killed_after(w, moment);
+            if ended.is_none() {
+                kills += 1;
+                moments.push(format!("{:.1}", moment.as_secs_f32()));
+            }
+        }
+        println!("        round {round}: killed after {} s", moments.join(", "));
+        assert!(ended.is_none_or(|code| code == 0), "it ended with {ended:?}");
+        let begun = Instant::now();
+        let mut last = recover(w, &["--yes"]);
+        while last.code == 6 && begun.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(500));
+            last = recover(w, &["--yes"]);
+        }
+        last.ok();
+        w.hactl.up().ok();
+        w.hactl.up().ok().says("nothing to do");
+        let (written, longest) = writer.end();
+        println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.1?}");
+        if kills == KILLS {
+            break;
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! etcd that has reached its quota: no loss, and room is made.
+
+use super::recover::{members, recover};
+use super::support::{ETCDCTL, wait_for};
+use super::{Scenario, World};
+use std::time::Duration;
+
+pub const SCENARIOS: &[Scenario] = &[Scenario {
+    name: "an etcd that has reached its quota gets room, and says when it cannot",
+    cut: false,
+    run: full,
+}];
+/// On five members.
+pub const FIVE: &[Scenario] =
+    &[Scenario { name: "five members: etcd that has reached its quota gets room", cut: false, run: full }];
+
+const HEAL: Duration = Duration::from_secs(180);
+
+/// etcd's quota, set so low that a few values reach it: lower than an inventory can. The second is below what they are.
+const QUOTAS: [u64; 2] = [24_000_000, 12_000_000];
+
+fn full(w: &World) {
+    w.hactl.up().ok();
+    let small = |bytes: u64| {
+        format!(
+            "sudo mkdir -p /etc/systemd/system/etcd.service.d; echo ETCD_QUOTA_BACKEND_BYTES={bytes} | sudo tee /etc/etcd/small.env; \
+             printf '[Service]\\nEnvironmentFile=/etc/etcd/small.env\\n' | sudo tee /etc/systemd/system/etcd.service.d/90-small.conf"
+        )
+    };
+    started_with(w, &small(QUOTAS[0]));
+    w.healthy(HEAL);
+    let fill = format!(
+        "head -c 1000000 /dev/zero | tr '\\0' x > /tmp/x; n=0; while [ $n -lt 60 ]; do {ETCDCTL} put /filler/$n < /tmp/x 2>&1 \
+         || break; n=$((n+1)); done"
+    );
+    let said = w.on("cp1", &fill);
+    assert!(said.contains("database space exceeded"), "{said}");
+    let told = w.hactl.run(&["status"]).exits(4);
+    assert!(told.all().contains("NOSPACE") && told.all().contains("hactl recover"), "{}", told.all());
+    recover(w, &["--dry-run"]).ok().says("nothing is lost");
+    w.hactl.run(&["recover"]).exits(3).says("no terminal");
+    recover(w, &["--yes"]).ok().says("takes writes again");
+    w.hactl.kubectl(&["create", "configmap", "after-the-room"]).ok();
+    w.healthy(HEAL);
+    // What is stored now fills it: then the alarm stays, and it is said what to do.
+    started_with(w, &small(QUOTAS[1]));
+    wait_for("it is full", HEAL, || w.hactl.run(&["status"]).all().contains("NOSPACE"));
+    recover(w, &["--yes"]).exits(3).says("still full");
+    w.hactl.run(&["status"]).exits(4).says("NOSPACE");
+    w.on("cp1", &format!("{ETCDCTL} del --prefix /filler/"));
+    recover(w, &["--yes"]).ok().says("takes writes again");
+    w.healthy(HEAL);
+    w.hactl.run(&["recover", "--yes"]).ok().says("nothing to recover");
+    started_with(w, "sudo rm /etc/systemd/system/etcd.service.d/90-small.conf /etc/etcd/small.env");
+    w.healthy(HEAL);
+    w.hactl.up().ok().says("nothing to do");
+}
+
+/// Changes what etcd is started with on every host, one at a time.
+fn started_with(w: &World, change: &str) {
+    for host in members(w) {
+        // Its unit is of the type notify: it is back when this returns, which it is only with a quorum.
+        w.on(host, &format!("{change}; sudo systemctl daemon-reload; sudo systemctl restart etcd"));
+    }
+}
