@@ -7,6 +7,7 @@ mod fencing;
 mod laws;
 mod recovering;
 mod sim;
+mod trials;
 
 use hactl::model::desired::{Host, Role};
 use hactl::model::facts::{Etcd, Facts};

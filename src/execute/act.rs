@@ -33,6 +33,10 @@ pub const DELIVERIES_PER_HOST: usize = 2;
 /// Imports under way at once on one host: what is needed first is there first, and the disk has something to do meanwhile.
 pub const IMPORTS_PER_HOST: usize = 2;
 
+/// How often a program may end by itself until it is given up, where its earlier files can be put back: the second time is no accident.
+const ENDS_OF_TRIED: u32 = 2;
+/// The same where there is nothing to go back to, and what it needs may still be on its way.
+const ENDS_OF_NEW: u32 = 4;
 /// Between two looks at a member that is starting.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
@@ -208,7 +212,7 @@ impl Hands {
     }
 
     async fn await_api(&self, index: usize, patience: Duration, within_ms: u64) -> Result<(), StepError> {
-        let ask = |host| Ok((host, self.asks.serving(host, &self.target).map_err(failed)?));
+        let ask = |host| Ok((host, self.asks.serving(host, &self.target, None).map_err(failed)?));
         let asked: Vec<_> = self.connected(Role::ControlPlane).map(ask).collect::<Result<_, StepError>>()?;
         self.first_of(index, "control-plane", asked.into_iter(), patience, within_ms).await.map(drop)
     }
@@ -404,12 +408,16 @@ impl Perform for Hands {
                 let _slot = slot(&self.imports, host).await;
                 self.call(index, host, Op::Import(part), patience).await.map(drop)
             }
-            Action::Configure { host, set, paths } => {
+            Action::Configure { host, set, paths, keep } => {
                 let all = self.files.get(host).and_then(|sets| sets.get(set)).map(Vec::as_slice).unwrap_or_default();
                 let files = all.iter().filter(|f| paths.contains(&f.path)).cloned().collect();
                 // What is to change and is not among the files is a file that is not wanted any more.
                 let remove = paths.iter().filter(|path| !all.iter().any(|f| &f.path == *path)).cloned().collect();
-                self.call(index, host, Op::WriteFiles { files, remove }, patience).await.map(drop)
+                let keep = keep.then_some(*set);
+                self.call(index, host, Op::WriteFiles { files, remove, keep }, patience).await.map(drop)
+            }
+            Action::Accept { host, sets } => {
+                self.call(index, host, Op::Accept { sets: sets.clone() }, patience).await.map(drop)
             }
             Action::Certify { host, leaves } => self.certify(index, host, leaves, patience).await,
             Action::RunUnit { host, unit, how } => {
@@ -448,8 +456,9 @@ impl Perform for Hands {
             }
             Action::Promote { peer } => self.promote(index, peer, patience).await,
             Action::AwaitServing { host, wake } => {
-                let op = Op::Await { condition: self.asks.serving(host, &self.target).map_err(failed)?, within_ms: ms };
-                self.call(index, host, op, patience).await?;
+                let ends = if step.fallback.is_empty() { ENDS_OF_NEW } else { ENDS_OF_TRIED };
+                let condition = self.asks.serving(host, &self.target, Some(ends)).map_err(failed)?;
+                self.call(index, host, Op::Await { condition, within_ms: ms }, patience).await?;
                 if *wake {
                     let op = Op::RunUnit { unit: crate::plan::kubelet_unit(), how: HowToRun::Restart, no_wait: false };
                     self.call(index, host, op, patience).await?;
@@ -470,5 +479,9 @@ impl Perform for Hands {
                 self.call(index, host, Op::Wipe(ask), patience).await.map(drop)
             }
         }
+    }
+
+    async fn conclude(&self, index: usize, step: &Step, result: Result<(), StepError>) -> Result<(), StepError> {
+        super::fallback::conclude(self, index, step, result).await
     }
 }

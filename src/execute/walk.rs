@@ -20,6 +20,14 @@ pub enum StepError {
     /// It took longer than it may.
     #[error("not done after {0:?}")]
     Overdue(Duration),
+    /// It failed, and what ran before runs again by the earlier files.
+    #[error("{what}; the earlier files are back, and it runs by them again")]
+    PutBack {
+        /// What happened.
+        what: String,
+        /// Last lines of the log that explains it, oldest first.
+        tail: Vec<String>,
+    },
     /// The host or the API failed it.
     #[error("{what}")]
     Failed {
@@ -34,6 +42,15 @@ pub enum StepError {
 pub trait Perform: Send + Sync + 'static {
     /// Checks the guard, does the step and waits until what it gives holds.
     fn perform(&self, index: usize, step: &Step) -> impl Future<Output = Result<(), StepError>> + Send;
+    /// What follows once a step with a fallback has ended: what it replaced is let go of, or put back.
+    fn conclude(
+        &self,
+        _index: usize,
+        _step: &Step,
+        result: Result<(), StepError>,
+    ) -> impl Future<Output = Result<(), StepError>> + Send {
+        async move { result }
+    }
 }
 
 /// How a walk ended.
@@ -94,6 +111,8 @@ pub async fn walk<P: Perform>(
                         Ok(result) => result,
                         Err(_) => Err(StepError::Overdue(patience)),
                     };
+                    let result =
+                        if step.fallback.is_empty() { result } else { hands.conclude(index, &step, result).await };
                     (index, start, result)
                 });
             }
@@ -141,7 +160,7 @@ pub async fn walk<P: Perform>(
             }
             Err(error) => {
                 let tail = match &error {
-                    StepError::Failed { tail, .. } => tail.clone(),
+                    StepError::Failed { tail, .. } | StepError::PutBack { tail, .. } => tail.clone(),
                     _ => Vec::new(),
                 };
                 let why = error.to_string();
@@ -197,7 +216,14 @@ mod tests {
             let host: HostName = format!("h{}", n % 6).parse().unwrap();
             let gives = Mark::Stamped(host.clone());
             let action = Action::Stamp { host };
-            plan.steps.push(Step { action, why: String::new(), needs: vec![], gives, guard: Guard::None });
+            plan.steps.push(Step {
+                action,
+                why: String::new(),
+                needs: vec![],
+                gives,
+                guard: Guard::None,
+                fallback: vec![],
+            });
             plan.after.push(vec![]);
         }
         let last = Step {
@@ -206,6 +232,7 @@ mod tests {
             needs: vec![],
             gives: Mark::Quorum,
             guard: Guard::None,
+            fallback: vec![],
         };
         plan.steps.push(last);
         plan.after.push((0..12).collect());

@@ -11,11 +11,14 @@ use crate::model::plan::HowToRun;
 use crate::model::recovery::Room;
 use crate::model::snapshot::{BundleFact, Proof};
 use crate::model::support::{GatherAsk, Page};
-use crate::model::survey::{Survey, Way};
-use crate::model::target::{Leaf, LeafId, Part};
+use crate::model::survey::Survey;
+use crate::model::target::{FileSet, Leaf, LeafId, Part};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
+
+mod meeting;
+pub use meeting::{Expected, Heard, Knock, Meeting};
 
 /// Largest frame either side accepts, bytes. A full observation of a cluster of 100 nodes is below 4 MiB.
 pub const LARGEST_FRAME: usize = 16 << 20;
@@ -143,6 +146,19 @@ pub enum Op {
         files: Vec<FilePut>,
         /// Files to remove.
         remove: Vec<String>,
+        /// The set that they are of, where what they replace is to be kept until they have proven themselves. What is kept already
+        /// stays: whatever replaced it has not.
+        keep: Option<FileSet>,
+    },
+    /// Puts back what was kept of these sets; nothing kept is a fault.
+    PutBack {
+        /// Which.
+        sets: Vec<FileSet>,
+    },
+    /// Lets go of what was kept of these sets.
+    Accept {
+        /// Which.
+        sets: Vec<FileSet>,
     },
     /// Makes a key for each leaf (or keeps the one that is there and unused), answers with requests.
     MakeKeys {
@@ -323,56 +339,6 @@ pub enum Reply {
         /// Per knock, in their order: `None`, or why it did not get through.
         knocked: Vec<Option<String>>,
     },
-}
-
-/// A host's part in finding out which hosts reach which.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Meeting {
-    /// Who this is, as the others expect it.
-    pub who: u16,
-    /// The host's own address.
-    pub address: IpAddr,
-    /// Who will knock here.
-    pub expected: Vec<Expected>,
-    /// Whom to knock at.
-    pub knocks: Vec<Knock>,
-    /// How long a knock may take to get through, milliseconds; listeners wait a little longer.
-    pub within_ms: u64,
-}
-
-/// A knock that will come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Expected {
-    /// Who will knock.
-    pub who: u16,
-    /// On which way.
-    pub way: Way,
-}
-
-/// What became of a knock that was to come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Heard {
-    /// Who was to knock.
-    pub who: u16,
-    /// On which way.
-    pub way: Way,
-    /// Whether it was heard; `None`: somebody else has that port, so nobody could listen.
-    pub heard: Option<bool>,
-}
-
-/// Whom to knock at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Knock {
-    /// The other host's address.
-    pub to: IpAddr,
-    /// On which way.
-    pub way: Way,
-    /// Whether a listener of ours is to echo; else a connection is enough, for a component listens there already.
-    pub echo: bool,
 }
 
 /// What an observation should cover.
@@ -565,6 +531,8 @@ pub enum Condition {
         ca: String,
         /// Programs whose process must have started after their manifest last changed: program name, manifest path.
         newer: Vec<(String, String)>,
+        /// How often one of these programs may end by itself until it is given up; `None`: as often as it likes.
+        ends: Option<u32>,
     },
 }
 

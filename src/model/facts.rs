@@ -7,7 +7,7 @@ use super::firewall::FirewallFact;
 use super::names::{ClusterName, Digest, HostName, PeerUrl, UnitName};
 use super::node::NodeFact;
 use super::snapshot::BundlesFact;
-use super::target::LeafId;
+use super::target::{FileSet, LeafId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -168,6 +168,8 @@ pub struct HostFacts {
     pub files: BTreeMap<String, FileFact>,
     /// Parts that were asked for, exist and are intact.
     pub blobs: BTreeSet<Digest>,
+    /// Sets whose earlier files are kept, because the new ones have not proven themselves yet.
+    pub unproven: BTreeSet<FileSet>,
     /// Units that were asked for.
     pub units: BTreeMap<UnitName, UnitFact>,
     /// Leaf certificates that were asked for and exist.

@@ -22,6 +22,8 @@ pub enum Mark {
     Imported(HostName, Digest),
     /// A file set is as it should be.
     Configured(HostName, FileSet),
+    /// Nothing is kept on the host of what files replaced that have proven themselves.
+    Accepted(HostName),
     /// All leaf certificates of the host are valid and its own.
     Certified(HostName),
     /// The unit runs by the files that are there now.
@@ -73,6 +75,7 @@ impl fmt::Display for Mark {
             Self::Delivered(h, digest) => write!(f, "the part {} on {h}", digest.short()),
             Self::Imported(h, digest) => write!(f, "the image {} on {h}", digest.short()),
             Self::Configured(h, set) => write!(f, "{set} on {h}"),
+            Self::Accepted(h) => write!(f, "the files on {h} accepted"),
             Self::Certified(h) => write!(f, "valid certificates on {h}"),
             Self::Running(h, unit) => write!(f, "{unit} running on {h}"),
             Self::Started(h) => write!(f, "etcd started on {h}"),

@@ -80,6 +80,8 @@ pub enum Action {
         set: FileSet,
         /// Paths that differ.
         paths: Vec<String>,
+        /// Whether what they replace is kept on the host until the new files have proven themselves: somebody runs by them.
+        keep: bool,
     },
     /// Makes keys on the host, signs their requests here, installs the certificates.
     Certify {
@@ -153,6 +155,13 @@ pub enum Action {
     Promote {
         /// Its peer URL.
         peer: PeerUrl,
+    },
+    /// Lets go of what files replaced that have proven themselves.
+    Accept {
+        /// Where.
+        host: HostName,
+        /// Which sets.
+        sets: Vec<FileSet>,
     },
     /// Waits for the host's API server.
     AwaitServing {
@@ -258,6 +267,9 @@ pub struct Step {
     pub gives: Mark,
     /// What is re-checked live just before.
     pub guard: Guard,
+    /// Sets whose earlier files are put back on the host if it fails, and by which what ran before runs again then. Where it succeeds
+    /// they are let go of.
+    pub fallback: Vec<FileSet>,
 }
 
 impl Step {
@@ -359,6 +371,7 @@ impl Action {
             | Self::TakeSnapshot { host, .. }
             | Self::Restore { host, .. }
             | Self::Seal { host }
+            | Self::Accept { host, .. }
             | Self::AwaitServing { host, .. }
             | Self::AwaitNode { host }
             | Self::Wipe { host, .. } => Some(host),
@@ -392,6 +405,7 @@ impl Action {
             Self::TakeSnapshot { .. } => p(1800, Impact::None, Stage::Etcd),
             Self::Restore { .. } => p(1800, Impact::Destructive, Stage::Etcd),
             Self::ProveQuorum => p(120, Impact::None, Stage::Etcd),
+            Self::Accept { .. } => p(30, Impact::None, Stage::Configure),
             Self::Seal { .. } => p(30, Impact::None, Stage::Etcd),
             Self::RemoveMember { .. } | Self::AddLearner { .. } => p(60, Impact::Membership, Stage::Etcd),
             Self::Promote { .. } => p(600, Impact::Membership, Stage::Etcd),
@@ -419,6 +433,10 @@ impl fmt::Display for Action {
             Self::Import { reference, .. } => write!(f, "import {reference}"),
             Self::Configure { set, paths, .. } => {
                 write!(f, "write {set} ({} file{})", paths.len(), if paths.len() == 1 { "" } else { "s" })
+            }
+            Self::Accept { sets, .. } => {
+                let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
+                write!(f, "let go of the earlier files of {}", sets.join(", "))
             }
             Self::Certify { leaves, .. } => {
                 write!(f, "issue {} certificate{}", leaves.len(), if leaves.len() == 1 { "" } else { "s" })

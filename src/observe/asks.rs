@@ -54,11 +54,11 @@ impl Asks {
     pub fn host(&self, host: &HostName) -> Result<&Host, String> {
         self.desired.host(host).ok_or_else(|| format!("{host} is not in the inventory"))
     }
-    /// The API server of this host is ready and runs by its manifest.
+    /// The API server of this host is ready and runs by its manifest; a program that ends by itself so often is given up.
     ///
     /// # Errors
     /// In words, when the host is not in the inventory.
-    pub fn serving(&self, host: &HostName, target: &Target) -> Result<Condition, String> {
+    pub fn serving(&self, host: &HostName, target: &Target, ends: Option<u32>) -> Result<Condition, String> {
         let address = self.host(host)?.address;
         let sets = target.hosts.get(host).map(|t| &t.sets);
         let manifests =
@@ -71,11 +71,17 @@ impl Asks {
             at: (address.to_string(), self.desired.api_port),
             ca: CLUSTER_CA.to_owned(),
             newer: newer.collect(),
+            ends,
         })
     }
     /// The endpoint is ready.
     pub fn endpoint(&self) -> Condition {
         let endpoint = &self.desired.endpoint;
-        Condition::ApiReady { at: (endpoint.host(), endpoint.port), ca: CLUSTER_CA.to_owned(), newer: vec![] }
+        Condition::ApiReady {
+            at: (endpoint.host(), endpoint.port),
+            ca: CLUSTER_CA.to_owned(),
+            newer: vec![],
+            ends: None,
+        }
     }
 }

@@ -19,8 +19,14 @@ fn wants(d: &Draft, host: &HostName, set: FileSet) -> bool {
     d.host_target(host).sets.contains_key(&set)
 }
 
-/// Writes a set if any of its files differ.
-pub(super) fn write(d: &mut Draft, host: &HostName, set: FileSet, mut needs: Vec<Mark>) {
+/// Writes a set if any of its files differ. What somebody runs by is kept until the new files have proven themselves.
+pub(super) fn write(d: &mut Draft, host: &HostName, set: FileSet, needs: Vec<Mark>) {
+    let keep = d.look().in_use(host, set) || d.look().unproven(host, set);
+    write_and(d, host, set, needs, keep);
+}
+
+/// The same, and the caller says whether what it replaces is kept.
+pub(super) fn write_and(d: &mut Draft, host: &HostName, set: FileSet, mut needs: Vec<Mark>, keep: bool) {
     let paths = d.look().differing(host, set);
     needs.push(Mark::Prepared(host.clone()));
     let asked_for = |path: &String| {
@@ -36,7 +42,8 @@ pub(super) fn write(d: &mut Draft, host: &HostName, set: FileSet, mut needs: Vec
         }
         [one, rest @ ..] => format!("{one} and {} more are missing, differ or are not asked for any more", rest.len()),
     };
-    d.ensure(Action::Configure { host: host.clone(), set, paths }, why, needs, Mark::Configured(host.clone(), set));
+    let action = Action::Configure { host: host.clone(), set, paths, keep };
+    d.ensure(action, why, needs, Mark::Configured(host.clone(), set));
 }
 
 /// Brings the unit of a set to run by its files. `needs` come on top of the files themselves.
@@ -64,14 +71,15 @@ pub(super) fn run(d: &mut Draft, host: &HostName, set: FileSet, mut needs: Vec<M
         HowToRun::Start => "it does not run",
         HowToRun::Restart | HowToRun::Reload => "it runs by older files",
     };
-    needs.push(configured);
+    needs.push(configured.clone());
     let running = Mark::Running(host.clone(), unit.clone());
     // These stand in nobody's way; everything else that restarts takes its turn.
     let idle = matches!(set, FileSet::Approver | FileSet::Snapshots);
     if how == HowToRun::Restart && !idle {
-        d.take_turn(&mut needs, running.clone());
+        d.take_turn(&mut needs, &[configured], running.clone());
     }
     d.must(Action::RunUnit { host: host.clone(), unit, how }, why, needs, running, Guard::None);
+    d.or_back_to(host, &[set]);
 }
 
 /// Host settings, authorities and leaf certificates.
@@ -162,13 +170,46 @@ pub(super) fn kubelet(d: &mut Draft, host: &Host) {
     run(d, name, FileSet::Kubelet, needs);
 }
 
+/// Files that an API server runs by, and that are put back together.
+const TRIED_TOGETHER: [FileSet; 2] = [FileSet::ControlPlane, FileSet::ControlPlaneConfig];
+
+/// What new files replaced that have proven themselves is let go of: an earlier run was cut off before it could.
+pub(super) fn accept(d: &mut Draft, host: &Host) {
+    let name = &host.name;
+    let well = |set: &FileSet| match set {
+        FileSet::ControlPlane | FileSet::ControlPlaneConfig => d.holds(&Mark::Serving(name.clone())),
+        set => d.host_target(name).sets.get(set).is_none_or(|wanted| d.look().runs(name, wanted)),
+    };
+    let sets: Vec<FileSet> = d.undecided(name).into_iter().filter(well).collect();
+    if !sets.is_empty() {
+        let action = Action::Accept { host: host.name.clone(), sets };
+        d.must(action, "what runs by the new files is well", vec![], Mark::Accepted(host.name.clone()), Guard::None);
+    }
+}
+
 /// The static pods, and the approver beside them.
 pub(super) fn control_plane(d: &mut Draft, host: &Host) {
     let name = &host.name;
     if !host.is(Role::ControlPlane) {
         return;
     }
-    write(d, name, FileSet::ControlPlaneConfig, vec![]);
+    let (serving, serves_now) = (Mark::Serving(name.clone()), d.serves_now(name));
+    let paths = d.look().differing(name, FileSet::ControlPlane);
+    let unproven = TRIED_TOGETHER.map(|set| d.look().unproven(name, set));
+    let others =
+        d.reachable_with(Role::ControlPlane).iter().filter(|h| &h.name != name && d.serves_now(&h.name)).count();
+    let rising = d.rising();
+    let lone = d.desired.with(Role::ControlPlane).count() == 1;
+    let must_wait = !paths.is_empty() && serves_now && others == 0 && rising.is_empty() && !lone;
+    if must_wait {
+        d.warn(format!(
+            "the manifests on {name} are to change; that waits until another API server is ready to stand in for it"
+        ));
+    } else {
+        // What is read only at a start is put back together with the manifest that brings the start about.
+        let keep = unproven[1] || (!paths.is_empty() && serves_now);
+        write_and(d, name, FileSet::ControlPlaneConfig, vec![], keep);
+    }
     let mut needs = vec![
         Mark::Quorum,
         Mark::Configured(name.clone(), FileSet::Trust),
@@ -183,24 +224,14 @@ pub(super) fn control_plane(d: &mut Draft, host: &Host) {
             needs.push(Mark::Imported(name.clone(), part.digest));
         }
     }
-    let serving = Mark::Serving(name.clone());
-    let serves_now = d.serves_now(name);
-    let paths = d.look().differing(name, FileSet::ControlPlane);
     let configured = Mark::Configured(name.clone(), FileSet::ControlPlane);
-    let others =
-        d.reachable_with(Role::ControlPlane).iter().filter(|h| &h.name != name && d.serves_now(&h.name)).count();
-    let rising = d.rising();
-    let lone = d.desired.with(Role::ControlPlane).count() == 1;
-    if !paths.is_empty() && serves_now && others == 0 && rising.is_empty() && !lone {
-        d.warn(format!(
-            "the manifests on {name} are to change; that waits until another API server is ready to stand in for it"
-        ));
-    } else if !paths.is_empty() {
+    if !paths.is_empty() && !must_wait {
         let guard = if serves_now {
             if others == 0 {
                 needs.extend(rising);
             }
-            d.take_turn(&mut needs, serving.clone());
+            let config = Mark::Configured(name.clone(), FileSet::ControlPlaneConfig);
+            d.take_turn(&mut needs, &[config], serving.clone());
             Guard::Tolerates { down: name.clone() }
         } else {
             Guard::None
@@ -212,7 +243,12 @@ pub(super) fn control_plane(d: &mut Draft, host: &Host) {
             if paths.len() == 1 { "s" } else { "" }
         );
         d.must(
-            Action::Configure { host: name.clone(), set: FileSet::ControlPlane, paths },
+            Action::Configure {
+                host: name.clone(),
+                set: FileSet::ControlPlane,
+                paths,
+                keep: serves_now || unproven[0],
+            },
             why,
             needs,
             configured.clone(),
@@ -227,11 +263,14 @@ pub(super) fn control_plane(d: &mut Draft, host: &Host) {
     let action = Action::AwaitServing { host: name.clone(), wake };
     if d.plans(&configured) {
         d.must(action, "its manifests are new", await_needs, serving, Guard::None);
+        d.or_back_to(name, &TRIED_TOGETHER);
     } else {
         let trouble = d.host_facts(name).and_then(|f| f.api.as_ref()?.own_trouble.clone());
         let why = trouble
             .map_or("not all static pods run by their manifests".to_owned(), |t| format!("it is not ready: {t}"));
-        d.ensure(action, why, await_needs, serving);
+        if d.ensure(action, why, await_needs, serving) {
+            d.or_back_to(name, &TRIED_TOGETHER);
+        }
     }
     write(d, name, FileSet::Approver, vec![]);
     let needs = vec![Mark::Certified(name.clone()), Mark::Applied("rbac".to_owned())];

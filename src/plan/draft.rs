@@ -7,7 +7,7 @@ use crate::model::facts::{Etcd, Facts, HostFacts, Members};
 use crate::model::names::HostName;
 use crate::model::plan::{Action, Guard, Mark, Plan, Step};
 use crate::model::refusal::Refusal;
-use crate::model::target::{HostTarget, Target};
+use crate::model::target::{FileSet, HostTarget, Target};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A plan being written.
@@ -145,8 +145,42 @@ impl<'a> Draft<'a> {
 
     /// Adds a step whatever holds.
     pub fn must(&mut self, action: Action, why: impl Into<String>, needs: Vec<Mark>, gives: Mark, guard: Guard) {
-        self.steps.push(Step { action, why: why.into(), needs, gives, guard });
+        self.steps.push(Step { action, why: why.into(), needs, gives, guard, fallback: Vec::new() });
         self.forecast.push(self.members.clone());
+    }
+
+    /// The step that was added last goes back to the earlier files of these sets if it fails, as far as any are kept by then.
+    pub fn or_back_to(&mut self, host: &HostName, sets: &[FileSet]) {
+        let kept = |set: &&FileSet| self.look().unproven(host, **set) || self.keeps(host, **set);
+        let fallback: Vec<FileSet> = sets.iter().filter(kept).copied().collect();
+        if let Some(step) = self.steps.last_mut() {
+            step.fallback = fallback;
+        }
+    }
+
+    /// Whether a step planned so far keeps what it replaces of a set.
+    fn keeps(&self, host: &HostName, set: FileSet) -> bool {
+        let is = |action: &Action| matches!(action, Action::Configure { host: h, set: s, keep: true, .. } if h == host && *s == set);
+        self.steps.iter().any(|step| is(&step.action))
+    }
+
+    /// Sets of which a host keeps something, and nothing planned so far decides about it.
+    pub fn undecided(&self, host: &HostName) -> Vec<FileSet> {
+        let decided: BTreeSet<FileSet> = self
+            .steps
+            .iter()
+            .filter(|step| step.action.host() == Some(host))
+            .flat_map(|step| step.fallback.iter().copied())
+            .collect();
+        let kept = self.host_facts(host).map(|f| &f.unproven);
+        kept.into_iter().flatten().filter(|set| !decided.contains(set)).copied().collect()
+    }
+
+    /// A step that was planned before waits for this as well.
+    fn defer(&mut self, gives: &Mark, need: &Mark) {
+        for step in self.steps.iter_mut().filter(|step| &step.gives == gives) {
+            step.needs.push(need.clone());
+        }
     }
 
     /// Whether anything is to be done so far.
@@ -159,9 +193,13 @@ impl<'a> Draft<'a> {
         self.steps.iter().any(|s| &s.gives == mark)
     }
 
-    /// Takes a turn in the chain of disturbances: the step that disturbs must wait for what the last one healed.
-    pub fn take_turn(&mut self, needs: &mut Vec<Mark>, healed: Mark) {
+    /// Takes a turn in the chain of disturbances: the step that disturbs must wait for what the last one healed. So do the steps
+    /// that write what it will run by: where the last one fails, no other host has the files that made it fail.
+    pub fn take_turn(&mut self, needs: &mut Vec<Mark>, writes: &[Mark], healed: Mark) {
         if let Some(last) = self.turn.replace(healed) {
+            for written in writes {
+                self.defer(written, &last);
+            }
             needs.push(last);
         }
     }

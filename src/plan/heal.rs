@@ -351,9 +351,10 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
         if !chain.spares_one() {
             needs.extend(chain.woken.iter().cloned());
         }
-        d.take_turn(&mut needs, running.clone());
+        d.take_turn(&mut needs, &[Mark::Configured(host.name.clone(), FileSet::Etcd)], running.clone());
         let action = Action::RunUnit { host: host.name.clone(), unit, how: HowToRun::Restart };
         d.must(action, why, needs, running, Guard::Tolerates { down: host.name.clone() });
+        d.or_back_to(&host.name, &[FileSet::Etcd]);
     }
 }
 

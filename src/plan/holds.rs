@@ -107,6 +107,18 @@ impl<'a> Look<'a> {
         paths
     }
 
+    /// Whether the host keeps what the files of a set replaced: they have not proven themselves.
+    pub fn unproven(&self, host: &HostName, set: FileSet) -> bool {
+        self.facts.host(host).is_some_and(|f| f.unproven.contains(&set))
+    }
+
+    /// Whether somebody runs by the files of a set now, so that new ones could break what works.
+    pub fn in_use(&self, host: &HostName, set: FileSet) -> bool {
+        let target = self.target.hosts.get(host).and_then(|t| t.sets.get(&set));
+        let proves = !matches!(set, FileSet::Approver | FileSet::Snapshots);
+        proves && target.and_then(|t| t.unit.as_ref()).is_some_and(|unit| self.is_active(host, unit))
+    }
+
     /// Leaves that are due, with the reason.
     pub fn due(&self, host: &HostName) -> Vec<(LeafId, String)> {
         let Some((facts, target)) = self.pair(host) else { return Vec::new() };
@@ -168,6 +180,7 @@ impl<'a> Look<'a> {
                 })
             }),
             Mark::Configured(h, set) => self.facts.host(h).is_some() && self.differing(h, *set).is_empty(),
+            Mark::Accepted(h) => self.facts.host(h).is_some_and(|f| f.unproven.is_empty()),
             Mark::Certified(h) => self.facts.host(h).is_some() && self.due(h).is_empty(),
             Mark::Running(h, unit) => self
                 .target

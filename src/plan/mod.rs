@@ -114,6 +114,7 @@ pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) ->
     for host in &hosts {
         prepare::deliver_rest(&mut draft, host);
         configure::snapshots(&mut draft, host);
+        configure::accept(&mut draft, host);
     }
     cluster::objects(&mut draft);
     cluster::prune(&mut draft);

@@ -326,7 +326,8 @@ pub fn recover(
         prepare::prepare(&mut d, host);
         prepare::deliver_tools(&mut d, host, &TOOLS);
         configure::trust(&mut d, host);
-        configure::write(&mut d, &host.name, FileSet::Etcd, vec![]);
+        // Its data is replaced as well: there is nothing to go back to.
+        configure::write_and(&mut d, &host.name, FileSet::Etcd, vec![], false);
         configure::write(&mut d, &host.name, FileSet::Fence, vec![]);
         let restored = Mark::Restored(host.name.clone());
         let done = etcd_fact(&d, &host.name)

@@ -212,6 +212,8 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
         "/etc/cni/net.d/10-flannel.conflist",
         "/opt/cni/bin",
         "/run/flannel",
+        // What replaced files held.
+        "/var/lib/hactl/kept",
     ];
     // One entry per folder that is hactl's as a whole; files elsewhere one by one.
     let whole: Vec<String> = own.into_iter().map(str::to_owned).collect();

@@ -54,9 +54,9 @@ impl Both {
             Act::Deliver { part, how } => self.deliver(part, *how).await,
             Act::Configure { set, which } => {
                 let paths = self.some_paths(*set, *which);
-                let sim = self.sim(&Action::Configure { host: host(), set: *set, paths: paths.clone() });
+                let sim = self.sim(&Action::Configure { host: host(), set: *set, paths: paths.clone(), keep: false });
                 let files = fixture::puts(&self.target(), *set, &paths, self.release);
-                self.if_ready(sim, Op::WriteFiles { files, remove: vec![] }).await
+                self.if_ready(sim, Op::WriteFiles { files, remove: vec![], keep: None }).await
             }
             Act::Rejected { set, which } => self.rejected(*set, *which).await,
             Act::Certify(which) => {
@@ -204,11 +204,11 @@ impl Both {
         last.check = Some(vec!["false".to_owned()]);
         let wanted = target.sets[&set].files.iter().find(|f| f.path == last.path).expect("a file of the set");
         let sim = if self.world.host(&host()).has(wanted) {
-            self.sim(&Action::Configure { host: host(), set, paths })
+            self.sim(&Action::Configure { host: host(), set, paths, keep: false })
         } else {
             Err("rejected".to_owned())
         };
-        same(&sim, &self.place.ask(Op::WriteFiles { files, remove: vec![] }).await, FaultKind::Rejected)
+        same(&sim, &self.place.ask(Op::WriteFiles { files, remove: vec![], keep: None }).await, FaultKind::Rejected)
     }
 
     async fn wrong_cert(&mut self, which: u8) -> Result<(), String> {
@@ -261,7 +261,7 @@ impl Both {
         };
         let set = FileSet::Os;
         let files = fixture::puts(&self.target(), set, &self.some_paths(set, 0xff), self.release);
-        let (held, real) = self.place.late(epoch, Op::WriteFiles { files, remove: vec![] }).await;
+        let (held, real) = self.place.late(epoch, Op::WriteFiles { files, remove: vec![], keep: None }).await;
         if !matches!(&held, Reply::Held { by, .. } if by == "this run") {
             return Err(format!("the lock is held and the host says {held:?}"));
         }

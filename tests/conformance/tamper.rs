@@ -106,7 +106,7 @@ impl Both {
                 // By the host's own operation, which no plan uses yet.
                 let path = self.path(n);
                 self.world.host_mut(&host()).files.remove(&path);
-                let op = Op::WriteFiles { files: vec![], remove: vec![path] };
+                let op = Op::WriteFiles { files: vec![], remove: vec![path], keep: None };
                 self.place.ask(op).await.map_err(|fault| fault.what)?;
             }
             Tamper::PartFlipped(name) => self.harm(name, |at| {

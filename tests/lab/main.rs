@@ -34,6 +34,7 @@ mod secrets;
 mod settings;
 mod shapes;
 mod tiny_tls;
+mod trials;
 mod ways_in;
 mod worker;
 
@@ -178,7 +179,15 @@ fn main() {
     tally.suite(
         "t-main",
         (3, 0),
-        &[cluster::SCENARIOS, secrets::SCENARIOS, failures::SCENARIOS, bad_input::SCENARIOS, cluster::LAST].concat(),
+        &[
+            cluster::SCENARIOS,
+            secrets::SCENARIOS,
+            failures::SCENARIOS,
+            trials::SCENARIOS,
+            bad_input::SCENARIOS,
+            cluster::LAST,
+        ]
+        .concat(),
     );
     tally.suite("t-found", (3, 0), &[bare_hosts::SCENARIOS, founding::SCENARIOS].concat());
     tally.suite(

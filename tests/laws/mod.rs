@@ -137,7 +137,7 @@ fn a_manifest_written_before_every_member_is_sealed_trips_its_law() {
     world.host_mut(&cp(2)).born = None;
     world.release(|r| r.manifests += 1);
     let paths = vec![make::MANIFESTS[0].to_owned()];
-    let write = Action::Configure { host: cp(3), set: FileSet::ControlPlane, paths };
+    let write = Action::Configure { host: cp(3), set: FileSet::ControlPlane, paths, keep: false };
     let broken = Broken::ManifestBeforeSeal { host: cp(3), unsealed: cp(2) };
     assert_eq!(world.force(&write), Err(broken));
 }
@@ -147,7 +147,7 @@ fn two_api_servers_restarted_at_once_trip_their_law_and_so_does_the_last_one() {
     let mut world = converged(Shape::Stacked(3));
     world.release(|r| r.manifests += 1);
     let paths = vec![make::MANIFESTS[0].to_owned()];
-    let write = |n| Action::Configure { host: cp(n), set: FileSet::ControlPlane, paths: paths.clone() };
+    let write = |n| Action::Configure { host: cp(n), set: FileSet::ControlPlane, paths: paths.clone(), keep: false };
     let mut alone = world.clone();
     assert_eq!(world.force(&write(1)), Ok(()));
     assert_eq!(world.force(&write(2)), Err(Broken::TwoDisturbed { hosts: vec![cp(1), cp(2)] }));

@@ -107,6 +107,7 @@ fn a_plan_made_by_hand_shows_what_it_takes_away_and_where_it_ends() {
         needs: vec![],
         gives: Mark::Wiped(name(host)),
         guard: Guard::None,
+        fallback: vec![],
     };
     let plan = Plan {
         steps: vec![wipe("cp1", true), wipe("cp2", false)],

@@ -25,6 +25,8 @@ impl World {
                 matches!(&p.place, Place::Image { reference } if at(h).images.get(reference) == Some(&digest.hex()))
             }),
             Mark::Configured(h, set) => self.stale_files(h, *set) == 0,
+            // Nothing is ever kept here.
+            Mark::Accepted(_) => true,
             Mark::Certified(h) => {
                 let good = |l: &hactl::model::target::Leaf| at(h).leaves.get(&l.id).is_some_and(|f| f.sans == l.sans);
                 self.host_target(h).leaves.iter().all(good)

@@ -10,6 +10,7 @@ use super::{Host, units};
 use crate::host::op::{Fault, FaultKind, FilePut};
 use crate::model::facts::Stamp;
 use crate::model::names::UnitName;
+use crate::model::target::FileSet;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -114,15 +115,21 @@ pub(super) fn same(path: &Path, content: &[u8], mode: u32, owner: (u32, u32)) ->
         && fs::read(path).is_ok_and(|c| c == content)
 }
 
-/// Writes files atomically, all checks first, and removes others.
-pub(super) async fn write(host: &Host, files: Vec<FilePut>, remove_these: Vec<String>) -> Outcome<()> {
+/// Writes files atomically, all checks first, and removes others. With `keep`, what they replace is laid by first.
+pub(super) async fn write(
+    host: &Host,
+    files: Vec<FilePut>,
+    remove_these: Vec<String>,
+    keep: Option<FileSet>,
+) -> Outcome<()> {
     let root = host.root.clone();
     let gone = remove_these.iter().map(|path| root.path(path)).collect::<Outcome<Vec<_>>>()?;
     let mut seen = BTreeSet::new();
     if let Some(twice) = files.iter().find(|f| !seen.insert(f.path.clone())) {
         return Err(bad(format!("{} is to be written twice", twice.path)));
     }
-    let changes: Vec<_> = files.iter().map(|f| units::changed_by(&f.path)).collect();
+    let paths: Vec<String> = files.iter().map(|f| f.path.clone()).collect();
+    let changes: Vec<_> = paths.iter().map(|path| units::changed_by(path)).collect();
     let checks: Vec<_> = files.iter().map(|f| f.check.clone()).collect();
     let ready = blocking(move || files.iter().map(|file| prepare(&root, file)).collect::<Outcome<Vec<_>>>()).await?;
     for (file, check) in ready.iter().zip(checks) {
@@ -134,7 +141,13 @@ pub(super) async fn write(host: &Host, files: Vec<FilePut>, remove_these: Vec<St
     // Unlike a unit's own file, these belong to no step that runs the unit afterwards.
     let changed: Vec<UnitName> =
         ready.iter().zip(changes).filter(|(r, _)| r.is_some()).filter_map(|(_, u)| u).collect();
+    let root = host.root.clone();
     blocking(move || {
+        if let Some(set) = keep {
+            let replaced: Vec<String> =
+                ready.iter().zip(&paths).filter_map(|(r, p)| r.as_ref().map(|_| p.clone())).collect();
+            super::kept::keep(&root, set, &[replaced, remove_these].concat())?;
+        }
         put_all(ready.into_iter().flatten().collect())?;
         gone.iter().try_for_each(|path| remove(path))
     })

@@ -11,12 +11,14 @@
 mod alone;
 mod bundles;
 mod dns;
+mod ends;
 mod fault;
 mod fence;
 mod files;
 mod firewall;
 mod gather;
 mod images;
+mod kept;
 mod lock;
 mod member;
 mod observe;
@@ -103,6 +105,8 @@ fn changes(op: &Op) -> bool {
         | Op::Deliver(_)
         | Op::Import(_)
         | Op::WriteFiles { .. }
+        | Op::PutBack { .. }
+        | Op::Accept { .. }
         | Op::MakeKeys { .. }
         | Op::InstallCerts { .. }
         | Op::RunUnit { .. }
@@ -139,7 +143,9 @@ async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
         Op::InstallPackages { packages, proxy } => packages::install(host, &packages, &proxy).await.map(done),
         Op::Deliver(part) => parts::deliver(host, part, blob).await.map(done),
         Op::Import(part) => images::import(host, &part).await.map(done),
-        Op::WriteFiles { files, remove } => files::write(host, files, remove).await.map(done),
+        Op::WriteFiles { files, remove, keep } => files::write(host, files, remove, keep).await.map(done),
+        Op::PutBack { sets } => kept::put_back(host, sets).await.map(done),
+        Op::Accept { sets } => kept::accept(host, sets).await.map(done),
         Op::MakeKeys { leaves } => pki::make_keys(host, leaves).await.map(Reply::Requests),
         Op::InstallCerts { certs } => pki::install(host, certs).await.map(done),
         Op::Blame { unit } => Err(units::blame(&unit, crate::host::op::FaultKind::Failed, "does not stay up").await),

@@ -21,6 +21,8 @@ use tokio::time::{Instant, sleep};
 const ANSWER: Duration = Duration::from_secs(60);
 /// How long a unit may take to become active, or to stop.
 const PATIENCE: Duration = Duration::from_secs(110);
+/// A unit that was started and has ended so often by itself will not come up.
+const ENDS: u32 = 4;
 const POLL: Duration = Duration::from_millis(50);
 /// What a program that is to stop at once may take for it.
 const GRACE: Duration = Duration::from_millis(300);
@@ -30,7 +32,7 @@ const ADMINISTRATORS: &str = "/etc/systemd/system";
 const SKIPPED: &str = "was not started: its data is of before a recovery, and the cluster went on without it; `hactl up` moves the data \
                        aside and takes this host in again";
 /// What is read of a unit.
-const PROPERTIES: &str = "--property=Id,LoadState,FragmentPath,NeedDaemonReload,DropInPaths,Type,Result,ActiveState,UnitFileState,MainPID,ExecMainStartTimestamp,ActiveEnterTimestamp";
+const PROPERTIES: &str = "--property=Id,LoadState,FragmentPath,NeedDaemonReload,DropInPaths,Type,Result,ActiveState,UnitFileState,MainPID,NRestarts,ExecMainStartTimestamp,ActiveEnterTimestamp";
 
 /// A unit as systemd shows it.
 #[derive(Debug, Clone, Default)]
@@ -67,6 +69,10 @@ impl Shown {
     /// Whether its own condition said no, which is neither a failure nor an end.
     fn skipped(&self) -> bool {
         self.active() == "inactive" && self.get("Result") == "exec-condition"
+    }
+    /// How often systemd started it anew by itself, since somebody started it.
+    fn restarts(&self) -> u32 {
+        self.get("NRestarts").parse().unwrap_or(0)
     }
     fn started_ms(&self) -> i64 {
         let since = if self.get("MainPID").parse::<u32>().is_ok_and(|pid| pid > 0) {
@@ -249,6 +255,7 @@ async fn settle(unit: &UnitName, until: Instant) -> Outcome<()> {
             "failed" => return Err(blame(unit, FaultKind::Failed, "failed").await),
             "inactive" if shown.skipped() => return Err(blame(unit, FaultKind::Failed, SKIPPED).await),
             "inactive" => return Err(blame(unit, FaultKind::Failed, "ended as soon as it had started").await),
+            _ if shown.restarts() >= ENDS => return Err(blame(unit, FaultKind::Failed, "ends again and again").await),
             _ if Instant::now() > until => return Err(blame(unit, FaultKind::TimedOut, "is still not active").await),
             // Starting again by itself after a failure: it may need something that comes up next to it.
             _ => sleep(POLL).await,

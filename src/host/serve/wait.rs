@@ -2,13 +2,14 @@
 //!
 //! In: a condition and a deadline. Out: done, or a fault saying what was seen last.
 
+use super::ends::{Ends, last_words};
 use super::fault::{Outcome, fault};
 use super::member;
 use super::tls;
 use super::web::Web;
 use super::{Host, observe};
 use crate::etcd;
-use crate::host::op::{Condition, FaultKind};
+use crate::host::op::{Condition, Fault, FaultKind};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -19,6 +20,9 @@ const TRY: Duration = Duration::from_secs(2);
 /// How long a connection may take. Towards an address that is just moving here the first packet is lost, and the kernel
 /// repeats it after a second only: a new connection is quicker.
 const CONNECT: Duration = Duration::from_millis(400);
+
+/// The program that the others need.
+const API_SERVER: &str = "kube-apiserver";
 
 /// Waits until the condition holds.
 pub(super) async fn wait(host: &Host, condition: &Condition, within: Duration) -> Outcome<()> {
@@ -31,6 +35,9 @@ pub(super) async fn wait(host: &Host, condition: &Condition, within: Duration) -
             Ok(()) => return Ok(()),
             Err(seen) => seen,
         };
+        if let Some(fault) = look.in_vain(host).await {
+            return Err(fault);
+        }
         if Instant::now() > until {
             return Err(fault(
                 FaultKind::TimedOut,
@@ -74,11 +81,12 @@ fn runs_by_its_manifests(host: &Host, newer: &[(String, String)]) -> Result<(), 
 struct Look<'a> {
     condition: &'a Condition,
     web: Option<Web>,
+    ends: Ends,
 }
 
 impl<'a> Look<'a> {
     fn new(condition: &'a Condition) -> Self {
-        Self { condition, web: None }
+        Self { condition, web: None, ends: Ends::default() }
     }
 
     async fn once(&mut self, host: &Host) -> Result<(), String> {
@@ -87,8 +95,8 @@ impl<'a> Look<'a> {
                 let access = member::access(&host.root, ask).map_err(|f| f.what)?;
                 etcd::holds_quorum(&access, TRY).await.map_err(|e| e.to_string())
             }
-            Condition::ApiReady { at: (name, port), ca, newer } => {
-                runs_by_its_manifests(host, newer)?;
+            Condition::ApiReady { at: (name, port), ca, newer, ends: _ } => {
+                let by_their_manifests = runs_by_its_manifests(host, newer);
                 let web = match &self.web {
                     Some(web) => web,
                     // Certificates may still be on their way: they are read again until they can be.
@@ -99,8 +107,33 @@ impl<'a> Look<'a> {
                         CONNECT,
                     )?),
                 };
+                by_their_manifests?;
                 web.ready(TRY).await
             }
+        }
+    }
+
+    /// A program that has ended by itself too often. Whoever needs the API server is only counted while that one is ready.
+    async fn in_vain(&mut self, host: &Host) -> Option<Fault> {
+        let Condition::ApiReady { newer, ends: Some(most), .. } = self.condition else { return None };
+        for (program, _) in newer {
+            let first = program == API_SERVER;
+            if !first && !self.api_serves().await {
+                continue;
+            }
+            let ended = self.ends.of(&host.root, program);
+            if ended >= *most {
+                let what = format!("{program} has ended by itself {ended} times since it runs by its new manifest");
+                return Some(Fault { tail: last_words(&host.root, program), ..fault(FaultKind::Failed, what) });
+            }
+        }
+        None
+    }
+
+    async fn api_serves(&self) -> bool {
+        match &self.web {
+            Some(web) => web.ready(TRY).await.is_ok(),
+            None => false,
         }
     }
 }

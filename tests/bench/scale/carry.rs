@@ -128,7 +128,14 @@ async fn carry(inventory: &Path, blob: &Path) {
             if !facts.blobs.contains(&part.digest) {
                 let action = Action::Deliver { host: host.clone(), part: part.name.clone(), digest: part.digest };
                 let gives = Mark::Delivered(host.clone(), part.digest);
-                plan.steps.push(Step { action, why: String::new(), needs: vec![], gives, guard: Guard::None });
+                plan.steps.push(Step {
+                    action,
+                    why: String::new(),
+                    needs: vec![],
+                    gives,
+                    guard: Guard::None,
+                    fallback: vec![],
+                });
                 plan.after.push(vec![]);
             }
         }

@@ -14,7 +14,7 @@ pub(super) mod system;
 use super::fault::Outcome;
 use super::root::Root;
 use super::run::blocking;
-use super::{Host, bundles, files, firewall, images, parts, pki, prepare, units};
+use super::{Host, bundles, files, firewall, images, kept, parts, pki, prepare, units};
 use crate::host::op::ObserveAsk;
 use crate::model::facts::{FileFact, HostFacts};
 use crate::model::names::Digest;
@@ -47,6 +47,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         system,
         addresses,
         files,
+        unproven,
         blobs,
         shown,
         leaves,
@@ -65,6 +66,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
             paths.extend(own_files(root, &folders)?);
             file_facts(root, &paths)
         }),
+        with(root, (), |root, ()| kept::sets(root)),
         with(root, parts, |root, parts| blobs(root, &parts)),
         units::facts(root, &units),
         with(root, leaves, |root, leaves| leaf_facts(root, &leaves)),
@@ -100,6 +102,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
     let facts = HostFacts {
         addresses,
         files,
+        unproven,
         blobs,
         units: shown,
         leaves,

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::host::op::{FaultKind, FilePut, Leftovers, ObserveAsk, Preparation, WipeAsk};
+use crate::model::target::FileSet;
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -10,7 +11,7 @@ fn put(path: &str, content: &str) -> FilePut {
 }
 
 fn write(files: Vec<FilePut>) -> Op {
-    Op::WriteFiles { files, remove: vec![] }
+    Op::WriteFiles { files, remove: vec![], keep: None }
 }
 
 fn changed(place: &Place, path: &str) -> (i64, i64, u64) {
@@ -26,6 +27,7 @@ async fn a_file_is_written_with_mode_and_its_folders_and_others_are_removed() {
     let op = Op::WriteFiles {
         files: vec![put("/etc/a/b.conf", "one\n")],
         remove: vec!["/etc/old".to_owned(), "/etc/never".to_owned()],
+        keep: None,
     };
     client.ask(op).await.unwrap();
     assert_eq!(place.read("/etc/a/b.conf"), "one\n");
@@ -251,4 +253,55 @@ async fn a_wipe_refuses_what_the_system_stands_on() {
         assert_eq!(client.ask(Op::Wipe(ask)).await.unwrap_err().kind, FaultKind::BadRequest, "{path}");
     }
     assert!(place.at("/etc/passwd").exists());
+}
+
+fn kept(place: &Place) -> Vec<String> {
+    place.list("/var/lib/hactl/kept")
+}
+
+async fn unproven(client: &mut Client) -> Vec<FileSet> {
+    let Reply::Facts(facts) = client.ask(Op::Observe(Box::default())).await.unwrap() else { panic!() };
+    facts.unproven.into_iter().collect()
+}
+
+#[tokio::test]
+async fn what_new_files_replaced_comes_back_as_it_was_also_where_there_was_none() {
+    let place = Place::new();
+    place.write("/etc/a.conf", "first\n");
+    std::fs::set_permissions(place.at("/etc/a.conf"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    place.write("/etc/stray.conf", "stray\n");
+    let mut client = place.locked().await;
+    let keep = Some(FileSet::Kubelet);
+    let files = vec![put("/etc/a.conf", "second\n"), put("/etc/new.conf", "new\n")];
+    client.ask(Op::WriteFiles { files, remove: vec!["/etc/stray.conf".to_owned()], keep }).await.unwrap();
+    assert_eq!(place.list("/etc"), ["a.conf", "new.conf"]);
+    assert_eq!(unproven(&mut client).await, [FileSet::Kubelet]);
+    let mode = std::fs::metadata(place.at("/var/lib/hactl/kept/kubelet.json")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "it may hold keys");
+    // What came in between has proven nothing.
+    let files = vec![put("/etc/a.conf", "third\n")];
+    client.ask(Op::WriteFiles { files, remove: vec![], keep }).await.unwrap();
+    client.ask(Op::PutBack { sets: vec![FileSet::Kubelet, FileSet::Etcd] }).await.unwrap();
+    assert_eq!(
+        (place.list("/etc"), place.read("/etc/a.conf").as_str()),
+        (vec!["a.conf".to_owned(), "stray.conf".to_owned()], "first\n")
+    );
+    assert_eq!(std::fs::metadata(place.at("/etc/a.conf")).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(kept(&place).is_empty() && unproven(&mut client).await.is_empty());
+    let again = client.ask(Op::PutBack { sets: vec![FileSet::Kubelet] }).await.unwrap_err();
+    assert_eq!(again.kind, FaultKind::BadRequest, "{}", again.what);
+}
+
+#[tokio::test]
+async fn what_has_proven_itself_is_the_next_to_go_back_to_and_unchanged_files_are_not_kept() {
+    let place = Place::new();
+    place.write("/etc/a.conf", "first\n");
+    let mut client = place.locked().await;
+    let keep = Some(FileSet::ControlPlane);
+    client.ask(Op::WriteFiles { files: vec![put("/etc/a.conf", "second\n")], remove: vec![], keep }).await.unwrap();
+    client.ask(Op::Accept { sets: vec![FileSet::ControlPlane, FileSet::Runtime] }).await.unwrap();
+    assert!(kept(&place).is_empty());
+    client.ask(Op::WriteFiles { files: vec![put("/etc/a.conf", "third\n")], remove: vec![], keep }).await.unwrap();
+    client.ask(Op::PutBack { sets: vec![FileSet::ControlPlane] }).await.unwrap();
+    assert_eq!(place.read("/etc/a.conf"), "second\n");
 }

@@ -113,7 +113,7 @@ async fn a_program_that_runs_ends_with_the_stream() {
         content: "new".to_owned(),
         check: Some(vec!["sh".to_owned(), "-c".to_owned(), script]),
     };
-    client.send(Op::WriteFiles { files: vec![put], remove: vec![] }).await;
+    client.send(Op::WriteFiles { files: vec![put], remove: vec![], keep: None }).await;
     let pid = loop {
         match std::fs::read_to_string(&pid_file) {
             Ok(text) if text.ends_with('\n') => break text.trim().to_owned(),

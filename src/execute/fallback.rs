@@ -1,0 +1,55 @@
+//! After a step whose new files had to prove themselves: what they replaced is let go of, or put back so that the host runs as before.
+
+use super::act::{Hands, failed};
+use super::walk::StepError;
+use crate::host::op::Op;
+use crate::model::names::HostName;
+use crate::model::plan::{Action, HowToRun, Step};
+use std::time::Duration;
+
+/// How long putting files back may take.
+const PUT_BACK: Duration = Duration::from_secs(60);
+/// How long what ran before may take to run again by them.
+const RUN_AGAIN: Duration = Duration::from_secs(150);
+
+/// Lets go of the earlier files after success, and puts them back after a failure.
+pub(super) async fn conclude(
+    hands: &Hands,
+    index: usize,
+    step: &Step,
+    result: Result<(), StepError>,
+) -> Result<(), StepError> {
+    let Some(host) = step.action.host() else { return result };
+    let sets = step.fallback.clone();
+    let (what, tail) = match result {
+        Ok(()) => return hands.call(index, host, Op::Accept { sets }, PUT_BACK).await.map(drop),
+        // Nothing was disturbed yet: what runs does so by the earlier files.
+        Err(StepError::Refused(refusal)) => return Err(StepError::Refused(refusal)),
+        Err(StepError::Overdue(patience)) => (StepError::Overdue(patience).to_string(), Vec::new()),
+        Err(StepError::Failed { what, tail }) => (what, tail),
+        Err(StepError::PutBack { what, tail, .. }) => (what, tail),
+    };
+    hands.call(index, host, Op::PutBack { sets }, PUT_BACK).await.map_err(|e| stuck(&what, &tail, &e))?;
+    run_again(hands, index, host, step).await.map_err(|e| stuck(&what, &tail, &e))?;
+    Err(StepError::PutBack { what, tail })
+}
+
+/// What ran before runs again.
+async fn run_again(hands: &Hands, index: usize, host: &HostName, step: &Step) -> Result<(), StepError> {
+    let op = match &step.action {
+        Action::RunUnit { unit, .. } => Op::RunUnit { unit: unit.clone(), how: HowToRun::Restart, no_wait: false },
+        Action::AwaitServing { .. } => {
+            let ms = u64::try_from(RUN_AGAIN.as_millis()).unwrap_or(u64::MAX).saturating_sub(1000);
+            Op::Await { condition: hands.asks.serving(host, &hands.target, None).map_err(failed)?, within_ms: ms }
+        }
+        _ => return Ok(()),
+    };
+    hands.call(index, host, op, RUN_AGAIN).await.map(drop)
+}
+
+fn stuck(what: &str, tail: &[String], why: &StepError) -> StepError {
+    StepError::Failed {
+        what: format!("{what}; and the host does not run by its earlier files again: {why}"),
+        tail: tail.to_vec(),
+    }
+}

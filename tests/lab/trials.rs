@@ -1,0 +1,119 @@
+//! Settings that a component does not come up with: they stop at the first host, which goes back to what it had, and nobody notices.
+
+use super::bare_hosts::variant;
+use super::recover::members;
+use super::support::{Hactl, Knock, Writer, wait_for};
+use super::{Scenario, World, in_one_line};
+use std::time::{Duration, Instant};
+
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "a flag that no API server comes up with stops at the first host, which goes back, and no client notices",
+        cut: true,
+        run: api_server,
+    },
+    Scenario {
+        name: "what a scheduler, a kubelet and etcd do not come up with stops at the first host, which goes back",
+        cut: false,
+        run: others,
+    },
+    Scenario {
+        name: "killed while a host tries what does not come up, the same command goes back, and a mended one goes on",
+        cut: false,
+        run: killed,
+    },
+];
+
+/// Everything that a rollout could change on a host.
+const FILES: &str = "sudo sh -c 'sha256sum /etc/kubernetes/manifests/* /etc/kubernetes/config/* /etc/systemd/system/kubelet.service \
+                     /var/lib/kubelet/config.yaml /etc/etcd/*.env /etc/systemd/system/etcd.service 2>/dev/null; ls /var/lib/hactl/kept'";
+/// A connection is late when it takes longer.
+const LATE: Duration = Duration::from_secs(1);
+
+/// The lab's inventory with this put first into `extra`.
+fn with(w: &World, extra: &str) -> Hactl {
+    variant(w, "trial.yaml", |text| text.replace("extra: {", &format!("extra: {{{extra}, ")))
+}
+
+fn kubelet(w: &World, config: &str) -> Hactl {
+    variant(w, "trial.yaml", |text| text.replace("kubelet: {config: {", &format!("kubelet: {{config: {{{config}, ")))
+}
+
+fn files(w: &World) -> Vec<String> {
+    members(w).into_iter().map(|host| w.on(host, FILES)).collect()
+}
+
+/// `up` fails on one host, which is as it was afterwards, and so are the others.
+fn goes_back(w: &World, hactl: &Hactl, told: &str) {
+    let before = files(w);
+    let begun = Instant::now();
+    let ran = hactl.up().exits(1);
+    println!("{}", ran.all().lines().map(|l| format!("        {l}")).collect::<Vec<_>>().join("\n"));
+    println!("        back after {:.1?}", begun.elapsed());
+    let said = in_one_line(&ran);
+    assert!(said.contains("the earlier files are back, and it runs by them again"), "{}", ran.all());
+    assert!(ran.all().contains(told), "{told:?} tells why: {}", ran.all());
+    assert_eq!(files(w), before, "every host has what it had");
+    assert!(begun.elapsed() < Duration::from_secs(100), "nobody waits for what cannot come up");
+    w.healthy(Duration::from_secs(60));
+}
+
+fn unnoticed(knocks: &[Knock]) {
+    let failed: Vec<_> = knocks.iter().filter(|k| k.2.is_some()).collect();
+    let longest = knocks.iter().map(|k| k.1).max().unwrap_or_default();
+    println!("        {} connections, {} failed, the longest took {longest:.2?}", knocks.len(), failed.len());
+    assert!(failed.is_empty(), "{failed:?}");
+    assert!(longest < LATE, "somebody waited for {longest:?}");
+}
+
+fn api_server(w: &World) {
+    w.hactl.up().ok();
+    w.healthy(Duration::from_secs(60));
+    let writer = Writer::start(&w.api(), "w-trial");
+    let knocking = w.api().knock(Duration::from_millis(20));
+    goes_back(w, &with(w, "kube-apiserver: {args: {event-ttl: soon}}"), "event-ttl");
+    unnoticed(&knocking.end());
+    let (written, longest) = writer.end();
+    println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.1?}");
+    w.hactl.up().ok().says("nothing to do");
+}
+
+fn others(w: &World) {
+    w.hactl.up().ok();
+    goes_back(w, &with(w, "kube-scheduler: {args: {kube-api-burst: many}}"), "kube-api-burst");
+    let knocking = w.api().knock(Duration::from_millis(20));
+    goes_back(w, &kubelet(w, "evictionHard: {memory.available: little}"), "little");
+    goes_back(w, &with(w, "etcd: {args: {max-txn-ops: many}}"), "many");
+    unnoticed(&knocking.end());
+    w.hactl.up().ok().says("nothing to do");
+}
+
+fn killed(w: &World) {
+    w.hactl.up().ok();
+    let before = files(w);
+    let bad = with(w, "kube-apiserver: {args: {event-ttl: soon}}");
+    for mended in [false, true] {
+        let mut child = bad.command(&["up", "--yes"]).spawn().expect("hactl can be started");
+        wait_for("a host keeps what was replaced", Duration::from_secs(60), || {
+            members(w).into_iter().any(|host| w.on(host, "sudo ls /var/lib/hactl/kept").contains("control-plane.json"))
+        });
+        child.kill().expect("it can be killed");
+        child.wait().expect("it ends");
+        let next = if mended { &w.hactl } else { &bad };
+        let mut ran = next.up();
+        let begun = Instant::now();
+        // The lock of a killed run is given back within seconds.
+        while ran.code == 6 && begun.elapsed() < Duration::from_secs(40) {
+            std::thread::sleep(Duration::from_millis(500));
+            ran = next.up();
+        }
+        if mended {
+            ran.ok();
+        } else {
+            ran.exits(1).says("the earlier files are back");
+        }
+        assert_eq!(files(w), before, "every host has what it had");
+        w.healthy(Duration::from_secs(120));
+        w.hactl.up().ok().says("nothing to do");
+    }
+}

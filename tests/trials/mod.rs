@@ -1,0 +1,121 @@
+//! New files that have to prove themselves: one host at a time gets them, and what they replaced is kept until whoever runs by them
+//! came up.
+
+use crate::sim::{Script, World, make};
+use crate::{Shape, converged};
+use hactl::model::facts::Facts;
+use hactl::model::names::HostName;
+use hactl::model::plan::{Action, Plan};
+use hactl::model::target::FileSet;
+
+fn cp(n: u8) -> HostName {
+    make::host_name(&format!("cp{n}"))
+}
+
+fn up(world: &World, facts: &Facts) -> Plan {
+    hactl::plan::up(&world.desired, &world.target, facts, &world.intent).expect("a plan")
+}
+
+fn writes(plan: &Plan, host: &HostName, set: FileSet) -> usize {
+    let is = |a: &Action| matches!(a, Action::Configure { host: h, set: s, keep: true, .. } if h == host && *s == set);
+    plan.steps.iter().position(|s| is(&s.action)).unwrap_or_else(|| panic!("{set} is not written on {host} and kept"))
+}
+
+/// The step that goes back to the earlier files of this set.
+fn proves(plan: &Plan, host: &HostName, set: FileSet) -> usize {
+    let is = |at: &usize| plan.steps[*at].action.host() == Some(host) && plan.steps[*at].fallback.contains(&set);
+    (0..plan.steps.len()).find(is).unwrap_or_else(|| panic!("nothing on {host} would go back to {set}"))
+}
+
+/// Whether a step comes only after another one, by whatever way.
+fn follows(plan: &Plan, later: usize, earlier: usize) -> bool {
+    plan.after[later].iter().any(|&before| before == earlier || follows(plan, before, earlier))
+}
+
+/// On each host in turn: nobody gets the new files of a set before they have proven themselves where they came first.
+fn in_turn(plan: &Plan, set: FileSet) {
+    let mut order: Vec<HostName> = (1..=3).map(cp).collect();
+    order.sort_by_key(|host| proves(plan, host, set));
+    for host in &order {
+        assert!(follows(plan, proves(plan, host, set), writes(plan, host, set)), "{host}: {set}");
+    }
+    for pair in order.windows(2) {
+        let (first, next) = (proves(plan, &pair[0], set), writes(plan, &pair[1], set));
+        assert!(follows(plan, next, first), "{set} is written on {} before it is proven on {}", pair[1], pair[0]);
+    }
+}
+
+#[test]
+fn no_host_gets_new_files_before_they_have_proven_themselves_on_the_one_before() {
+    let mut world = converged(Shape::Stacked(3));
+    world.release(|r| r.manifests += 1);
+    in_turn(&up(&world, &world.clone().observe()), FileSet::ControlPlane);
+    let mut world = converged(Shape::Stacked(3));
+    world.release(|r| r.etcd += 1);
+    in_turn(&up(&world, &world.clone().observe()), FileSet::Etcd);
+    let mut world = converged(Shape::Stacked(3));
+    world.release(|r| r.runtime += 1);
+    in_turn(&up(&world, &world.clone().observe()), FileSet::Runtime);
+}
+
+#[test]
+fn a_founding_has_nothing_to_go_back_to() {
+    let mut world = Shape::Stacked(3).bare();
+    let facts = world.observe();
+    let plan = up(&world, &facts);
+    assert!(plan.steps.iter().all(|s| s.fallback.is_empty()));
+    assert!(plan.steps.iter().all(|s| !matches!(s.action, Action::Configure { keep: true, .. })));
+}
+
+#[test]
+fn what_is_kept_of_a_run_that_was_cut_off_is_gone_back_to_if_its_files_fail_and_let_go_of_if_not() {
+    let mut world = converged(Shape::Stacked(3));
+    let kept = |facts: &mut Facts, set| {
+        let host = facts.hosts.get_mut(&cp(2)).and_then(|f| f.as_mut().ok()).expect("it answers");
+        host.unproven.insert(set);
+    };
+    let mut facts = world.observe();
+    kept(&mut facts, FileSet::ControlPlane);
+    let plan = up(&world, &facts);
+    let sets = vec![FileSet::ControlPlane];
+    assert_eq!(plan.steps.len(), 1);
+    assert_eq!(plan.steps[0].action, Action::Accept { host: cp(2), sets }, "it serves by its new manifests");
+
+    let host = facts.hosts.get_mut(&cp(2)).and_then(|f| f.as_mut().ok()).expect("it answers");
+    host.api.as_mut().expect("it was asked").own_trouble = Some("connection refused".to_owned());
+    let plan = up(&world, &facts);
+    let at = proves(&plan, &cp(2), FileSet::ControlPlane);
+    assert!(matches!(plan.steps[at].action, Action::AwaitServing { .. }));
+    assert!(plan.steps.iter().all(|s| !matches!(s.action, Action::Accept { .. })), "nothing has proven itself");
+
+    let mut facts = world.observe();
+    kept(&mut facts, FileSet::Runtime);
+    let host = facts.hosts.get_mut(&cp(2)).and_then(|f| f.as_mut().ok()).expect("it answers");
+    host.units.get_mut(&make::unit("containerd.service")).expect("it runs").active = "failed".to_owned();
+    let plan = up(&world, &facts);
+    let at = proves(&plan, &cp(2), FileSet::Runtime);
+    assert!(matches!(plan.steps[at].action, Action::RunUnit { .. }));
+}
+
+#[test]
+fn a_mended_inventory_goes_back_to_what_last_worked_and_not_to_what_failed() {
+    let mut world = converged(Shape::Stacked(3));
+    world.release(|r| r.manifests += 1);
+    let plan = up(&world, &world.clone().observe());
+    // It is killed right after the first manifest is written.
+    let written = writes(&plan, &cp(1), FileSet::ControlPlane);
+    let mut facts = world.observe();
+    let host = facts.hosts.get_mut(&cp(1)).and_then(|f| f.as_mut().ok()).expect("it answers");
+    host.unproven.insert(FileSet::ControlPlane);
+    host.api.as_mut().expect("it was asked").own_trouble = Some("it ends again and again".to_owned());
+    world.release(|r| r.manifests += 1);
+    let plan = up(&world, &facts);
+    let again = writes(&plan, &cp(1), FileSet::ControlPlane);
+    assert!(plan.steps[again].fallback.is_empty() && written < usize::MAX);
+    assert!(follows(&plan, proves(&plan, &cp(1), FileSet::ControlPlane), again));
+    // And the whole converges all the same.
+    let mut world = converged(Shape::Stacked(3));
+    world.release(|r| r.manifests += 1);
+    let plan = up(&world, &world.clone().observe());
+    world.run(&plan, &Script::default()).expect("no law is broken");
+}
