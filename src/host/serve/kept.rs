@@ -87,7 +87,7 @@ pub(super) fn sets(root: &Root) -> Outcome<BTreeSet<FileSet>> {
     for entry in entries {
         let name = entry.explain("look into", &folder)?.file_name();
         // Half-written ones begin with a dot; a set that this version does not know is another one's.
-        let name = name.to_str().and_then(|name| name.strip_suffix(".json")).map(|name| serde_json::Value::from(name));
+        let name = name.to_str().and_then(|name| name.strip_suffix(".json")).map(serde_json::Value::from);
         found.extend(name.and_then(|name| serde_json::from_value::<FileSet>(name).ok()));
     }
     Ok(found)
