@@ -351,8 +351,9 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
                 verdict
             }
         },
-        Failure::Steps { failed, done, host, what, why } => {
-            let kind = FailureKind::Step { host: host.clone(), what: what.clone(), failed: *failed, done: *done };
+        Failure::Steps { failed, done, host, what, why, put_back } => {
+            let (host, what) = (host.clone(), what.clone());
+            let kind = FailureKind::Step { host, what, failed: *failed, done: *done, put_back: *put_back };
             let mut verdict = Verdict::of(&kind, None);
             verdict.causes.push(why.clone());
             verdict

@@ -13,7 +13,7 @@ use crate::model::facts::EtcdView;
 use crate::model::names::{Digest, HostName};
 use crate::model::plan::{Action, Birth, Guard, HowToRun, Step};
 use crate::model::target::{FileSet, Leaf, LeafId, MANIFESTS, NODES, Part, Target, object_key};
-use crate::observe::Asks;
+use crate::observe::{Asks, Tries};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,10 +33,6 @@ pub const DELIVERIES_PER_HOST: usize = 2;
 /// Imports under way at once on one host: what is needed first is there first, and the disk has something to do meanwhile.
 pub const IMPORTS_PER_HOST: usize = 2;
 
-/// How often a program may end by itself until it is given up, where its earlier files can be put back: the second time is no accident.
-const ENDS_OF_TRIED: u32 = 2;
-/// The same where there is nothing to go back to, and what it needs may still be on its way.
-const ENDS_OF_NEW: u32 = 4;
 /// Between two looks at a member that is starting.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
@@ -212,7 +208,7 @@ impl Hands {
     }
 
     async fn await_api(&self, index: usize, patience: Duration, within_ms: u64) -> Result<(), StepError> {
-        let ask = |host| Ok((host, self.asks.serving(host, &self.target, None).map_err(failed)?));
+        let ask = |host| Ok((host, self.asks.serving(host, &self.target, Tries::NEW).map_err(failed)?));
         let asked: Vec<_> = self.connected(Role::ControlPlane).map(ask).collect::<Result<_, StepError>>()?;
         self.first_of(index, "control-plane", asked.into_iter(), patience, within_ms).await.map(drop)
     }
@@ -456,8 +452,8 @@ impl Perform for Hands {
             }
             Action::Promote { peer } => self.promote(index, peer, patience).await,
             Action::AwaitServing { host, wake } => {
-                let ends = if step.fallback.is_empty() { ENDS_OF_NEW } else { ENDS_OF_TRIED };
-                let condition = self.asks.serving(host, &self.target, Some(ends)).map_err(failed)?;
+                let tries = if step.fallback.is_empty() { Tries::NEW } else { Tries::TRIAL };
+                let condition = self.asks.serving(host, &self.target, tries).map_err(failed)?;
                 self.call(index, host, Op::Await { condition, within_ms: ms }, patience).await?;
                 if *wake {
                     let op = Op::RunUnit { unit: crate::plan::kubelet_unit(), how: HowToRun::Restart, no_wait: false };

@@ -5,6 +5,7 @@ use super::walk::StepError;
 use crate::host::op::Op;
 use crate::model::names::HostName;
 use crate::model::plan::{Action, HowToRun, Step};
+use crate::observe::Tries;
 use std::time::Duration;
 
 /// How long putting files back may take.
@@ -40,7 +41,7 @@ async fn run_again(hands: &Hands, index: usize, host: &HostName, step: &Step) ->
         Action::RunUnit { unit, .. } => Op::RunUnit { unit: unit.clone(), how: HowToRun::Restart, no_wait: false },
         Action::AwaitServing { .. } => {
             let ms = u64::try_from(RUN_AGAIN.as_millis()).unwrap_or(u64::MAX).saturating_sub(1000);
-            Op::Await { condition: hands.asks.serving(host, &hands.target, None).map_err(failed)?, within_ms: ms }
+            Op::Await { condition: hands.asks.serving(host, &hands.target, Tries::NEW).map_err(failed)?, within_ms: ms }
         }
         _ => return Ok(()),
     };

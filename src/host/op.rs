@@ -533,6 +533,9 @@ pub enum Condition {
         newer: Vec<(String, String)>,
         /// How often one of these programs may end by itself until it is given up; `None`: as often as it likes.
         ends: Option<u32>,
+        /// For how long those of them must have run that say nothing of how they are: one that ends at once is seen running, too.
+        /// Milliseconds.
+        settled_ms: u64,
     },
 }
 

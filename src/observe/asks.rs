@@ -11,6 +11,21 @@ use std::sync::Arc;
 /// Where every host finds the cluster's certificate authority.
 const CLUSTER_CA: &str = "/etc/kubernetes/pki/ca.crt";
 
+/// What is thought of programs that do not come up by their manifests.
+#[derive(Debug, Clone, Copy)]
+pub struct Tries {
+    ends: u32,
+    settled_ms: u64,
+}
+
+impl Tries {
+    /// Where earlier files can be put back: the second time that one ends is no accident, and whoever says nothing of how it is must
+    /// have run for a while.
+    pub const TRIAL: Self = Self { ends: 2, settled_ms: 5000 };
+    /// Where there is nothing to go back to, and what it needs may still be on its way.
+    pub const NEW: Self = Self { ends: 4, settled_ms: 0 };
+}
+
 /// What is asked of each host.
 #[derive(Clone)]
 pub struct Asks {
@@ -54,11 +69,11 @@ impl Asks {
     pub fn host(&self, host: &HostName) -> Result<&Host, String> {
         self.desired.host(host).ok_or_else(|| format!("{host} is not in the inventory"))
     }
-    /// The API server of this host is ready and runs by its manifest; a program that ends by itself so often is given up.
+    /// The API server of this host is ready and runs by its manifest.
     ///
     /// # Errors
     /// In words, when the host is not in the inventory.
-    pub fn serving(&self, host: &HostName, target: &Target, ends: Option<u32>) -> Result<Condition, String> {
+    pub fn serving(&self, host: &HostName, target: &Target, tries: Tries) -> Result<Condition, String> {
         let address = self.host(host)?.address;
         let sets = target.hosts.get(host).map(|t| &t.sets);
         let manifests =
@@ -71,7 +86,8 @@ impl Asks {
             at: (address.to_string(), self.desired.api_port),
             ca: CLUSTER_CA.to_owned(),
             newer: newer.collect(),
-            ends,
+            ends: Some(tries.ends),
+            settled_ms: tries.settled_ms,
         })
     }
     /// The endpoint is ready.
@@ -82,6 +98,7 @@ impl Asks {
             ca: CLUSTER_CA.to_owned(),
             newer: vec![],
             ends: None,
+            settled_ms: 0,
         }
     }
 }

@@ -11,7 +11,7 @@ mod hash;
 mod pace;
 pub mod preflight;
 
-pub use asks::Asks;
+pub use asks::{Asks, Tries};
 pub use bundles::BUNDLES;
 pub use checks::checks;
 pub use classify::classify;

@@ -75,7 +75,8 @@ pub(super) fn run(d: &mut Draft, host: &HostName, set: FileSet, mut needs: Vec<M
     let running = Mark::Running(host.clone(), unit.clone());
     // These stand in nobody's way; everything else that restarts takes its turn.
     let idle = matches!(set, FileSet::Approver | FileSet::Snapshots);
-    if how == HowToRun::Restart && !idle {
+    // One that a run before was cut off at is on trial still: the others wait for it, too.
+    if (how == HowToRun::Restart || d.look().unproven(host, set)) && !idle {
         d.take_turn(&mut needs, &[configured], running.clone());
     }
     d.must(Action::RunUnit { host: host.clone(), unit, how }, why, needs, running, Guard::None);
@@ -234,6 +235,9 @@ pub(super) fn control_plane(d: &mut Draft, host: &Host) {
             d.take_turn(&mut needs, &[config], serving.clone());
             Guard::Tolerates { down: name.clone() }
         } else {
+            if unproven.contains(&true) {
+                d.take_turn(&mut needs, &[], serving.clone());
+            }
             Guard::None
         };
         let why = format!(
@@ -259,7 +263,7 @@ pub(super) fn control_plane(d: &mut Draft, host: &Host) {
     // Where the API server is only made now, or the Node is, the kubelet has been refused often enough to ask but seldom.
     let new = d.plans(&configured) || !d.look().registered(name);
     let wake = d.plans(&kubelet) && !serves_now && new;
-    let await_needs = vec![configured.clone(), kubelet];
+    let mut await_needs = vec![configured.clone(), kubelet];
     let action = Action::AwaitServing { host: name.clone(), wake };
     if d.plans(&configured) {
         d.must(action, "its manifests are new", await_needs, serving, Guard::None);
@@ -268,6 +272,9 @@ pub(super) fn control_plane(d: &mut Draft, host: &Host) {
         let trouble = d.host_facts(name).and_then(|f| f.api.as_ref()?.own_trouble.clone());
         let why = trouble
             .map_or("not all static pods run by their manifests".to_owned(), |t| format!("it is not ready: {t}"));
+        if unproven.contains(&true) && !d.holds(&serving) {
+            d.take_turn(&mut await_needs, &[], serving.clone());
+        }
         if d.ensure(action, why, await_needs, serving) {
             d.or_back_to(name, &TRIED_TOGETHER);
         }

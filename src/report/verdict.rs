@@ -75,6 +75,8 @@ pub enum FailureKind {
         failed: usize,
         /// How many steps were done before.
         done: usize,
+        /// Whether what ran there before runs again by its earlier files.
+        put_back: bool,
     },
     /// The components could not be found, or are not what they should be.
     Bundle,
@@ -282,6 +284,14 @@ fn hints(kind: &FailureKind) -> Vec<String> {
     let hints: &[&str] = match kind {
         FailureKind::Connect { host, kind } => return kind.hints(host),
         FailureKind::Refused(refusal) => return Verdict::from(refusal).hints,
+        FailureKind::Step { host: Some(host), put_back: true, .. } => {
+            return vec![
+                format!(
+                    "mend what the inventory asks for: the last lines of {host} say why; `hactl plan` shows the change, then `hactl up`"
+                ),
+                format!("{host} has what it had, and no host after it was touched: `hactl status` shows it"),
+            ];
+        }
         FailureKind::Step { host, done, .. } => {
             let place = host.as_ref().map_or("the cause".to_owned(), |h| format!("the cause on {h}"));
             let kept =

@@ -119,6 +119,7 @@ impl<'a> Converge<'a> {
                 host,
                 what,
                 why: error.to_string(),
+                put_back: matches!(error, crate::execute::StepError::PutBack { .. }),
             }),
         }
     }

@@ -78,6 +78,8 @@ pub enum Failure {
         what: String,
         /// Why it failed.
         why: String,
+        /// Whether what ran before runs again by its earlier files.
+        put_back: bool,
     },
     /// The person interrupted.
     #[error("interrupted: {done} steps are done, {left} were not started")]

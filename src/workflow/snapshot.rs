@@ -69,7 +69,14 @@ pub async fn take(session: &Session, on: Option<&HostName>, to: Option<&Path>) -
 }
 
 fn not_done(host: &HostName, what: &str, error: &HostError) -> Failure {
-    Failure::Steps { failed: 1, done: 0, host: Some(host.clone()), what: what.to_owned(), why: error.to_string() }
+    Failure::Steps {
+        failed: 1,
+        done: 0,
+        host: Some(host.clone()),
+        what: what.to_owned(),
+        why: error.to_string(),
+        put_back: false,
+    }
 }
 
 /// An etcd host that answers and whose member does not lead, if there is one.

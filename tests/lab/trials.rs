@@ -53,6 +53,7 @@ fn goes_back(w: &World, hactl: &Hactl, told: &str) {
     let said = in_one_line(&ran);
     assert!(said.contains("the earlier files are back, and it runs by them again"), "{}", ran.all());
     assert!(ran.all().contains(told), "{told:?} tells why: {}", ran.all());
+    assert!(said.contains("mend what the inventory asks for"), "{}", ran.all());
     assert_eq!(files(w), before, "every host has what it had");
     assert!(begun.elapsed() < Duration::from_secs(100), "nobody waits for what cannot come up");
     w.healthy(Duration::from_secs(60));
@@ -70,7 +71,7 @@ fn api_server(w: &World) {
     w.hactl.up().ok();
     w.healthy(Duration::from_secs(60));
     let writer = Writer::start(&w.api(), "w-trial");
-    let knocking = w.api().knock(Duration::from_millis(20));
+    let knocking = w.api().reads(Duration::from_millis(20));
     goes_back(w, &with(w, "kube-apiserver: {args: {event-ttl: soon}}"), "event-ttl");
     unnoticed(&knocking.end());
     let (written, longest) = writer.end();
@@ -81,8 +82,8 @@ fn api_server(w: &World) {
 fn others(w: &World) {
     w.hactl.up().ok();
     goes_back(w, &with(w, "kube-scheduler: {args: {kube-api-burst: many}}"), "kube-api-burst");
-    let knocking = w.api().knock(Duration::from_millis(20));
-    goes_back(w, &kubelet(w, "evictionHard: {memory.available: little}"), "little");
+    let knocking = w.api().reads(Duration::from_millis(20));
+    goes_back(w, &kubelet(w, "evictionHard: {memory.available: little}"), "quantities");
     goes_back(w, &with(w, "etcd: {args: {max-txn-ops: many}}"), "many");
     unnoticed(&knocking.end());
     w.hactl.up().ok().says("nothing to do");
@@ -110,7 +111,9 @@ fn killed(w: &World) {
         if mended {
             ran.ok();
         } else {
-            ran.exits(1).says("the earlier files are back");
+            let ran = ran.exits(1);
+            assert!(in_one_line(&ran).contains("the earlier files are back"), "{}", ran.all());
+            assert!(!ran.all().contains("and 1 other step"), "the others wait for who is on trial: {}", ran.all());
         }
         assert_eq!(files(w), before, "every host has what it had");
         w.healthy(Duration::from_secs(120));

@@ -124,6 +124,14 @@ fn kinds() -> Vec<(FailureKind, u8)> {
         what: "start containerd.service".into(),
         failed,
         done,
+        put_back: false,
+    };
+    let back = FailureKind::Step {
+        host: Some(name("cp2")),
+        what: "wait for the API server".into(),
+        failed: 1,
+        done: 4,
+        put_back: true,
     };
     vec![
         (FailureKind::Usage, 2),
@@ -138,6 +146,7 @@ fn kinds() -> Vec<(FailureKind, u8)> {
         (connect(ConnectKind::Helper), 1),
         (step(36, 1), 1),
         (step(0, 3), 1),
+        (back, 1),
         (FailureKind::Bundle, 1),
         (FailureKind::Fetch(FetchKind::NoRelease), 2),
         (FailureKind::Fetch(FetchKind::Name), 1),

@@ -138,10 +138,20 @@ impl Api {
         self.runtime.block_on(async { send(request).await })
     }
 
-    /// New connections to `/readyz` every `every`, until told to stop: how long each took, or why it failed.
+    /// New connections to `/readyz` every `every`, until told to stop: how long each took, or why it failed. An API server that is
+    /// about to stop says there that it is not ready, and serves still.
     pub fn knock(&self, every: Duration) -> Knocking {
+        self.knock_at("/readyz", every)
+    }
+
+    /// New connections that read an object, as a client's would.
+    pub fn reads(&self, every: Duration) -> Knocking {
+        self.knock_at("/api/v1/namespaces/default", every)
+    }
+
+    fn knock_at(&self, path: &str, every: Duration) -> Knocking {
         let stop = Arc::new(AtomicBool::new(false));
-        let (flag, client, url) = (Arc::clone(&stop), self.client.clone(), format!("{}/readyz", self.base));
+        let (flag, client, url) = (Arc::clone(&stop), self.client.clone(), format!("{}{path}", self.base));
         let begun = Instant::now();
         let task = self.runtime.spawn(async move {
             let mut tasks = Vec::new();

@@ -119,3 +119,23 @@ fn a_mended_inventory_goes_back_to_what_last_worked_and_not_to_what_failed() {
     let plan = up(&world, &world.clone().observe());
     world.run(&plan, &Script::default()).expect("no law is broken");
 }
+
+#[test]
+fn a_host_that_a_cut_off_run_left_on_trial_comes_first_and_the_others_wait_for_it() {
+    let mut world = converged(Shape::Stacked(3));
+    let mut facts = world.observe();
+    world.release(|r| r.manifests += 1);
+    // cp2 has the new manifests, and does not serve by them.
+    let target = &world.target.hosts[&cp(2)].sets[&FileSet::ControlPlane];
+    let host = facts.hosts.get_mut(&cp(2)).and_then(|f| f.as_mut().ok()).expect("it answers");
+    for file in &target.files {
+        host.files.get_mut(&file.path).expect("it was there").digest = file.digest;
+    }
+    host.unproven.insert(FileSet::ControlPlane);
+    host.api.as_mut().expect("it was asked").own_trouble = Some("connection refused".to_owned());
+    let plan = up(&world, &facts);
+    let first = proves(&plan, &cp(2), FileSet::ControlPlane);
+    for n in [1, 3] {
+        assert!(follows(&plan, writes(&plan, &cp(n), FileSet::ControlPlane), first), "cp{n} waits for cp2");
+    }
+}

@@ -4,7 +4,7 @@
 //! gives a pod of a changed manifest another folder, and each new start of a container in it the next number
 //! (`/var/log/pods/<namespace>_<pod>_<uid>/<container>/<number>.log`).
 
-use super::fault::tail;
+use super::fault::{tail, telling};
 use super::root::Root;
 use std::collections::BTreeMap;
 use std::fs;
@@ -67,7 +67,7 @@ fn end_of(path: &std::path::Path) -> std::io::Result<Vec<String>> {
     let mut bytes = Vec::new();
     file.take(MOST).read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes).into_owned();
-    Ok(tail(&text.lines().map(said).collect::<Vec<_>>().join("\n")))
+    Ok(tail(&telling(&text.lines().map(said).collect::<Vec<_>>().join("\n"))))
 }
 
 /// A line without what the container runtime writes in front of it: a time, a stream and whether it is whole.

@@ -34,6 +34,33 @@ pub(super) fn tail(text: &str) -> Vec<String> {
     lines[lines.len().saturating_sub(TAIL)..].iter().map(|l| l.chars().take(500).collect()).collect()
 }
 
+/// What tells why: the lines that say so loudly, where there are any. Else all but the stacks of goroutines, which push what was said before
+/// them out of sight.
+pub(super) fn telling(log: &str) -> String {
+    let loud = |line: &&str| {
+        line.starts_with("panic: ")
+            || line.starts_with("Error: ")
+            || klog(line)
+            || ["error", "fatal", "panic"].iter().any(|l| line.starts_with(&format!("{{\"level\":\"{l}\"")))
+    };
+    let stack = |line: &str| {
+        line.starts_with('\t') || line.starts_with("goroutine ") || line.contains("(0x") || line.contains("{0x")
+    };
+    let chosen: Vec<&str> = match log.lines().filter(loud).collect::<Vec<_>>() {
+        none if none.is_empty() => log.lines().filter(|line| !stack(line)).collect(),
+        some => some,
+    };
+    chosen.join("\n")
+}
+
+/// Whether Kubernetes' logger says that this is an error, or the end: `E` or `F`, month and day, a blank.
+fn klog(line: &str) -> bool {
+    let mut bytes = line.bytes();
+    matches!(bytes.next(), Some(b'E' | b'F'))
+        && bytes.by_ref().take(4).all(|b| b.is_ascii_digit())
+        && bytes.next() == Some(b' ')
+}
+
 /// Says what was being done to which path when an I/O error came.
 pub(super) trait Explain<T> {
     /// `doing`: a verb phrase such as `write`.
@@ -68,4 +95,23 @@ pub(super) fn disk_full(path: &Path, needed: Option<u64>) -> Fault {
 /// What an ordinary process may still write on the file system of `path`, or of its nearest parent that exists.
 pub(super) fn free_bytes(path: &Path) -> Option<u64> {
     path.ancestors().find_map(|p| rustix::fs::statvfs(p).ok()).map(|s| s.f_bavail.saturating_mul(s.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_program_said_before_it_fell_is_not_hidden_by_its_stack() {
+        let plain = "could not open the disk\ngoroutine 1 [running]:\ngo.etcd.io/etcd.StartEtcd(0xc000)\n\tembed/etcd.go:262\nit failed";
+        assert_eq!(telling(plain), "could not open the disk\nit failed");
+        let loud = "{\"level\":\"panic\",\"error\":\"no space left on device\"}\npanic: failed to create WAL";
+        assert_eq!(telling(&format!("{{\"level\":\"info\"}}\n{loud}\nmain.main()\nRestarting.")), loud);
+        let kubelet = "E1123 07:12:25.439787 2887 run.go:72] \"command failed\"";
+        assert_eq!(
+            telling(&format!("I1123 07:12:25.43 2887 server.go:808] all is well\n{kubelet}\nkubelet.service: Failed")),
+            kubelet
+        );
+        assert_eq!(telling("Usage:\n  kube-scheduler [flags]\nError: invalid argument"), "Error: invalid argument");
+    }
 }

@@ -3,7 +3,7 @@
 //! In: unit names. Out: [`UnitFact`]s, or a fault that carries the last lines of the unit's journal.
 
 use super::Host;
-use super::fault::{Explain, Outcome, bad, failed, fault, tail};
+use super::fault::{Explain, Outcome, bad, failed, fault, tail, telling};
 use super::root::Root;
 use super::run::{must, run};
 use super::when;
@@ -273,23 +273,6 @@ pub(super) async fn blame(unit: &UnitName, kind: FaultKind, what: &str) -> Fault
     Fault { tail: lines, ..fault(kind, format!("{unit} {what}")) }
 }
 
-/// What tells why: the lines that say so loudly, where there are any. Else all but the stacks of goroutines, which push what was said before
-/// them out of sight.
-fn telling(journal: &str) -> String {
-    let loud = |line: &&str| {
-        line.starts_with("panic: ")
-            || ["error", "fatal", "panic"].iter().any(|l| line.starts_with(&format!("{{\"level\":\"{l}\"")))
-    };
-    let stack = |line: &str| {
-        line.starts_with('\t') || line.starts_with("goroutine ") || line.contains("(0x") || line.contains("{0x")
-    };
-    let chosen: Vec<&str> = match journal.lines().filter(loud).collect::<Vec<_>>() {
-        none if none.is_empty() => journal.lines().filter(|line| !stack(line)).collect(),
-        some => some,
-    };
-    chosen.join("\n")
-}
-
 /// Stops and disables units in the order given; one that does not exist is stopped.
 pub(super) async fn stop(host: &Host, units: &[UnitName]) -> Outcome<()> {
     if units.is_empty() {
@@ -377,14 +360,6 @@ pub(super) async fn journal(units: &[UnitName], lines: u32) -> Outcome<Vec<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_a_program_said_before_it_fell_is_not_hidden_by_its_stack() {
-        let plain = "could not open the disk\ngoroutine 1 [running]:\ngo.etcd.io/etcd.StartEtcd(0xc000)\n\tembed/etcd.go:262\nit failed";
-        assert_eq!(telling(plain), "could not open the disk\nit failed");
-        let loud = "{\"level\":\"panic\",\"error\":\"no space left on device\"}\npanic: failed to create WAL";
-        assert_eq!(telling(&format!("{{\"level\":\"info\"}}\n{loud}\nmain.main()\nRestarting.")), loud);
-    }
 
     #[test]
     fn a_unit_whose_check_said_no_is_skipped_and_neither_failed_nor_at_work() {
