@@ -4,6 +4,7 @@
 
 use std::io::{self, Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Long enough for every command that does not fetch anything.
@@ -116,25 +117,19 @@ impl Run {
         let mut child = self.command.spawn().map_err(|source| ProcessError::Spawn { command: line.clone(), source })?;
         let (input, sink) = (self.input.take(), child.stdin.take());
         let (out, err) = (child.stdout.take(), child.stderr.take());
-        std::thread::scope(|threads| {
-            if let (Some(text), Some(mut sink)) = (input, sink) {
-                // A command that ends without reading its input says why itself.
-                threads.spawn(move || drop(sink.write_all(text.as_bytes())));
+        if let (Some(text), Some(mut sink)) = (input, sink) {
+            // A command that ends without reading its input says why itself.
+            std::thread::spawn(move || drop(sink.write_all(text.as_bytes())));
+        }
+        let (out, err) = (Reader::of(out), Reader::of(err));
+        match wait(&mut child, self.patience) {
+            Ok(Some(status)) => Ok(Output { status, stdout: out.all(), stderr: err.all() }),
+            Ok(None) => {
+                let tail = tail(&format!("{}{}", out.so_far(), err.so_far()));
+                Err(ProcessError::TimedOut { command: line, patience: self.patience, tail })
             }
-            let out = threads.spawn(move || slurp(out));
-            let err = threads.spawn(move || slurp(err));
-            let ended = wait(&mut child, self.patience);
-            let stdout = out.join().unwrap_or_default();
-            let stderr = err.join().unwrap_or_default();
-            match ended {
-                Ok(Some(status)) => Ok(Output { status, stdout, stderr }),
-                Ok(None) => {
-                    let tail = tail(&format!("{stdout}{stderr}"));
-                    Err(ProcessError::TimedOut { command: line, patience: self.patience, tail })
-                }
-                Err(source) => Err(ProcessError::Spawn { command: line, source }),
-            }
-        })
+            Err(source) => Err(ProcessError::Spawn { command: line, source }),
+        }
     }
 
     /// The command line, for messages.
@@ -157,8 +152,13 @@ fn wait(child: &mut Child, patience: Duration) -> io::Result<Option<ExitStatus>>
             return Ok(Some(status));
         }
         if Instant::now() >= deadline {
+            let others = descendants(child.id());
             child.kill()?;
             child.wait()?;
+            for pid in others.into_iter().filter_map(rustix::process::Pid::from_raw) {
+                // One that has ended meanwhile is what is wanted.
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
             return Ok(None);
         }
         std::thread::sleep(nap);
@@ -166,13 +166,66 @@ fn wait(child: &mut Child, patience: Duration) -> io::Result<Option<ExitStatus>>
     }
 }
 
-fn slurp(from: Option<impl Read>) -> String {
-    let mut bytes = Vec::new();
-    if let Some(mut from) = from {
-        // What was read before an error is still worth showing.
-        drop(from.read_to_end(&mut bytes));
+/// The processes that one has started, and those that these have: they hold its pipes and its locks.
+fn descendants(of: u32) -> Vec<i32> {
+    let parent = |pid: i32| -> Option<i32> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // Behind the name, which may hold anything: a state, and the parent.
+        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    };
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let all: Vec<i32> = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
+    let parents: Vec<(i32, i32)> = all.into_iter().filter_map(|pid| Some((pid, parent(pid)?))).collect();
+    let mut found = vec![i32::try_from(of).unwrap_or(-1)];
+    let mut at = 0;
+    while at < found.len() {
+        let children = parents.iter().filter(|(pid, parent)| *parent == found[at] && !found.contains(pid));
+        let children: Vec<i32> = children.map(|(pid, _)| *pid).collect();
+        found.extend(children);
+        at += 1;
     }
-    String::from_utf8_lossy(&bytes).into_owned()
+    found.split_off(1)
+}
+
+/// Reads a pipe to its end beside everything else, so that nobody who keeps it open keeps us.
+struct Reader {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Reader {
+    fn of(from: Option<impl Read + Send + 'static>) -> Self {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let to = Arc::clone(&bytes);
+        let read = move |mut from: Box<dyn Read + Send>| {
+            let mut piece = [0; 8192];
+            loop {
+                match from.read(&mut piece) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    // What was read before an error is still worth showing.
+                    Ok(0) | Err(_) => break,
+                    Ok(count) => {
+                        if let Ok(mut to) = to.lock() {
+                            to.extend_from_slice(&piece[..count]);
+                        }
+                    }
+                }
+            }
+        };
+        Self { bytes, thread: from.map(|from| std::thread::spawn(move || read(Box::new(from)))) }
+    }
+    /// Everything, once all who write have ended.
+    fn all(mut self) -> String {
+        if let Some(thread) = self.thread.take() {
+            // A reader that panicked has read what it has read.
+            drop(thread.join());
+        }
+        self.so_far()
+    }
+    fn so_far(&self) -> String {
+        let bytes = self.bytes.lock().map(|bytes| bytes.clone()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
 }
 
 /// The last lines of a text.
@@ -198,6 +251,21 @@ mod tests {
         let hung = Run::new("sleep", &["30"]).patience(Duration::from_millis(50)).ok();
         assert!(matches!(hung, Err(ProcessError::TimedOut { .. })));
         assert!(begun.elapsed() < Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_deadline_holds_for_what_a_command_has_started_too() {
+        let begun = Instant::now();
+        let script = "sleep 31.25 & echo begun; wait";
+        let hung = Run::new("sh", &["-c", script]).patience(Duration::from_millis(300)).ok();
+        let Err(ProcessError::TimedOut { tail, .. }) = hung else { panic!("it hangs") };
+        assert_eq!(tail, "begun");
+        assert!(begun.elapsed() < Duration::from_secs(5));
+        let entries = std::fs::read_dir("/proc").expect("there are processes").flatten();
+        let lives = |entry: std::fs::DirEntry| {
+            std::fs::read(entry.path().join("cmdline")).is_ok_and(|c| c == b"sleep\x0031.25\0")
+        };
+        assert!(!entries.map(lives).any(|lives| lives), "what it started is gone as well");
     }
 
     #[test]

@@ -46,7 +46,6 @@ pub(crate) fn up(spec: &Spec, progress: &dyn Progress) -> Result<Lab> {
     Ok(lab)
 }
 
-/// The file whose lock lets one run at a time make or remove a lab.
 /// A network without hosts: on record, in the register and on the machine like that of any lab.
 pub(crate) fn network_alone(root: &Path, name: &str, octet: u8, progress: &dyn Progress) -> Result<Lab> {
     record::check_name(name)?;
@@ -150,7 +149,6 @@ fn free(root: &Path, entries: &[Entry]) -> Result<u8> {
     (0..=u8::MAX).find(free).ok_or(LabError::NoNetwork)
 }
 
-/// Starts what is off, all at once, and waits for all of it.
 /// That network, if nobody has it.
 fn unused(octet: u8, entries: &[Entry]) -> Result<u8> {
     let other = entries.iter().find(|entry| entry.record.octet == octet);
@@ -164,6 +162,7 @@ fn unused(octet: u8, entries: &[Entry]) -> Result<u8> {
     Err(LabError::NetworkUsed { octet, by })
 }
 
+/// Starts what is off, all at once, and waits for all of it.
 fn power_on(lab: &Lab, spec: &Spec, progress: &dyn Progress) -> Result<()> {
     std::thread::scope(|threads| {
         let started: Vec<_> = lab

@@ -195,6 +195,8 @@ fn from_a_fresh_box_to_a_cluster_and_back_to_nothing(world: &World) {
     world.vagrant(&["destroy", "-f"], &[]).ok();
     assert_eq!(Traces::now(), world.before, "`vagrant destroy -f` leaves nothing behind");
     assert!(!world.dir().join(".hactl").exists(), "nor the cluster's state");
+    let left = ran(Command::new("find").arg(world.dir().join(".vagrant")).args(["-name", "hactl*"]));
+    assert_eq!(left.ok().out, "", "nor what was remembered of machines");
 }
 
 /// The user may not become root any more.
@@ -297,6 +299,22 @@ fn a_shape_that_cannot_be_is_told(world: &World) {
     }
 }
 
+fn what_was_not_named_stays_as_it_was(world: &World) {
+    let remembered = world.dir().join(".vagrant/hactl-lab.json");
+    fs::create_dir_all(world.dir().join(".vagrant")).unwrap();
+    let five: Vec<String> = (1..=5).map(|n| format!("\"cp{n}\": {}", n + 10)).collect();
+    fs::write(&remembered, format!("{{\"HACTL_MEMORY\": \"3072\", \"machines\": {{{}}}}}", five.join(", "))).unwrap();
+    let grown = settings(world, "libvirt", &[("HACTL_WORKERS", "1")]);
+    assert_eq!(field(&grown, "name"), ["cp1", "cp2", "cp3", "cp4", "cp5", "w1"]);
+    assert!(field(&grown, "memory").iter().all(|m| **m == 3072));
+    fs::remove_file(remembered).unwrap();
+
+    let other = world.vagrant(&["up", "--provider=lxc", "cp1"], &[("VAGRANT_DOTFILE_PATH", ".other")]);
+    assert_ne!(other.code, 0, "{}", other.all());
+    says(&other, "the cluster of another lab would lie in the same .hactl");
+    says(&other, "copy this folder for a second lab");
+}
+
 fn what_hactl_cannot_work_with_is_told(world: &World) {
     let says_of = |dir: &Path, told: &str| {
         let refused = world.hactl_in(dir, &["status"]).exits(2);
@@ -324,6 +342,7 @@ fn main() {
             the_other_providers_validate_and_get_what_was_asked_for,
         ),
         ("a shape that cannot be is told", a_shape_that_cannot_be_is_told),
+        ("a count that is not named stays as it was, and one folder is one lab", what_was_not_named_stays_as_it_was),
         ("what hactl cannot work with is told", what_hactl_cannot_work_with_is_told),
         (
             "from a fresh box to a cluster that a halt and a lost machine do not end, and back to nothing",

@@ -43,7 +43,9 @@ fi
 
 echo "box: packing it"
 # Without compression beyond the quickest: the box stays on this machine.
-tar --numeric-owner --xattrs --xattrs-include='*' -C "$work" -c ./rootfs | gzip -1 >"$work/rootfs.tar.gz"
+# Two commands, and no pipe: what fails in the first half of one is not noticed.
+tar --numeric-owner --xattrs --xattrs-include='*' -C "$work" -cf "$work/rootfs.tar" ./rootfs
+gzip -1 "$work/rootfs.tar"
 printf '{"provider": "lxc", "version": "1.0.0"}\n' >"$work/metadata.json"
 cp "$here/lxc-config" "$work/lxc-config"
 tar -C "$work" -cf "$work/box" metadata.json lxc-config rootfs.tar.gz

@@ -257,12 +257,12 @@ impl Login<'_> {
     async fn rsa_hash(&mut self, name: &str) -> Option<HashAlg> {
         match timeout(self.patience, self.handle.best_supported_rsa_hash()).await {
             Ok(Ok(Some(Some(best)))) => Some(best),
-            // It does not say: every sshd since 2016 knows this one.
-            Ok(Ok(None)) => Some(HashAlg::Sha512),
-            _ => {
+            Ok(Ok(Some(None))) => {
                 self.tried.push(format!("not {name}: the host knows RSA with SHA-1 only"));
                 None
             }
+            // It does not say: every sshd since 2016 knows this one. And whoever has fallen silent is told as that by the attempt.
+            Ok(Ok(None) | Err(_)) | Err(_) => Some(HashAlg::Sha512),
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! In and out: `hactl-machines.json` in Vagrant's own folder beside the Vagrantfile.
 
-use super::said::Way;
+use super::said::{Address, Way};
 use super::{VagrantError, io_error};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -18,8 +18,22 @@ const FILE: &str = "hactl-machines.json";
 pub(super) struct Known {
     /// The address the others know it by.
     pub(super) address: Ipv4Addr,
+    /// How many of its bits are the network's.
+    #[serde(default = "usual")]
+    pub(super) prefix: u8,
     /// The way to it.
     pub(super) way: Way,
+}
+
+fn usual() -> u8 {
+    24
+}
+
+impl Known {
+    /// The network it is of.
+    pub(super) fn network(&self) -> (Ipv4Addr, u8) {
+        Address { ip: self.address, prefix: self.prefix }.network()
+    }
 }
 
 /// Machines by name.

@@ -15,7 +15,7 @@ use crate::model::names::{BadName, HostName};
 use crate::process::{ProcessError, Run};
 use memory::{Known, Memory};
 use network::Seen;
-use said::{Machine, Way};
+use said::{Address, Machine, Way};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::Ipv4Addr;
@@ -54,12 +54,11 @@ pub enum VagrantError {
         said: String,
     },
     /// It did not answer, or could not be run.
-    #[error("Vagrant could not be asked about its machines in {}", .dir.display())]
+    #[error("Vagrant could not be asked about its machines in {}: {source}\n  do: see that `vagrant status` ends in that folder; another Vagrant that works there keeps it waiting", .dir.display())]
     Process {
         /// The folder.
         dir: PathBuf,
         /// Why.
-        #[source]
         source: ProcessError,
     },
     /// Nothing was made yet.
@@ -182,7 +181,8 @@ pub fn inventory(dir: &Path, wishes: &Wishes) -> Result<String, VagrantError> {
         .filter_map(|(machine, roles)| now.get(&machine.name).map(|known| (machine, roles, known)));
     let hosts =
         hosts.map(|(machine, roles, known)| host(dir, &data, machine, roles, known)).collect::<Result<Vec<_>, _>>()?;
-    let addresses: Vec<Ipv4Addr> = hosts.iter().map(|host| host.address).collect();
+    let addresses: Vec<Address> =
+        now.values().map(|known| Address { ip: known.address, prefix: known.prefix }).collect();
     let draft = text::Draft {
         dir,
         cluster: wishes.cluster.as_deref().unwrap_or(CLUSTER),
@@ -197,6 +197,8 @@ pub fn inventory(dir: &Path, wishes: &Wishes) -> Result<String, VagrantError> {
 fn ask(dir: &Path, words: &[&str]) -> Result<String, VagrantError> {
     let mut command = Command::new("vagrant");
     command.args(words).current_dir(dir).env("VAGRANT_CHECKPOINT_DISABLE", "1");
+    // Vagrant goes by these before it looks where it stands: they may be somebody's, of other machines.
+    command.env("VAGRANT_CWD", dir).env_remove("VAGRANT_VAGRANTFILE");
     let asked = Run::from(command).patience(PATIENCE).output();
     let output = asked.map_err(|source| match &source {
         ProcessError::Spawn { source: why, .. } if why.kind() == io::ErrorKind::NotFound => {
@@ -221,7 +223,8 @@ fn status(dir: &Path) -> Result<Vec<Machine>, VagrantError> {
     }
 }
 
-/// What is known of every machine: of those that run by asking them, of the others from before.
+/// What is known of every machine: of those that run by asking them, of the others from before. One that runs and does not answer is one of
+/// the others: it is a host of the cluster, and that it does not answer is for the cluster to tell.
 fn look(dir: &Path, machines: &[Machine], before: &Memory) -> Result<Memory, VagrantError> {
     let running: Vec<&str> = machines.iter().filter(|m| m.runs()).map(|m| m.name.as_str()).collect();
     let mut now: Memory = Memory::new();
@@ -231,41 +234,63 @@ fn look(dir: &Path, machines: &[Machine], before: &Memory) -> Result<Memory, Vag
         let ways = said::ways(&ask(dir, &words)?);
         let asked: Vec<(&str, &Way)> =
             running.iter().filter_map(|name| ways.get(*name).map(|way| (*name, way))).collect();
-        for ((name, way), address) in asked.iter().zip(addresses(dir, &asked)?) {
-            now.insert((*name).to_owned(), Known { address, way: (*way).clone() });
-        }
+        now = seen(dir, &asked, before)?;
     }
-    let unknown = |m: &&Machine| !now.contains_key(&m.name) && !before.contains_key(&m.name);
+    // Where a lab was made anew in another network, what was known of the one before counts for nothing.
+    let network = now.values().next().map(Known::network);
+    let known = |name: &String| before.get(name).filter(|k| network.is_none_or(|n| k.network() == n));
+    let unknown = |m: &&Machine| !now.contains_key(&m.name) && known(&m.name).is_none();
     let missing: Vec<String> =
         machines.iter().filter(unknown).map(|m| format!("{} ({})", m.name, m.state.replace('_', " "))).collect();
     if !missing.is_empty() {
         return Err(VagrantError::NeverSeen { dir: dir.to_owned(), machines: missing });
     }
     for machine in machines {
-        if let (None, Some(known)) = (now.get(&machine.name), before.get(&machine.name)) {
+        if let (None, Some(known)) = (now.get(&machine.name), known(&machine.name)) {
             now.insert(machine.name.clone(), known.clone());
         }
     }
     Ok(now)
 }
 
-/// The addresses that machines know one another by.
-fn addresses(dir: &Path, machines: &[(&str, &Way)]) -> Result<Vec<Ipv4Addr>, VagrantError> {
+/// What machines that run say of the addresses that they know one another by, without those that are known and do not answer.
+fn seen(dir: &Path, machines: &[(&str, &Way)], before: &Memory) -> Result<Memory, VagrantError> {
     let said: Vec<Result<String, VagrantError>> = std::thread::scope(|threads| {
         let asked: Vec<_> = machines.iter().map(|(name, way)| threads.spawn(move || login(dir, name, way))).collect();
         asked.into_iter().map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     });
-    let mut seen = Vec::new();
+    let (mut seen, mut ways) = (Vec::new(), Vec::new());
     for ((name, way), said) in machines.iter().zip(said) {
-        seen.push(Seen { name, login: way.host.parse().ok(), addresses: said::addresses(&said?) });
+        let known = before.get(*name);
+        match said {
+            Err(_) if known.is_some() => {}
+            said => {
+                let (login, addresses) = (way.host.parse().ok(), said::addresses(&said?));
+                seen.push(Seen { name, login, before: known.map(|known| known.address), addresses });
+                ways.push((*way).clone());
+            }
+        }
     }
-    network::common(&seen).ok_or_else(|| {
-        let one = |seen: &Seen<'_>| {
-            let all: Vec<String> = seen.addresses.iter().map(|a| format!("{}/{}", a.ip, a.prefix)).collect();
-            format!("{} has {}", seen.name, all.join(" and "))
-        };
-        VagrantError::NoNetwork { dir: dir.to_owned(), found: seen.iter().map(one).collect() }
-    })
+    if seen.is_empty() {
+        return Ok(Memory::new());
+    }
+    match network::common(&seen) {
+        Some(found) => {
+            let known = |((seen, way), at): ((&Seen<'_>, Way), Address)| {
+                (seen.name.to_owned(), Known { address: at.ip, prefix: at.prefix, way })
+            };
+            Ok(seen.iter().zip(ways).zip(found).map(known).collect())
+        }
+        // All are known from before: what has become of their network is for the cluster to tell.
+        None if seen.iter().all(|seen| seen.before.is_some()) => Ok(Memory::new()),
+        None => {
+            let one = |seen: &Seen<'_>| {
+                let all: Vec<String> = seen.addresses.iter().map(|a| format!("{}/{}", a.ip, a.prefix)).collect();
+                format!("{} has {}", seen.name, all.join(" and "))
+            };
+            Err(VagrantError::NoNetwork { dir: dir.to_owned(), found: seen.iter().map(one).collect() })
+        }
+    }
 }
 
 /// A machine's addresses in its own words. It is logged in to as Vagrant does it, which checks no host key; nothing is
@@ -340,12 +365,20 @@ fn host(
 }
 
 /// The address that the topology has for the API in the machines' network, or another that no machine has.
-fn free(taken: &[Ipv4Addr]) -> Ipv4Addr {
-    let [a, b, c, _] = taken.first().copied().unwrap_or(Ipv4Addr::LOCALHOST).octets();
-    let last = std::iter::once(topology().vip).chain((2..=253).rev());
-    let mut all = last.map(|last| Ipv4Addr::new(a, b, c, last));
-    all.find(|address| !taken.contains(address)).unwrap_or(Ipv4Addr::new(a, b, c, topology().vip))
+fn free(taken: &[Address]) -> Ipv4Addr {
+    let (network, prefix) = taken.first().map_or((Ipv4Addr::LOCALHOST, 24), |address| address.network());
+    let base = u32::from(network);
+    let hosts = u32::MAX.checked_shr(u32::from(prefix)).unwrap_or(0);
+    let wanted = u32::from(topology().vip);
+    // Neither the network's own address, nor the last, which is for all; the first and the last but one are often a router's.
+    let all = std::iter::once(wanted).chain((2..hosts.saturating_sub(1).min(65_534)).rev());
+    let mut all = all.filter(|at| *at > 1 && at.saturating_add(1) < hosts).map(|at| Ipv4Addr::from(base | at));
+    let not_free = |address: &Ipv4Addr| *address == VIRTUALBOX_DHCP || taken.iter().any(|t| t.ip == *address);
+    all.find(|address| !not_free(address)).unwrap_or(Ipv4Addr::from(base | wanted))
 }
+
+/// Who gives addresses away in VirtualBox's usual network between its machines and this one.
+const VIRTUALBOX_DHCP: Ipv4Addr = Ipv4Addr::new(192, 168, 56, 100);
 
 #[cfg(test)]
 mod tests {
@@ -385,8 +418,11 @@ mod tests {
 
     #[test]
     fn the_virtual_address_is_no_machines() {
-        let at = |last| Ipv4Addr::new(10, 88, 200, last);
-        assert_eq!(free(&[at(11), at(12)]), at(100));
-        assert_eq!(free(&[at(100), at(12)]), at(253));
+        let of = |text: &str, prefix| Address { ip: text.parse().unwrap(), prefix };
+        let chosen = |all: &[Address]| free(all).to_string();
+        assert_eq!(chosen(&[of("10.88.200.11", 24), of("10.88.200.12", 24)]), "10.88.200.100");
+        assert_eq!(chosen(&[of("10.88.200.100", 24), of("10.88.200.12", 24)]), "10.88.200.253");
+        assert_eq!(chosen(&[of("192.168.57.18", 28), of("192.168.57.29", 28)]), "192.168.57.28", "within the network");
+        assert_eq!(chosen(&[of("192.168.56.11", 24)]), "192.168.56.253", "not who gives addresses away there");
     }
 }

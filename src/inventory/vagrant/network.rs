@@ -12,6 +12,8 @@ pub(super) struct Seen<'a> {
     pub(super) name: &'a str,
     /// Where Vagrant logs in.
     pub(super) login: Option<Ipv4Addr>,
+    /// The address it was known by before.
+    pub(super) before: Option<Ipv4Addr>,
     /// All its addresses.
     pub(super) addresses: Vec<Address>,
 }
@@ -22,22 +24,30 @@ impl Seen<'_> {
     }
 }
 
-/// For each machine its address in the network that all have in common; `None` where there is no such network. Of several
-/// it is one that Vagrant does not log in by, and of those the first.
-pub(super) fn common(machines: &[Seen<'_>]) -> Option<Vec<Ipv4Addr>> {
+/// For each machine its address in the network that all have in common; `None` where there is no such network. Of several it is the one
+/// that a machine was known by before and still has; else one that Vagrant does not log in by, and of those the first.
+pub(super) fn common(machines: &[Seen<'_>]) -> Option<Vec<Address>> {
     let first = machines.first()?;
     let shared = |network: &(Ipv4Addr, u8)| {
-        let found: Option<Vec<Ipv4Addr>> =
-            machines.iter().map(|m| m.within(*network).map(|address| address.ip)).collect();
-        let distinct = |found: &Vec<Ipv4Addr>| found.iter().enumerate().all(|(at, ip)| !found[..at].contains(ip));
+        let found: Option<Vec<Address>> = machines.iter().map(|m| m.within(*network)).collect();
+        let distinct = |found: &Vec<Address>| found.iter().enumerate().all(|(at, one)| !found[..at].contains(one));
         found.filter(distinct)
     };
     // Addresses of a single host, such as a virtual one, make no network.
-    let networks: Vec<(Ipv4Addr, u8)> =
-        first.addresses.iter().filter(|address| address.prefix <= 30).map(|address| address.network()).collect();
-    let logins = |found: &Vec<Ipv4Addr>| machines.iter().any(|m| m.login.is_some_and(|login| found.contains(&login)));
-    let candidates: Vec<Vec<Ipv4Addr>> = networks.iter().filter_map(shared).collect();
-    candidates.iter().find(|found| !logins(found)).or(candidates.first()).cloned()
+    let networks = first.addresses.iter().filter(|address| address.prefix <= 30).map(|address| address.network());
+    let candidates: Vec<Vec<Address>> =
+        networks.filter(|network| !nat(first, *network)).filter_map(|network| shared(&network)).collect();
+    let known = |found: &&Vec<Address>| machines.iter().zip(*found).any(|(m, one)| m.before == Some(one.ip));
+    let apart = |found: &&Vec<Address>| {
+        !machines.iter().any(|m| m.login.is_some_and(|login| found.iter().any(|one| one.ip == login)))
+    };
+    candidates.iter().find(known).or(candidates.iter().find(apart)).or(candidates.first()).cloned()
+}
+
+/// Whether a network is the one that VirtualBox gives each machine by itself, where all have the same address: Vagrant logs in by a port
+/// of this machine then.
+fn nat(machine: &Seen<'_>, network: (Ipv4Addr, u8)) -> bool {
+    machine.login.is_some_and(|login| login.is_loopback()) && network.0 == Ipv4Addr::new(10, 0, 2, 0)
 }
 
 #[cfg(test)]
@@ -47,11 +57,15 @@ mod tests {
     fn seen(name: &str, login: &str, addresses: &[(&str, u8)]) -> Seen<'static> {
         let name = Box::leak(name.to_owned().into_boxed_str());
         let address = |(ip, prefix): &(&str, u8)| Address { ip: ip.parse().unwrap(), prefix: *prefix };
-        Seen { name, login: login.parse().ok(), addresses: addresses.iter().map(address).collect() }
+        Seen { name, login: login.parse().ok(), before: None, addresses: addresses.iter().map(address).collect() }
+    }
+
+    fn known(before: &str, seen: Seen<'static>) -> Seen<'static> {
+        Seen { before: before.parse().ok(), ..seen }
     }
 
     fn chosen(machines: &[Seen<'_>]) -> Option<Vec<String>> {
-        common(machines).map(|found| found.iter().map(Ipv4Addr::to_string).collect())
+        common(machines).map(|found| found.iter().map(|one| one.ip.to_string()).collect())
     }
 
     #[test]
@@ -84,6 +98,29 @@ mod tests {
             seen("cp2", "192.168.121.9", &[("192.168.121.9", 24)]),
         ];
         assert_eq!(chosen(&alone), Some(vec!["192.168.121.7".into(), "192.168.121.9".into()]));
+    }
+
+    #[test]
+    fn a_machine_alone_is_known_by_no_address_that_it_has_for_something_else() {
+        let container = seen("cp1", "10.88.200.11", &[("10.88.200.11", 24)]);
+        assert_eq!(chosen(&[container]), Some(vec!["10.88.200.11".into()]));
+        let virtualbox = || seen("cp1", "127.0.0.1", &[("10.0.2.15", 24), ("192.168.57.11", 24)]);
+        assert_eq!(chosen(&[virtualbox()]), Some(vec!["192.168.57.11".into()]));
+        assert_eq!(chosen(&[seen("cp1", "127.0.0.1", &[("10.0.2.15", 24)])]), None, "nobody else reaches it there");
+    }
+
+    #[test]
+    fn a_machine_that_still_has_its_address_keeps_it() {
+        let two = || seen("cp1", "10.88.200.11", &[("10.88.200.11", 24), ("172.20.0.1", 24)]);
+        assert_eq!(chosen(&[two()]), Some(vec!["172.20.0.1".into()]));
+        assert_eq!(chosen(&[known("10.88.200.11", two())]), Some(vec!["10.88.200.11".into()]));
+        let other = seen("cp2", "10.88.200.12", &[("10.88.200.12", 24), ("172.20.0.2", 24)]);
+        let both = [known("10.88.200.11", two()), other];
+        assert_eq!(
+            chosen(&both),
+            Some(vec!["10.88.200.11".into(), "10.88.200.12".into()]),
+            "and so does who comes new"
+        );
     }
 
     #[test]

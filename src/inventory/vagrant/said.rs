@@ -124,10 +124,17 @@ pub(super) fn ways(text: &str) -> BTreeMap<String, Way> {
     found
 }
 
+/// How interfaces begin that a machine has for its own containers: no other machine is reached by them.
+const INSIDE: [&str; 8] = ["cni", "flannel", "docker", "veth", "br-", "virbr", "kube-", "cali"];
+
 /// The addresses of `ip -4 -o addr show scope global`, without those that were added to an interface later, such as virtual ones.
 pub(super) fn addresses(text: &str) -> Vec<Address> {
     let one = |line: &str| {
         let mut words = line.split_whitespace();
+        let interface = line.split_whitespace().nth(1)?;
+        if INSIDE.iter().any(|name| interface.starts_with(name)) {
+            return None;
+        }
         let (ip, prefix) = words.by_ref().skip_while(|word| *word != "inet").nth(1)?.split_once('/')?;
         let secondary = words.any(|word| word == "secondary");
         let address = Address { ip: ip.parse().ok()?, prefix: prefix.parse().ok().filter(|bits| *bits <= 32)? };
@@ -166,15 +173,15 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_wander_are_none_of_the_machine() {
+    fn addresses_that_wander_or_are_for_pods_alone_are_none_of_the_machine() {
         let text = "2: eth0    inet 10.0.2.15/24 brd 10.0.2.255 scope global dynamic eth0\\       valid_lft 1sec\n\
                     3: eth1    inet 10.88.200.11/24 brd 10.88.200.255 scope global eth1\\ x\n\
                     3: eth1    inet 10.88.200.100/24 scope global secondary eth1\\ x\n\
-                    4: flannel.1    inet 10.244.0.0/32 scope global flannel.1\\ x\n";
+                    4: flannel.1    inet 10.244.0.0/32 scope global flannel.1\\ x\n\
+                    5: cni0    inet 10.244.0.1/24 brd 10.244.0.255 scope global cni0\\ x\n";
         let found: Vec<_> =
             addresses(text).into_iter().map(|a| (a.ip.to_string(), a.network().0.to_string(), a.prefix)).collect();
-        let expected =
-            [("10.0.2.15", "10.0.2.0", 24), ("10.88.200.11", "10.88.200.0", 24), ("10.244.0.0", "10.244.0.0", 32)];
+        let expected = [("10.0.2.15", "10.0.2.0", 24), ("10.88.200.11", "10.88.200.0", 24)];
         assert_eq!(found, expected.map(|(ip, network, prefix)| (ip.to_owned(), network.to_owned(), prefix)));
     }
 }
