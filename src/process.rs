@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(tail, "begun");
         assert!(begun.elapsed() < Duration::from_secs(5));
         let entries = std::fs::read_dir("/proc").expect("there are processes").flatten();
-        let lives = |entry: std::fs::DirEntry| {
+        let lives = |entry: &std::fs::DirEntry| {
             std::fs::read(entry.path().join("cmdline")).is_ok_and(|c| c == b"sleep\x0031.25\0")
         };
         assert_eq!(entries.filter(lives).count(), 0, "what it started is gone as well");
