@@ -6,6 +6,7 @@ mod cases;
 mod fencing;
 mod laws;
 mod recovering;
+mod renewing;
 mod sim;
 mod trials;
 

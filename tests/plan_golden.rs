@@ -359,3 +359,15 @@ fn a_cluster_is_not_founded_by_a_part_of_its_founders() {
     limit(&mut world, &[1, 2, 3]);
     assert!(world.plan().expect("no law is broken").0.is_ok(), "all founders may");
 }
+
+#[test]
+fn a_certificate_is_wanted_anew_on_every_host() {
+    let mut world = converged(3, 1);
+    let id = hactl::model::target::LeafId::ApiserverEtcdClient;
+    let leaves = [1, 2, 3].map(|n| (cp(n), [id].into())).into();
+    world.intent.renew = hactl::model::leaf::Renewal { since_s: world.tick() / 1000, leaves };
+    world.power_off(&cp(2));
+    let facts = world.observe();
+    let plan = hactl::plan::certs(&world.desired, &world.target, &facts, &world.intent);
+    golden("certs-renew", plan.map_or_else(|refusal| refused(&refusal), |plan| text(&plan)));
+}

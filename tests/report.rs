@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::format_push_string)]
 
+#[path = "report/certificates.rs"]
+mod certificates;
 #[path = "report/events.rs"]
 mod events;
 #[path = "report/plans.rs"]

@@ -199,8 +199,22 @@ impl Common {
     where
         W: AsyncFnOnce(&mut Session) -> Result<T, Failure>,
     {
+        self.run_checked(|desired| known("--limit", limit, desired), sink, needs, work)
+    }
+
+    /// [`Common::run`] after a look at the inventory, before any host is touched.
+    pub fn run_checked<T, W>(
+        &self,
+        check: impl FnOnce(&Desired) -> Result<(), Verdict>,
+        sink: Arc<dyn Sink>,
+        needs: Needs,
+        work: W,
+    ) -> Result<T, Verdict>
+    where
+        W: AsyncFnOnce(&mut Session) -> Result<T, Failure>,
+    {
         let loaded = self.load(&*sink)?;
-        known(limit, &loaded.desired)?;
+        check(&loaded.desired)?;
         let places = self.places(&loaded);
         if matches!(needs, Needs::Bundle | Needs::Most) {
             // Before any host is touched.
@@ -274,14 +288,14 @@ impl Common {
     }
 }
 
-/// Refuses names that are no hosts of the inventory, before any host is touched.
-fn known(names: &[HostName], desired: &Desired) -> Result<(), Verdict> {
+/// Refuses names that are no hosts of the inventory; `by` is how they were given.
+pub fn known(by: &str, names: &[HostName], desired: &Desired) -> Result<(), Verdict> {
     let unknown: Vec<&str> = names.iter().filter(|n| desired.host(n).is_none()).map(HostName::as_str).collect();
     if unknown.is_empty() {
         return Ok(());
     }
     let mut verdict = Verdict::of(&FailureKind::Usage, None);
-    verdict.headline = format!("--limit names {}, which the inventory does not", unknown.join(", "));
+    verdict.headline = format!("{by} names {}, which the inventory does not", unknown.join(", "));
     let hosts: Vec<&str> = desired.hosts.iter().map(|h| h.name.as_str()).collect();
     verdict.hints = vec![format!("its hosts are {}", hosts.join(", "))];
     Err(verdict)
@@ -330,6 +344,7 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
             ];
             verdict
         }
+        Failure::NotRenewable(why) => super::certs::verdict(why, of(&FailureKind::Usage)),
         Failure::Vault(_) | Failure::Pki(_) => of(&FailureKind::State),
         Failure::Bundle(crate::component::BundleError::NoSuchVersion { .. }) => of(&FailureKind::Inventory),
         Failure::Bundle(_) => of(&FailureKind::Bundle),

@@ -1,6 +1,7 @@
 //! The command line: flags become one workflow, its events go to a reader, its end becomes an exit code.
 
 mod bundle;
+mod certs;
 mod common;
 mod diary;
 mod host;
@@ -83,6 +84,11 @@ enum Verb {
         after_help = "Examples:\n  hactl snapshot list                     what lies on which host, and how old it is\n  hactl snapshot take                     one now, on a host whose member follows\n  hactl snapshot take --to /mnt/backup/   and fetch it\n  hactl snapshot verify                   the newest: every byte, and whether it opens\n  hactl snapshot verify --deep FILE       restore it on a host, beside what runs there\n\nA bundle is a snapshot of etcd, restored once for proof, with the cluster's keys and its inventory, sealed to the\nidentity in the state directory and to vault.recipients. Keep a copy of that identity and of the inventory\nelsewhere: with them and any bundle the whole cluster can be rebuilt."
     )]
     Snapshot(snapshot::SnapshotArgs),
+    /// List certificates, and issue them anew
+    #[command(
+        after_help = "Examples:\n  hactl certs list                        when each ends, and what becomes of it\n  hactl certs renew --dry-run             what issuing them anew would do\n  hactl certs renew apiserver --host cp1\n\n`up` renews what has less than a third of its life left; `status` warns 30 days before an end."
+    )]
+    Certs(certs::CertsArgs),
     /// Print the disaster-recovery runbook of this cluster, also by hand without hactl
     #[command(
         after_help = "Examples:\n  hactl runbook --to runbook.md\n  hactl runbook | pandoc -o runbook.pdf\n\nPrint it again after every change of hosts. It needs neither quorum nor the API, and not even a host that answers."
@@ -162,6 +168,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Kubectl(args) => verbs::kubectl(&common, &args),
         Verb::Recover(args) => recover::run(&common, args),
         Verb::Snapshot(args) => snapshot::run(&common, &args),
+        Verb::Certs(args) => certs::run(&common, &args),
         Verb::Runbook(args) => runbook::run(&common, &args),
         Verb::State(args) => state::run(&common, &args),
         Verb::Down(args) => verbs::down(&common, &args),

@@ -4,6 +4,7 @@
 //! ([`Request`], [`Response`]), kind `B` is a piece of a blob or of what a relay carries, kind `E` ends it. Nothing is interpolated into a shell.
 //! Replies are bounded to [`LARGEST_FRAME`]; anything else on the channel is an error naming the host.
 
+use crate::model::certificate::CertificatesAsk;
 use crate::model::facts::{HostFacts, Stamp};
 use crate::model::firewall::Opening;
 use crate::model::names::{PeerUrl, UnitName};
@@ -355,6 +356,8 @@ pub struct ObserveAsk {
     pub units: Vec<UnitName>,
     /// Leaf certificates.
     pub leaves: Vec<Leaf>,
+    /// Other certificates.
+    pub certificates: CertificatesAsk,
     /// Whether to list containerd's images.
     pub images: bool,
     /// Programs, absolute paths.

@@ -3,6 +3,7 @@
 //! In: decoded from `hactl host` by `host/`, put together by `observe/`. Out: read by `plan/` and `report/`.
 //! Missing facts stay visible: a host that did not answer is a [`Silence`], never an empty answer.
 
+use super::certificate::CertificatesFact;
 use super::firewall::FirewallFact;
 use super::names::{ClusterName, Digest, HostName, PeerUrl, UnitName};
 use super::node::NodeFact;
@@ -174,6 +175,8 @@ pub struct HostFacts {
     pub units: BTreeMap<UnitName, UnitFact>,
     /// Leaf certificates that were asked for and exist.
     pub leaves: BTreeMap<LeafId, LeafFact>,
+    /// Other certificates that were asked for, and what components present.
+    pub certificates: CertificatesFact,
     /// Images in containerd's store: reference to the digest of the part it was imported from, or something else for
     /// an image that hactl did not import.
     pub images: BTreeMap<String, String>,

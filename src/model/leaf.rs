@@ -4,7 +4,31 @@
 //! `plan/`, `certs list` and `status`, so that they cannot disagree.
 
 use super::facts::LeafFact;
-use super::target::Leaf;
+use super::names::HostName;
+use super::target::{Leaf, LeafId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// No run takes longer, seconds: what is valid from later on was issued by a clock that ran ahead, and not since somebody asked.
+const LONGEST_RUN_S: i64 = 6 * 3600;
+
+/// Leaves that somebody wants anew although they are good.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Renewal {
+    /// Since when one must be valid to count as new, seconds since 1970. It is when the person asked, less what certificates are
+    /// backdated by: so a plan that was run asks for nothing again.
+    pub since_s: i64,
+    /// Which, by host.
+    pub leaves: BTreeMap<HostName, BTreeSet<LeafId>>,
+}
+
+impl Renewal {
+    /// Why this leaf of this host is to be issued, or `None`. One that its component renews itself is never asked for.
+    pub fn wants(&self, host: &HostName, leaf: &Leaf, fact: &LeafFact) -> Option<String> {
+        let asked = !leaf.self_renewing && self.leaves.get(host).is_some_and(|leaves| leaves.contains(&leaf.id));
+        let new = (self.since_s..self.since_s.saturating_add(LONGEST_RUN_S)).contains(&fact.not_before_s);
+        (asked && !new).then(|| "it is to be issued anew".to_owned())
+    }
+}
 
 /// Why a leaf has to be issued, or `None` when it is good.
 ///
@@ -49,7 +73,8 @@ fn difference(wanted: &[String], found: &[String]) -> String {
     }
 }
 
-fn span(seconds: i64) -> String {
+/// A span in its largest unit, for people: `40 s`, `7 min`, `26 h`, `312 d`.
+pub fn span(seconds: i64) -> String {
     match seconds {
         s if s < 120 => format!("{s} s"),
         s if s < 7200 => format!("{} min", s / 60),
@@ -61,7 +86,7 @@ fn span(seconds: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::target::{CaId, LeafId};
+    use crate::model::target::CaId;
 
     const DAY: i64 = 86_400;
 
@@ -120,6 +145,23 @@ mod tests {
         let mut wider = fact();
         wider.sans.push("IP:10.0.0.2".into());
         assert_eq!(why(&leaf(), &wider, 1), "it is also valid for IP:10.0.0.2");
+    }
+
+    #[test]
+    fn a_leaf_that_was_asked_for_is_wanted_until_it_is_younger_than_the_question() {
+        let (one, other): (HostName, HostName) = ("cp1".parse().unwrap(), "cp2".parse().unwrap());
+        let renewal = Renewal {
+            since_s: 100,
+            leaves: [(one.clone(), [LeafId::Apiserver].into()), (other.clone(), [].into())].into(),
+        };
+        let old = LeafFact { not_before_s: 99, ..fact() };
+        assert!(renewal.wants(&one, &leaf(), &old).is_some());
+        assert_eq!(renewal.wants(&one, &leaf(), &LeafFact { not_before_s: 100, ..fact() }), None);
+        let ahead = LeafFact { not_before_s: 100 + 7 * 3600, ..fact() };
+        assert!(renewal.wants(&one, &leaf(), &ahead).is_some(), "whoever issued it had a clock that ran ahead");
+        assert_eq!(renewal.wants(&other, &leaf(), &old), None);
+        assert_eq!(renewal.wants(&one, &Leaf { id: LeafId::Scheduler, ..leaf() }, &old), None);
+        assert_eq!(renewal.wants(&one, &Leaf { self_renewing: true, ..leaf() }, &old), None);
     }
 
     #[test]

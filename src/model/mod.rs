@@ -4,6 +4,7 @@
 //! words can be printed, compared, stored and tested.
 
 pub mod bucket;
+pub mod certificate;
 pub mod check;
 pub mod desired;
 pub mod event;

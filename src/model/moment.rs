@@ -19,6 +19,11 @@ pub fn stamp(ms: i64) -> String {
     moment(ms).format(&shape).unwrap_or_else(|_| ms.to_string())
 }
 
+/// The day in UTC, such as `2026-01-31`.
+pub fn date(ms: i64) -> String {
+    moment(ms).format(format_description!("[year]-[month]-[day]")).unwrap_or_default()
+}
+
 /// Reads RFC 3339, as Kubernetes writes it.
 pub fn parse_rfc3339(text: &str) -> Option<i64> {
     millis(OffsetDateTime::parse(text, &Rfc3339).ok()?)

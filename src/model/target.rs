@@ -203,6 +203,29 @@ pub enum LeafId {
     Approver,
 }
 
+impl LeafId {
+    /// All of them, in the order of the certificate table.
+    pub const ALL: [Self; 12] = [
+        Self::EtcdServer,
+        Self::EtcdPeer,
+        Self::EtcdObserver,
+        Self::ApiserverEtcdClient,
+        Self::Apiserver,
+        Self::ApiserverKubeletClient,
+        Self::FrontProxyClient,
+        Self::ControllerManager,
+        Self::Scheduler,
+        Self::Kubelet,
+        Self::Observer,
+        Self::Approver,
+    ];
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|id| id.to_string() == name)
+    }
+}
+
 impl fmt::Display for LeafId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

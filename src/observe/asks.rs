@@ -26,6 +26,18 @@ impl Tries {
     pub const NEW: Self = Self { ends: 4, settled_ms: 0 };
 }
 
+/// What hosts look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// What plans and checks need.
+    Usual,
+    /// Also what lies on the disks of members, and what was moved aside there, whoever answers; and not the API: it tells nothing of etcd
+    /// that etcd does not, and without a quorum every question to it takes all of its time.
+    Disks,
+    /// Also the certificates that components present, which takes a handshake with each.
+    Presented,
+}
+
 /// What is asked of each host.
 #[derive(Clone)]
 pub struct Asks {
@@ -44,12 +56,17 @@ impl Asks {
     pub fn of(&self, host: &HostName) -> ObserveAsk {
         self.hosts.get(host).cloned().unwrap_or_default()
     }
-    /// The same questions with what lies on the disks of members, whoever answers, and without the API.
+    /// The same questions, to another depth.
     #[must_use]
-    pub fn of_disks(&self) -> Self {
+    pub fn to(&self, depth: Depth) -> Self {
         let mut asks = self.clone();
         for ask in asks.hosts.values_mut() {
-            (ask.disk, ask.api, ask.dns) = (true, None, None);
+            match depth {
+                Depth::Presented => continue,
+                Depth::Usual => {}
+                Depth::Disks => (ask.disk, ask.api, ask.dns) = (true, None, None),
+            }
+            ask.certificates.presented.clear();
         }
         asks
     }

@@ -20,6 +20,7 @@ pub fn checks(desired: &Desired, facts: &Facts, hash: &HashCheck) -> Vec<Check> 
     hosts(desired, facts, &mut list);
     etcd(desired, facts, hash, &mut list);
     list.extend(super::bundles::check(desired, facts));
+    list.extend(super::certificates::check(desired, facts));
     api(desired, facts, &mut list);
     match best_api(facts) {
         Some(api) => cluster(desired, api, facts, &mut list),

@@ -4,6 +4,7 @@
 
 mod asks;
 mod bundles;
+mod certificates;
 mod checks;
 mod classify;
 mod drift;
@@ -11,8 +12,9 @@ mod hash;
 mod pace;
 pub mod preflight;
 
-pub use asks::{Asks, Tries};
+pub use asks::{Asks, Depth, Tries};
 pub use bundles::BUNDLES;
+pub use certificates::CERTIFICATES;
 pub use checks::checks;
 pub use classify::classify;
 pub use hash::{HashCheck, hashes};

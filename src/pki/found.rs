@@ -6,6 +6,7 @@
 use super::PkiError;
 use super::brought::Brought;
 use super::sign::{Subject, random_serial};
+use crate::model::certificate::BACKDATED;
 use crate::model::names::ClusterName;
 use crate::model::secret::Secret;
 use crate::vault::{Authority, Contents, KeyPairPem, new_encryption_key};
@@ -65,8 +66,7 @@ fn params(name: &str, below: u8, until: OffsetDateTime, now: OffsetDateTime) -> 
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(below));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params.serial_number = Some(random_serial()?);
-    // Hosts whose clocks run a little behind must accept it at once.
-    params.not_before = now - Duration::minutes(5);
+    params.not_before = now - BACKDATED;
     params.not_after = until;
     Ok(params)
 }

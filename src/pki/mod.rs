@@ -5,18 +5,23 @@
 //! the public key is believed.
 
 pub mod brought;
+mod choice;
 mod credential;
 mod found;
+pub mod list;
+mod places;
 mod sign;
 mod table;
 
 pub use crate::vault::{Authority, Contents, Publics};
+pub use choice::{Chosen, NotRenewable, choose, renewable};
 pub use credential::{
     Credential, admin_credential, break_glass_credential, client_credential, kubeconfig, own_credential,
 };
 pub use found::found;
+pub use places::{KUBELET_SERVING, Kind, authority_paths, certificates_ask, serving, serving_path};
 pub use sign::sign;
-pub use table::{ADMINISTRATORS, APPROVERS, KUBELET_API, LEAF_DAYS, OBSERVERS, leaves};
+pub use table::{ADMINISTRATORS, APPROVERS, KUBELET_API, LEAF_DAYS, OBSERVERS, leaf_ids, leaves};
 
 use crate::vault::{BadAuthority, VaultError};
 

@@ -5,6 +5,7 @@
 //! lifetime are the table's, whatever the request asks for.
 
 use super::PkiError;
+use crate::model::certificate::BACKDATED;
 use crate::model::target::Leaf;
 use crate::vault::Authority;
 use rcgen::{
@@ -130,8 +131,7 @@ impl Order<'_> {
         let serial = random_serial()?;
         let shown = serial.to_string().replace(':', "");
         params.serial_number = Some(serial);
-        // Hosts whose clocks run a little behind must accept it at once.
-        params.not_before = now - Duration::minutes(5);
+        params.not_before = now - BACKDATED;
         // A leaf that outlives its authority would only look valid.
         params.not_after = (now + self.life).min(last);
         let not_after = params.not_after;

@@ -235,6 +235,11 @@ pub fn leaves(desired: &Desired, host: &Host, authorities: &Publics) -> Vec<Leaf
     TABLE.iter().filter(|row| row.on.includes(host)).map(|row| row.leaf(desired, host, authorities)).collect()
 }
 
+/// The names of the leaves a host should have, and whether its component renews each by itself.
+pub fn leaf_ids(host: &Host) -> impl Iterator<Item = (LeafId, bool)> {
+    TABLE.iter().filter(|row| row.on.includes(host)).map(|row| (row.id, row.self_renewing))
+}
+
 impl On {
     fn includes(self, host: &Host) -> bool {
         match self {

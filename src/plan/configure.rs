@@ -48,6 +48,12 @@ pub(super) fn write_and(d: &mut Draft, host: &HostName, set: FileSet, mut needs:
 
 /// Brings the unit of a set to run by its files. `needs` come on top of the files themselves.
 pub(super) fn run(d: &mut Draft, host: &HostName, set: FileSet, mut needs: Vec<Mark>) {
+    needs.push(Mark::Configured(host.clone(), set));
+    run_as_it_is(d, host, set, needs);
+}
+
+/// The same by whatever files are there.
+pub(super) fn run_as_it_is(d: &mut Draft, host: &HostName, set: FileSet, mut needs: Vec<Mark>) {
     let target = d.host_target(host);
     let Some(wanted) = target.sets.get(&set) else { return };
     let Some(unit) = wanted.unit.clone() else { return };
@@ -71,7 +77,6 @@ pub(super) fn run(d: &mut Draft, host: &HostName, set: FileSet, mut needs: Vec<M
         HowToRun::Start => "it does not run",
         HowToRun::Restart | HowToRun::Reload => "it runs by older files",
     };
-    needs.push(configured.clone());
     let running = Mark::Running(host.clone(), unit.clone());
     // These stand in nobody's way; everything else that restarts takes its turn.
     let idle = matches!(set, FileSet::Approver | FileSet::Snapshots);
@@ -89,11 +94,15 @@ pub(super) fn trust(d: &mut Draft, host: &Host) {
     for set in [FileSet::Os, FileSet::Trust] {
         write(d, name, set, vec![]);
     }
-    let due = d.look().due(name);
+    certify(d, name, vec![Mark::Prepared(name.clone())]);
+}
+
+/// Issues the leaves of a host that are due; says whether there are any.
+pub(super) fn certify(d: &mut Draft, host: &HostName, needs: Vec<Mark>) -> bool {
+    let due = d.look().due(host);
     let why = due.first().map(|(id, why)| format!("{id}: {why}")).unwrap_or_default();
     let leaves = due.into_iter().map(|(id, _)| id).collect();
-    let needs = vec![Mark::Prepared(name.clone())];
-    d.ensure(Action::Certify { host: name.clone(), leaves }, why, needs, Mark::Certified(name.clone()));
+    d.ensure(Action::Certify { host: host.clone(), leaves }, why, needs, Mark::Certified(host.clone()))
 }
 
 /// containerd.

@@ -123,7 +123,9 @@ impl<'a> Look<'a> {
     pub fn due(&self, host: &HostName) -> Vec<(LeafId, String)> {
         let Some((facts, target)) = self.pair(host) else { return Vec::new() };
         let due = |leaf: &crate::model::target::Leaf| {
-            needs_renewal(leaf, facts.leaves.get(&leaf.id), facts.now_ms).map(|why| (leaf.id, why))
+            let fact = facts.leaves.get(&leaf.id);
+            let asked = || self.intent.renew.wants(host, leaf, fact?);
+            needs_renewal(leaf, fact, facts.now_ms).or_else(asked).map(|why| (leaf.id, why))
         };
         target.leaves.iter().filter_map(due).collect()
     }

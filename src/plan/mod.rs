@@ -3,6 +3,7 @@
 //! Pure: imports `model/` only. No I/O, no clock, no randomness; what needs them (a genesis token, the time) comes in
 //! with the [`Intent`] or the facts. The same question always gets the same answer.
 
+mod certs;
 mod cluster;
 mod configure;
 mod down;
@@ -17,12 +18,14 @@ mod sources;
 use crate::model::desired::Desired;
 use crate::model::facts::Stamp;
 use crate::model::facts::{EtcdFact, Facts};
+use crate::model::leaf::Renewal;
 use crate::model::names::HostName;
 use crate::model::plan::Plan;
 use crate::model::refusal::Refusal;
 use crate::model::target::Target;
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use certs::certs;
 pub use down::down;
 pub use holds::{etcd_unit, kubelet_unit};
 pub use recover::{Away, Wish, diagnose, recover};
@@ -52,6 +55,8 @@ pub struct Intent {
     pub replace: BTreeMap<HostName, u64>,
     /// Whether Nodes of hosts that the inventory does not name any more leave: a recovery from a bundle is not whole yet.
     pub forsakes: bool,
+    /// Leaves that are wanted anew although they are good.
+    pub renew: Renewal,
 }
 
 impl Intent {

@@ -489,3 +489,15 @@ fn zz_dump() {
         std::fs::write(format!("{out}/addons/{}.json", a.name), serde_json::to_string_pretty(&list).unwrap()).unwrap();
     }
 }
+
+#[test]
+fn the_authorities_that_certificates_are_listed_from_are_those_that_are_written() {
+    for (shape, desired) in shapes() {
+        for host in &desired.hosts {
+            let written = FILES.iter().filter(|row| row.set == FileSet::Trust && (row.on)(&desired, host));
+            let mut written: Vec<&str> = written.map(|row| row.path).filter(|path| path.ends_with(".crt")).collect();
+            written.sort_unstable();
+            assert_eq!(crate::pki::authority_paths(host), written, "{shape}: {}", host.name);
+        }
+    }
+}

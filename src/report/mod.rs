@@ -8,6 +8,7 @@
 
 mod bars;
 pub mod board;
+pub mod certs;
 pub mod checks;
 pub mod consent;
 mod failure;
@@ -27,6 +28,7 @@ pub mod snapshots;
 pub mod status;
 pub mod status_json;
 pub mod style;
+mod table;
 pub mod times;
 mod told;
 pub mod verdict;

@@ -6,7 +6,8 @@ use super::checks::{check_lines, summary};
 use super::flow::Flow;
 use super::group::quorum;
 use super::style::{Paint, Style};
-use super::words::{bytes, columns, cut, one_line, time};
+use super::table::{Cell, plain, table};
+use super::words::{bytes, one_line, time};
 use crate::model::check::Check;
 use crate::model::desired::{Desired, Role};
 use crate::model::facts::{ApiFact, DiskFact, Etcd, EtcdView, Evidence, Facts, Members, newest};
@@ -26,41 +27,6 @@ pub fn status_text(desired: &Desired, facts: &Facts, checks: &[Check], style: &S
         text.push_str(&check_lines(checks, style));
     }
     text.push_str(&format!("\n{}\n", summary(checks, style)));
-    text
-}
-
-/// A cell of a table.
-type Cell = (Paint, String);
-
-fn plain(text: impl Into<String>) -> Cell {
-    (Paint::Plain, text.into())
-}
-
-/// Rows in columns as wide as they need to be; the last column ends where the line does.
-fn table(heads: &[&str], rows: &[Vec<Cell>], style: &Style) -> String {
-    let width = |i: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(i)).map(|(_, text)| columns(text));
-        cells.chain([columns(heads[i])]).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..heads.len()).map(width).collect();
-    let mut text = String::new();
-    let head: Vec<Cell> = heads.iter().map(|h| (Paint::Dim, (*h).to_owned())).collect();
-    for row in std::iter::once(&head).chain(rows) {
-        let mut at = 0;
-        let mut line = String::new();
-        for (i, (paint, cell)) in row.iter().enumerate() {
-            let last = i + 1 == row.len();
-            let cell =
-                if last { cut(cell, style.width.saturating_sub(at).max(12), style.unicode) } else { cell.clone() };
-            line.push_str(&style.paint(*paint, &cell));
-            if !last {
-                line.push_str(&" ".repeat(widths[i] + 2 - columns(&cell)));
-            }
-            at += widths[i] + 2;
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
     text
 }
 

@@ -62,6 +62,9 @@ pub enum Failure {
     /// A key or certificate could not be made.
     #[error(transparent)]
     Pki(#[from] crate::pki::PkiError),
+    /// What was named is not renewed by hactl.
+    #[error(transparent)]
+    NotRenewable(#[from] crate::pki::NotRenewable),
     /// Files could not be made from the inventory.
     #[error(transparent)]
     Render(#[from] crate::render::RenderError),

@@ -7,10 +7,11 @@ use crate::host::op::{FilePut, ObserveAsk};
 use crate::model::check::Check;
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{DiskFact, Etcd, Facts, Stamp, UnitFact};
+use crate::model::leaf::Renewal;
 use crate::model::names::HostName;
 use crate::model::plan::Plan;
 use crate::model::target::{FileSet, HostTarget, Part, Target};
-use crate::observe::{Answers, Asks, HashCheck, Wait};
+use crate::observe::{Answers, Asks, Depth, HashCheck, Wait};
 use crate::plan::Intent;
 use crate::render::{Input, Keys, Sealed, Trust};
 use std::collections::BTreeMap;
@@ -43,15 +44,14 @@ impl Look {
     /// # Errors
     /// A bundle or template that cannot be used; silence of hosts is a fact, not an error.
     pub async fn take(session: &Session, state: &State, wait: Wait) -> Result<Self, Failure> {
-        Self::with(session, state, wait, false).await
+        Self::with(session, state, wait, Depth::Usual).await
     }
 
-    /// The same; with `disk` at what lies on the disks, and what was moved aside there, whoever answers, and not at the API: it tells
-    /// nothing of etcd that etcd does not, and without a quorum every question to it takes all of its time.
+    /// The same, at more or at less.
     ///
     /// # Errors
     /// As for [`Look::take`].
-    pub async fn with(session: &Session, state: &State, wait: Wait, disk: bool) -> Result<Self, Failure> {
+    pub async fn with(session: &Session, state: &State, wait: Wait, depth: Depth) -> Result<Self, Failure> {
         let desired = &session.desired;
         let bundle = session.bundle()?;
         let stamp = Stamp { cluster: desired.cluster.clone(), ca: state.publics().cluster.fingerprint };
@@ -62,7 +62,7 @@ impl Look {
             hosts.insert(host.name.clone(), question(desired, host, state, &bundle, &addons)?);
         }
         let asks = Asks::new(Arc::clone(desired), stamp, hosts);
-        let asked = if disk { asks.of_disks() } else { asks.clone() };
+        let asked = asks.to(depth);
         let begun = Instant::now();
         let (answers, hurried) = loop {
             let (answers, hurried) =
@@ -137,6 +137,15 @@ impl Look {
         Ok(crate::plan::up(desired, &self.target, &self.facts, &intent)?)
     }
 
+    /// What is to be done to have leaves anew, and nothing else.
+    ///
+    /// # Errors
+    /// What would not be safe.
+    pub fn renewing(&self, state: &State, renew: Renewal, desired: &Desired) -> Result<Plan, Failure> {
+        let intent = Intent { renew, ..self.intent(state)? };
+        Ok(crate::plan::certs(desired, &self.target, &self.facts, &intent)?)
+    }
+
     /// What is meant where nothing may be founded, pruned or left out.
     pub(super) fn intent(&self, state: &State) -> Result<Intent, Failure> {
         let past = state.past()?;
@@ -152,6 +161,7 @@ impl Look {
             prune: vec![],
             limit: None,
             replace: BTreeMap::new(),
+            renew: Renewal::default(),
         })
     }
 
@@ -197,12 +207,14 @@ fn question(
     let preparation = crate::render::preparation(desired, host);
     let directories = preparation.directories.iter().map(|(path, _, _)| path.clone());
     let mounts = crate::render::mounts(desired, host);
+    let leaves = crate::pki::leaves(desired, host, &state.publics());
     Ok(ObserveAsk {
+        certificates: crate::pki::certificates_ask(desired, host, &leaves),
         files: crate::render::paths(desired, host).into_iter().chain(mounts.clone()).collect(),
         folders: crate::render::folders(host),
         parts: bundle.parts_of_any(desired, host)?,
         units: crate::render::units(desired, host),
-        leaves: crate::pki::leaves(desired, host, &state.publics()),
+        leaves,
         images: host.is_node(),
         programs: crate::render::packages(desired, host).into_keys().chain(directories).chain(mounts).collect(),
         sysctls: preparation.sysctls.keys().cloned().collect(),

@@ -4,6 +4,7 @@
 
 mod away;
 mod bundles;
+mod certs;
 mod converge;
 mod down;
 mod failure;
@@ -14,6 +15,7 @@ mod manifests;
 mod named;
 mod preflight;
 mod recover;
+mod renew;
 mod room;
 mod runbook;
 mod session;
@@ -25,12 +27,14 @@ mod up;
 
 pub use away::list as away_bundles;
 pub use bundles::{Listed, Unusable, list as bundles, pull as pull_state};
+pub use certs::list as certificates;
 pub use converge::{Ask, Choices};
 pub use down::down;
 pub use failure::Failure;
 pub use kubeconfig::{Kind as KubeconfigKind, kubeconfig, kubectl};
 pub use manifests::collisions;
 pub use recover::{Recovered, Recovering, recover};
+pub use renew::{Renewed, renew, renew_kubeconfig, would_renew};
 pub use runbook::runbook;
 pub use session::{Places, Session};
 pub use snapshot::{

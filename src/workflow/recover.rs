@@ -21,7 +21,7 @@ use crate::model::plan::{Action, Step};
 use crate::model::recovery::{Again, Diagnosis, Fullness, Loss, Origin, Proposal, Recovery};
 use crate::model::refusal::Refusal;
 use crate::model::snapshot::{BundleFact, is_name};
-use crate::observe::{HashCheck, Wait};
+use crate::observe::{Depth, HashCheck, Wait};
 use crate::plan::Wish;
 use crate::snapshot::{Bundle, BundleError, Identities};
 use crate::vault::Entry;
@@ -114,8 +114,10 @@ pub async fn recover(
     let held = if asked.dry_run { None } else { state.hold("recover")? };
     let bundle = asked.from.as_deref().filter(|words| is_name(words));
     let authority = state.publics().cluster.fingerprint;
-    let (look, away) =
-        tokio::join!(Look::with(session, &state, Wait::ForAll, true), super::away::newest(session, authority, bundle));
+    let (look, away) = tokio::join!(
+        Look::with(session, &state, Wait::ForAll, Depth::Disks),
+        super::away::newest(session, authority, bundle)
+    );
     let look = look?;
     if !asked.dry_run {
         state.end_recovery(&look.facts)?;

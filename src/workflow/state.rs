@@ -15,9 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use time::OffsetDateTime;
 
-/// A kubeconfig with less than this left is made anew, days.
-const RENEW_KUBECONFIG_DAYS: i64 = 30;
-
 /// Authorities and keys.
 pub struct State {
     cluster: ClusterName,
@@ -178,14 +175,22 @@ impl State {
         });
         let fresh = fresh.is_some_and(|end| {
             let end = OffsetDateTime::parse(&end, &time::format_description::well_known::Rfc3339);
-            end.is_ok_and(|end| end - OffsetDateTime::now_utc() > time::Duration::days(RENEW_KUBECONFIG_DAYS))
+            end.is_ok_and(|end| {
+                end - OffsetDateTime::now_utc() > time::Duration::days(pki::list::RENEW_KUBECONFIG_DAYS)
+            })
         });
         let names_it = std::fs::read_to_string(&path).is_ok_and(|text| text.contains(url));
-        if !(fresh && names_it) {
-            let credential = pki::admin_credential(&self.contents().cluster, OffsetDateTime::now_utc())?;
-            let text = self.write_down(url, &credential)?;
-            vault.replace("kubeconfig", text.reveal())?;
-        }
+        if fresh && names_it { Ok(path) } else { self.renew_kubeconfig(url) }
+    }
+
+    /// The administrator's kubeconfig anew, whatever there is.
+    pub fn renew_kubeconfig(&self, url: &str) -> Result<PathBuf, Failure> {
+        let (Some(vault), Some(path)) = (self.vault(), self.kubeconfig_path()) else {
+            return Err(Failure::NoState { state: PathBuf::from("memory") });
+        };
+        let credential = pki::admin_credential(&self.contents().cluster, OffsetDateTime::now_utc())?;
+        let text = self.write_down(url, &credential)?;
+        vault.replace("kubeconfig", text.reveal())?;
         Ok(path)
     }
 

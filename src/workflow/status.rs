@@ -4,7 +4,7 @@ use super::look::Look;
 use super::{Failure, Session};
 use crate::model::check::{Check, Outcome};
 use crate::model::facts::Facts;
-use crate::observe::Wait;
+use crate::observe::{Depth, Wait};
 
 /// What `status` found.
 pub struct Status {
@@ -27,7 +27,7 @@ impl Status {
 /// State or bundle that cannot be used; a cluster that is down is a result, not an error.
 pub async fn status(session: &Session) -> Result<Status, Failure> {
     let state = session.state(false).await?;
-    let look = Look::take(session, &state, Wait::ForAll).await?;
+    let look = Look::with(session, &state, Wait::ForAll, Depth::Presented).await?;
     let checks = look.checks(session).await;
     Ok(Status { facts: look.facts, checks })
 }

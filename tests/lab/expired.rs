@@ -35,8 +35,8 @@ const LEAVES: [(&str, &str); 12] = [
     ("/var/lib/kubelet/pki/kubelet-client-current.pem", "signing-ca"),
 ];
 
-/// The same certificate by the same authority for the same key, whose time ended an hour ago.
-fn past(pem: &str, authority: &Path) -> String {
+/// The same certificate by the same authority for the same key, whose time ends so many hours from now, and was a day or a year long.
+pub fn reissued(pem: &str, authority: &Path, left_hours: i64) -> String {
     let block = x509_parser::pem::Pem::iter_from_buffer(pem.as_bytes()).flatten().find(|b| b.label == "CERTIFICATE");
     let block = block.expect("there is a certificate");
     let (_, cert) = X509Certificate::from_der(&block.contents).expect("it can be read");
@@ -64,14 +64,20 @@ fn past(pem: &str, authority: &Path) -> String {
     params.extended_key_usages =
         vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth, rcgen::ExtendedKeyUsagePurpose::ClientAuth];
     params.use_authority_key_identifier_extension = true;
-    let hour = time::Duration::hours(1);
-    let end = time::OffsetDateTime::now_utc() - hour;
-    (params.not_before, params.not_after) = (end - 24 * hour, end);
+    let hours = time::Duration::hours;
+    let end = time::OffsetDateTime::now_utc() + hours(left_hours);
+    let life = if left_hours > 0 { 365 * 24 } else { 24 };
+    (params.not_before, params.not_after) = (end - hours(life), end);
     let read = |ending: &str| std::fs::read_to_string(authority.with_extension(ending)).expect("it is in the state");
     let key = rcgen::KeyPair::from_pem(&read("key")).expect("a key");
     let issuer = rcgen::Issuer::from_ca_cert_pem(&read("crt"), key).expect("an authority");
     let public = rcgen::SubjectPublicKeyInfo::from_der(cert.public_key().raw).expect("a key");
     params.signed_by(&public, &issuer).expect("a certificate").pem()
+}
+
+/// As a shell can take it.
+pub fn packed(text: &str) -> String {
+    STANDARD.encode(text)
 }
 
 fn expired(w: &World) {
@@ -85,14 +91,14 @@ fn expired(w: &World) {
             if pem.is_empty() {
                 continue;
             }
-            let mut text = past(&pem, &state.join(authority));
+            let mut text = reissued(&pem, &state.join(authority), -1);
             // kubelet's lies with its key in one file.
             let key = pem.find("-----BEGIN").map(|_| pem.lines().skip_while(|l| !l.contains("PRIVATE KEY")));
             for line in key.into_iter().flatten() {
                 text.push_str(line);
                 text.push('\n');
             }
-            let packed = STANDARD.encode(text);
+            let packed = packed(&text);
             w.on(host, &format!("echo {packed} | base64 -d | sudo tee $(sudo readlink -f {path}) > /dev/null"));
         }
     }

@@ -18,6 +18,7 @@ mod support;
 mod bad_input;
 mod bare_hosts;
 mod bundles;
+mod certs;
 mod cluster;
 mod examples;
 mod expired;
@@ -205,7 +206,7 @@ fn main() {
         .concat(),
     );
     tally.suite("t-moved", (6, 0), moved::SCENARIOS);
-    tally.suite("t-worker", (1, 1), worker::SCENARIOS);
+    tally.suite("t-worker", (1, 1), &[worker::SCENARIOS, certs::SCENARIOS, worker::LAST].concat());
     tally.suite("t-set", (3, 1), settings::SCENARIOS);
     tally.suite("t-fire", (3, 1), firewalls::SCENARIOS);
     tally.suite("t-grown", (3, 0), shapes::GROWN);

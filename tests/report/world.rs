@@ -164,6 +164,7 @@ pub fn intent() -> Intent {
         lived: [].into(),
         taken_down_ms: None,
         forsakes: false,
+        renew: hactl::model::leaf::Renewal::default(),
     }
 }
 

@@ -146,6 +146,7 @@ impl World {
             lived: BTreeSet::new(),
             taken_down_ms: None,
             forsakes: false,
+            renew: hactl::model::leaf::Renewal::default(),
         };
         Self {
             now: 1_000_000,

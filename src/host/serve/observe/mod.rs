@@ -4,6 +4,7 @@
 //! whole observation: half the facts would be taken for all of them.
 
 pub(super) mod api;
+mod certificates;
 mod dns;
 mod etcd;
 pub(super) mod neighbour;
@@ -31,6 +32,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         parts,
         units,
         leaves,
+        certificates,
         images,
         programs,
         sysctls,
@@ -51,6 +53,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         blobs,
         shown,
         leaves,
+        certificates,
         listed,
         (programs, sysctls),
         taken,
@@ -70,6 +73,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         with(root, parts, |root, parts| blobs(root, &parts)),
         units::facts(root, &units),
         with(root, leaves, |root, leaves| leaf_facts(root, &leaves)),
+        certificates::look(root, certificates),
         async { if images { images::list(root).await } else { Ok(BTreeMap::new()) } },
         with(root, (programs, sysctls), |root, (programs, sysctls)| {
             let values = sysctls.into_iter().map(|key| Ok((prepare::sysctl(root, &key)?, key)));
@@ -106,6 +110,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         blobs,
         units: shown,
         leaves,
+        certificates,
         images: listed,
         processes: processes::started(),
         programs,

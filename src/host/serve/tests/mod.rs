@@ -1,5 +1,6 @@
 //! The host's side as its client sees it: real sessions over an in-memory stream, on directories that stand for hosts.
 
+mod certificates;
 mod delivery;
 mod filesystem;
 mod gather;

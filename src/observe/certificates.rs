@@ -1,0 +1,276 @@
+//! Whether certificates last: those that hosts hold, those that components present, the authorities.
+//!
+//! `up` renews its own long before this check warns, and kubelets theirs; what is told here was not renewed, or cannot be.
+
+use crate::model::certificate::{Term, WARN_DAYS, term};
+use crate::model::check::{Check, Outcome};
+use crate::model::desired::Desired;
+use crate::model::facts::{Facts, HostFacts};
+use crate::model::leaf::span;
+use crate::model::names::HostName;
+use crate::pki::{KUBELET_SERVING, Kind, authority_paths, leaf_ids, serving_path};
+use std::collections::BTreeMap;
+
+/// The check's name.
+pub const CERTIFICATES: &str = "certificates";
+
+/// Who sees to a certificate's successor, the one that a person has most to do for first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum By {
+    Nobody,
+    Kubelet,
+    Component,
+    Up,
+}
+
+impl By {
+    const fn hint(self) -> &'static str {
+        match self {
+            Self::Nobody => {
+                "no run of hactl replaces an authority: plan for it now, every certificate below it ends with it; hactl certs list"
+            }
+            Self::Kubelet => {
+                "the kubelet asks for another by itself: journalctl -u kubelet -u hactl-approver on the host; hactl certs list"
+            }
+            Self::Component => "the file is newer than what is served: restart that component; hactl certs list",
+            Self::Up => "hactl up renews it",
+        }
+    }
+}
+
+/// A certificate and how much is left of it.
+struct Found {
+    /// What it is and where.
+    what: String,
+    by: By,
+    term: Term,
+    /// Seconds; negative once it has ended.
+    left_s: i64,
+}
+
+/// The check; none where no host has any.
+pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
+    let mut all = Vec::new();
+    // An authority lies on every host, and is one.
+    let mut authorities = BTreeMap::new();
+    for host in &desired.hosts {
+        let Some(found) = facts.host(&host.name) else { continue };
+        let judged = |what: String, by: By, (begin, end): (i64, i64)| Found {
+            what,
+            by,
+            term: term(begin, end, found.now_ms),
+            left_s: end.saturating_sub(found.now_ms.div_euclid(1000)),
+        };
+        let on = |name: &dyn std::fmt::Display| format!("{name} on {}", host.name);
+        for (id, own) in leaf_ids(host) {
+            let Some(leaf) = found.leaves.get(&id) else { continue };
+            let by = if own { By::Kubelet } else { By::Up };
+            all.push(judged(on(&id), by, (leaf.not_before_s, leaf.not_after_s)));
+        }
+        let files = &found.certificates.files;
+        if let Some(serving) = serving_path(host).and_then(|path| files.get(path)?.first()) {
+            all.push(judged(on(&KUBELET_SERVING), By::Kubelet, (serving.not_before_s, serving.not_after_s)));
+        }
+        for path in authority_paths(host) {
+            for authority in files.get(path).into_iter().flatten() {
+                let kind = Kind::ALL.into_iter().find(|kind| kind.paths(host).contains(&path));
+                let name = if authority.common_name.is_empty() {
+                    kind.map_or(path, Kind::name)
+                } else {
+                    &authority.common_name
+                };
+                let what = format!("the {name}");
+                let found = judged(what, By::Nobody, (authority.not_before_s, authority.not_after_s));
+                authorities.entry(authority.fingerprint).or_insert(found);
+            }
+        }
+        all.extend(served(&host.name, found));
+    }
+    all.extend(authorities.into_values());
+    all.sort_by(|a, b| (b.term, a.left_s, &a.what).cmp(&(a.term, b.left_s, &b.what)));
+    let first = all.first()?;
+    let count = |term: Term| all.iter().filter(|found| found.term == term).count();
+    let (ended, near) = (count(Term::Ended), count(Term::Near));
+    let more = |n: usize| if n > 1 { format!(", and {} more", n - 1) } else { String::new() };
+    let (outcome, detail) = match first.term {
+        Term::Ended => {
+            let soon = if near > 0 { format!("; {near} more end within {WARN_DAYS} days") } else { String::new() };
+            let ago = span(first.left_s.saturating_neg());
+            (Outcome::Fail, format!("{} expired {ago} ago{}{soon}", first.what, more(ended)))
+        }
+        Term::Near => {
+            let left = span(first.left_s);
+            (Outcome::Warn, format!("{} ends in {left}{}, within {WARN_DAYS} days", first.what, more(near)))
+        }
+        Term::Good => {
+            let detail =
+                format!("all {} last; the first to end is {}, in {}", all.len(), first.what, span(first.left_s));
+            (Outcome::Pass, detail)
+        }
+    };
+    // Of all that has to be seen to, what nobody does by itself.
+    let hint = all.iter().filter(|found| found.term == first.term).map(|found| found.by).min().map(By::hint);
+    let hint = hint.filter(|_| outcome > Outcome::Pass).map(str::to_owned);
+    Some(Check { name: CERTIFICATES, host: None, outcome, detail, hint })
+}
+
+/// Certificates that components present and that are not those of their files.
+fn served(host: &HostName, facts: &HostFacts) -> Vec<Found> {
+    let certificates = &facts.certificates;
+    let one = |(path, shown): (&String, &Result<crate::model::certificate::CertFact, String>)| {
+        let shown = shown.as_ref().ok()?;
+        let file = certificates.files.get(path).and_then(|all| all.first());
+        let other = file.is_some_and(|file| file.fingerprint != shown.fingerprint);
+        // That it is read again a moment later is usual; that it ends is not.
+        (other && shown.term(facts.now_ms) > Term::Good).then(|| Found {
+            what: format!("what is served on {host} in place of {path}"),
+            by: By::Component,
+            term: shown.term(facts.now_ms),
+            left_s: shown.not_after_s.saturating_sub(facts.now_ms.div_euclid(1000)),
+        })
+    };
+    certificates.presented.iter().filter_map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::certificate::CertFact;
+    use crate::model::desired::{Role, sample};
+    use crate::model::facts::{Etcd, LeafFact, Silence};
+    use crate::model::names::Digest;
+    use crate::model::target::LeafId;
+
+    const DAY: i64 = 86_400;
+    const NOW: i64 = 400 * DAY;
+
+    fn leaf(left_days: i64) -> LeafFact {
+        LeafFact {
+            common_name: String::new(),
+            organizations: vec![],
+            sans: vec![],
+            authority: String::new(),
+            not_before_s: NOW + (left_days - 365) * DAY,
+            not_after_s: NOW + left_days * DAY,
+            key_matches: true,
+            changed_ms: 0,
+        }
+    }
+
+    fn cert(name: &str, left_days: i64) -> CertFact {
+        CertFact {
+            common_name: name.to_owned(),
+            key_id: String::new(),
+            authority: String::new(),
+            serial: String::new(),
+            fingerprint: Digest::of(format!("{name} {left_days}").as_bytes()),
+            not_before_s: NOW + (left_days - 3652) * DAY,
+            not_after_s: NOW + left_days * DAY,
+        }
+    }
+
+    /// Three hosts on which all is well, changed.
+    fn told(change: impl FnOnce(&mut Vec<HostFacts>)) -> Option<(Outcome, String, String)> {
+        let desired = sample(3);
+        let mut all: Vec<HostFacts> = desired
+            .hosts
+            .iter()
+            .map(|host| {
+                let mut facts = HostFacts { now_ms: NOW * 1000, ..HostFacts::default() };
+                facts.leaves = leaf_ids(host).map(|(id, _)| (id, leaf(300))).collect();
+                for path in authority_paths(host) {
+                    facts.certificates.files.insert(path.to_owned(), vec![cert("lab cluster authority", 3000)]);
+                }
+                let path = serving_path(host).unwrap().to_owned();
+                facts.certificates.files.insert(path, vec![cert("system:node:x", 301)]);
+                facts
+            })
+            .collect();
+        change(&mut all);
+        let hosts = desired.hosts.iter().map(|h| h.name.clone()).zip(all.into_iter().map(Ok)).collect();
+        let facts = Facts { hosts, etcd: Etcd::NeverBorn, drift: BTreeMap::new(), stale: BTreeMap::new() };
+        check(&desired, &facts).map(|c| (c.outcome, c.detail, c.hint.unwrap_or_default()))
+    }
+
+    #[test]
+    fn all_that_last_are_counted_and_the_first_to_end_is_named() {
+        let (outcome, detail, hint) = told(|all| drop(all[1].leaves.insert(LeafId::Scheduler, leaf(120)))).unwrap();
+        assert_eq!(outcome, Outcome::Pass);
+        assert_eq!(
+            detail, "all 40 last; the first to end is scheduler on cp2, in 120 d",
+            "13 on each host, and one authority"
+        );
+        assert_eq!(hint, "");
+    }
+
+    #[test]
+    fn less_than_thirty_days_warn_and_an_end_fails() {
+        let near = |all: &mut Vec<HostFacts>| {
+            all[1].leaves.insert(LeafId::Apiserver, leaf(12));
+            all[2].leaves.insert(LeafId::EtcdPeer, leaf(29));
+            all[0].leaves.insert(LeafId::EtcdPeer, leaf(31));
+        };
+        let (outcome, detail, hint) = told(near).unwrap();
+        assert_eq!(outcome, Outcome::Warn);
+        assert_eq!(detail, "apiserver on cp2 ends in 12 d, and 1 more, within 30 days");
+        assert!(hint.contains("hactl up"), "{hint}");
+        let (outcome, detail, _) = told(|all| {
+            near(all);
+            all[0].leaves.insert(LeafId::Observer, leaf(-3));
+        })
+        .unwrap();
+        assert_eq!(
+            (outcome, detail.as_str()),
+            (Outcome::Fail, "observer on cp1 expired 3 d ago; 2 more end within 30 days")
+        );
+    }
+
+    #[test]
+    fn an_authority_and_the_kubelets_own_are_told_with_who_sees_to_them() {
+        let (outcome, detail, hint) = told(|all| {
+            for facts in all.iter_mut() {
+                facts
+                    .certificates
+                    .files
+                    .insert("/etc/etcd/pki/ca.crt".to_owned(), vec![cert("lab etcd authority", 20)]);
+            }
+        })
+        .unwrap();
+        assert_eq!((outcome, detail.as_str()), (Outcome::Warn, "the lab etcd authority ends in 20 d, within 30 days"));
+        assert!(hint.contains("no run of hactl"), "{hint}");
+        let (outcome, _, hint) = told(|all| drop(all[2].leaves.insert(LeafId::Kubelet, leaf(9)))).unwrap();
+        assert!(outcome == Outcome::Warn && hint.contains("hactl-approver"), "{hint}");
+        let path = "/var/lib/kubelet/pki/kubelet-server-current.pem".to_owned();
+        let (outcome, detail, _) =
+            told(|all| drop(all[0].certificates.files.insert(path, vec![cert("x", -1)]))).unwrap();
+        assert_eq!((outcome, detail.as_str()), (Outcome::Fail, "kubelet-serving on cp1 expired 24 h ago"));
+    }
+
+    #[test]
+    fn a_component_that_serves_what_ends_is_told_although_its_file_is_new() {
+        let path = "/etc/kubernetes/pki/apiserver.crt".to_owned();
+        let serves = |left: i64| {
+            told(|all| {
+                let certificates = &mut all[0].certificates;
+                certificates.files.insert(path.clone(), vec![cert("new", 300)]);
+                certificates.presented.insert(path.clone(), Ok(cert("old", left)));
+                certificates.presented.insert("/x".to_owned(), Err("refused".to_owned()));
+            })
+            .unwrap()
+        };
+        let (outcome, detail, hint) = serves(-1);
+        assert!(outcome == Outcome::Fail && detail.contains(&path) && hint.contains("restart"), "{detail}: {hint}");
+        assert_eq!(serves(200).0, Outcome::Pass, "it reads the file again in a moment");
+    }
+
+    #[test]
+    fn bare_and_silent_hosts_say_nothing_of_certificates() {
+        assert_eq!(told(|all| all.iter_mut().for_each(|f| *f = HostFacts::default())), None);
+        let mut desired = sample(1);
+        desired.hosts[0].roles = vec![Role::Spare];
+        let silence = Silence { why: String::new(), hint: None };
+        let hosts = [(desired.hosts[0].name.clone(), Err(silence))].into();
+        let facts = Facts { hosts, etcd: Etcd::NeverBorn, drift: BTreeMap::new(), stale: BTreeMap::new() };
+        assert_eq!(check(&desired, &facts), None);
+    }
+}

@@ -1,0 +1,159 @@
+//! What `certs renew` is asked for: names and hosts become leaves, or a sentence about what cannot be renewed.
+//!
+//! In: words of the command line, the inventory. Out: leaves by host, and whether the administrator's kubeconfig is meant.
+
+use super::list::ADMIN;
+use super::places::{KUBELET_SERVING, Kind};
+use super::table::leaf_ids;
+use crate::model::desired::Desired;
+use crate::model::names::HostName;
+use crate::model::target::LeafId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is to be renewed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Chosen {
+    /// Leaves by host; no host is here without one.
+    pub leaves: BTreeMap<HostName, BTreeSet<LeafId>>,
+    /// Whether the administrator's kubeconfig is to be made anew.
+    pub admin: bool,
+}
+
+/// Why something cannot be renewed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotRenewable {
+    /// No certificate has this name.
+    #[error("there is no certificate {name}")]
+    Unknown {
+        /// The name.
+        name: String,
+    },
+    /// Its component renews it.
+    #[error(
+        "{name} is the kubelet's own: it asks for another by itself, when a tenth to three tenths of its life are left"
+    )]
+    SelfRenewing {
+        /// The name.
+        name: String,
+    },
+    /// It is an authority.
+    #[error("{name} is an authority: every certificate it signed would have to be replaced with it")]
+    Authority {
+        /// The name.
+        name: String,
+    },
+    /// None of the hosts has it.
+    #[error("no {name} belongs on {}", .hosts.iter().map(HostName::as_str).collect::<Vec<_>>().join(", "))]
+    NotThere {
+        /// The name.
+        name: String,
+        /// The hosts.
+        hosts: Vec<HostName>,
+    },
+}
+
+/// The names that can be renewed, as people write them.
+pub fn renewable() -> Vec<String> {
+    let ours = LeafId::ALL.into_iter().filter(|id| *id != LeafId::Kubelet).map(|id| id.to_string());
+    ours.chain([ADMIN.to_owned()]).collect()
+}
+
+/// Takes names and hosts; without names every leaf that hactl renews is meant, without hosts every host.
+///
+/// # Errors
+/// A name that is none, or of something that is not renewed so.
+pub fn choose(desired: &Desired, names: &[String], hosts: &[HostName]) -> Result<Chosen, NotRenewable> {
+    let there: Vec<(&HostName, BTreeSet<LeafId>)> = desired
+        .hosts
+        .iter()
+        .filter(|host| hosts.is_empty() || hosts.contains(&host.name))
+        .map(|host| (&host.name, leaf_ids(host).filter(|(_, own)| !own).map(|(id, _)| id).collect()))
+        .collect();
+    let mut chosen = Chosen::default();
+    let mut take = |wanted: &dyn Fn(LeafId) -> bool| {
+        let mut taken = false;
+        for (host, leaves) in &there {
+            for id in leaves.iter().filter(|id| wanted(**id)) {
+                chosen.leaves.entry((*host).clone()).or_default().insert(*id);
+                taken = true;
+            }
+        }
+        taken
+    };
+    if names.is_empty() {
+        take(&|_| true);
+        return Ok(chosen);
+    }
+    let mut admin = false;
+    for name in names {
+        match LeafId::named(name) {
+            _ if name == ADMIN => admin = true,
+            _ if name == KUBELET_SERVING => return Err(NotRenewable::SelfRenewing { name: name.clone() }),
+            Some(LeafId::Kubelet) => return Err(NotRenewable::SelfRenewing { name: name.clone() }),
+            Some(id) if take(&|other| other == id) => {}
+            Some(_) => {
+                let hosts = there.iter().map(|(host, _)| (*host).clone()).collect();
+                return Err(NotRenewable::NotThere { name: name.clone(), hosts });
+            }
+            None if Kind::ALL.iter().any(|kind| kind.name() == name) => {
+                return Err(NotRenewable::Authority { name: name.clone() });
+            }
+            None => return Err(NotRenewable::Unknown { name: name.clone() }),
+        }
+    }
+    chosen.admin = admin;
+    Ok(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::desired::{Role, sample};
+
+    fn chosen(names: &[&str], hosts: &[&str]) -> Result<Chosen, NotRenewable> {
+        let mut desired = sample(3);
+        desired.hosts[2].roles = vec![Role::Worker];
+        let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
+        let hosts: Vec<HostName> =
+            hosts.iter().map(|h| desired.hosts[h.parse::<usize>().unwrap()].name.clone()).collect();
+        choose(&desired, &names, &hosts)
+    }
+
+    fn count(chosen: &Chosen) -> Vec<usize> {
+        chosen.leaves.values().map(BTreeSet::len).collect()
+    }
+
+    #[test]
+    fn without_names_every_leaf_that_hactl_renews_is_meant_and_not_the_kubeconfig() {
+        let all = chosen(&[], &[]).unwrap();
+        assert_eq!((count(&all), all.admin), (vec![11, 11], false), "a worker has nothing but its kubelet's own");
+        assert_eq!(count(&chosen(&[], &["1"]).unwrap()), [11]);
+    }
+
+    #[test]
+    fn names_and_hosts_are_taken_together() {
+        assert_eq!(count(&chosen(&["apiserver", "etcd-peer", "apiserver"], &[]).unwrap()), [2, 2]);
+        let one = chosen(&["admin", "scheduler"], &["0"]).unwrap();
+        assert_eq!((count(&one), one.admin), (vec![1], true));
+        assert_eq!(chosen(&["admin"], &[]).unwrap(), Chosen { admin: true, ..Chosen::default() });
+    }
+
+    #[test]
+    fn what_cannot_be_renewed_says_why() {
+        for (name, word) in [
+            ("apiserve", "no certificate apiserve"),
+            ("kubelet", "by itself"),
+            ("kubelet-serving", "by itself"),
+            ("etcd-ca", "an authority"),
+        ] {
+            let error = chosen(&["apiserver", name], &[]).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+        assert!(
+            matches!(chosen(&["apiserver"], &["2"]), Err(NotRenewable::NotThere { hosts, .. }) if hosts.len() == 1)
+        );
+        for name in renewable() {
+            assert!(chosen(&[&name], &[]).is_ok(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Where certificates lie on a host besides the leaves of the table, and where components present theirs.
+//!
+//! In: the inventory, a host. Out: paths with what belongs there, and the question for `hactl host`. A test holds the paths of
+//! authorities to the files that are rendered.
+
+use crate::model::certificate::{CertificatesAsk, Presenting};
+use crate::model::desired::{Desired, Host, Role};
+use crate::model::target::{Leaf, LeafId};
+use crate::model::ways::{ETCD_CLIENTS, ETCD_PEERS, KUBELET};
+use crate::vault::{PublicAuthority, Publics};
+use std::net::{IpAddr, Ipv4Addr};
+
+/// The name of the certificate that a kubelet serves with.
+pub const KUBELET_SERVING: &str = "kubelet-serving";
+/// Where it lies: the kubelet's own link to the newest.
+const SERVING_PATH: &str = "/var/lib/kubelet/pki/kubelet-server-current.pem";
+
+/// An authority of the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Kubernetes' own.
+    Cluster,
+    /// etcd's.
+    Etcd,
+    /// Of the API server to aggregated API servers.
+    FrontProxy,
+    /// The controller manager's intermediate.
+    Signing,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Cluster, Self::Etcd, Self::FrontProxy, Self::Signing];
+
+    /// Its name in lists, which is that of its file in the state.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cluster => "cluster-ca",
+            Self::Etcd => "etcd-ca",
+            Self::FrontProxy => "front-proxy-ca",
+            Self::Signing => "signing-ca",
+        }
+    }
+    /// Its certificate.
+    pub const fn of(self, publics: &Publics) -> &PublicAuthority {
+        match self {
+            Self::Cluster => &publics.cluster,
+            Self::Etcd => &publics.etcd,
+            Self::FrontProxy => &publics.front_proxy,
+            Self::Signing => &publics.signing,
+        }
+    }
+    /// The files of a host that hold it.
+    pub fn paths(self, host: &Host) -> Vec<&'static str> {
+        let (node, control_plane, etcd) = (host.is_node(), host.is(Role::ControlPlane), host.is(Role::Etcd));
+        let all: &[(&str, bool)] = match self {
+            Self::Cluster => &[
+                ("/etc/kubernetes/pki/ca.crt", node || host.is(Role::LoadBalancer)),
+                ("/etc/kubernetes/pki/client-ca.crt", node),
+            ],
+            Self::Etcd => &[("/etc/etcd/pki/ca.crt", etcd), ("/etc/kubernetes/pki/etcd-ca.crt", control_plane)],
+            Self::FrontProxy => &[("/etc/kubernetes/pki/front-proxy-ca.crt", control_plane)],
+            Self::Signing => {
+                &[("/etc/kubernetes/pki/signing.crt", control_plane), ("/etc/kubernetes/pki/client-ca.crt", node)]
+            }
+        };
+        all.iter().filter(|(_, there)| *there).map(|(path, _)| *path).collect()
+    }
+}
+
+/// The files of a host that hold authorities, each once.
+pub fn authority_paths(host: &Host) -> Vec<&'static str> {
+    let mut paths: Vec<&str> = Kind::ALL.iter().flat_map(|kind| kind.paths(host)).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    paths
+}
+
+/// Where the kubelet of a host keeps the certificate that it serves with; `None` where there is no kubelet.
+pub fn serving_path(host: &Host) -> Option<&'static str> {
+    host.is_node().then_some(SERVING_PATH)
+}
+
+/// The components of a host that serve with a certificate, with the name of it. `leaves` are the host's.
+pub fn serving(desired: &Desired, host: &Host, leaves: &[Leaf]) -> Vec<(String, Presenting)> {
+    let local = IpAddr::from(Ipv4Addr::LOCALHOST);
+    let pair = |id: LeafId| {
+        let leaf = leaves.iter().find(|leaf| leaf.id == id)?;
+        Some((leaf.cert_path.clone(), leaf.key_path.clone()))
+    };
+    let of = |id: LeafId, at, identity| {
+        let (path, _) = pair(id)?;
+        Some((id.to_string(), Presenting { path, at, identity }))
+    };
+    // etcd demands a certificate of those who ask, and notes who shows none.
+    let all = [
+        of(LeafId::EtcdServer, (local, ETCD_CLIENTS), pair(LeafId::EtcdObserver)),
+        of(LeafId::EtcdPeer, (host.address, ETCD_PEERS), pair(LeafId::EtcdPeer)),
+        of(LeafId::Apiserver, (host.address, desired.api_port), None),
+        serving_path(host).map(|path| {
+            let ask = Presenting { path: path.to_owned(), at: (host.address, KUBELET), identity: None };
+            (KUBELET_SERVING.to_owned(), ask)
+        }),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// Everything about the certificates of a host that its leaves do not say.
+pub fn certificates_ask(desired: &Desired, host: &Host, leaves: &[Leaf]) -> CertificatesAsk {
+    let fixed = authority_paths(host).into_iter().chain(serving_path(host)).map(str::to_owned);
+    CertificatesAsk {
+        files: fixed.chain(leaves.iter().map(|leaf| leaf.cert_path.clone())).collect(),
+        presented: serving(desired, host, leaves).into_iter().map(|(_, ask)| ask).collect(),
+    }
+}

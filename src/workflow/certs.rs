@@ -1,0 +1,96 @@
+//! `hactl certs list`: every certificate of every host, from its own mouth, and what the administrator keeps.
+//!
+//! In: a session, which hosts. Out: a list in which a silent host has its place. Neither quorum nor the API nor a bundle of components is
+//! needed, and certificates may have expired: files are read over SSH, and what components present is looked at without believing it.
+
+use super::{Failure, Session, State};
+use crate::host::Feed;
+use crate::host::op::{ObserveAsk, Op, Reply};
+use crate::model::certificate::{CertFact, Listing, OfHost};
+use crate::model::desired::Host;
+use crate::model::facts::Silence;
+use crate::model::moment::millis;
+use crate::model::names::HostName;
+use crate::pki::{self, Publics};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::StreamExt as _;
+use std::time::Duration;
+use time::OffsetDateTime;
+use zeroize::Zeroizing;
+
+/// How long a host may take to read its certificates and to greet its own components.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The certificates of these hosts, of all when none is named, and of this machine.
+///
+/// # Errors
+/// State that is lost or unusable.
+pub async fn list(session: &Session, hosts: &[HostName]) -> Result<Listing, Failure> {
+    let state = session.state(false).await?;
+    let hosts = of_hosts(session, &state.publics(), hosts).await;
+    Ok(Listing { hosts, own: own(&state) })
+}
+
+/// What hosts say of their certificates, in the inventory's order.
+pub(super) async fn of_hosts(
+    session: &Session,
+    publics: &Publics,
+    hosts: &[HostName],
+) -> Vec<(HostName, Result<OfHost, Silence>)> {
+    let wanted = session.desired.hosts.iter().filter(|host| hosts.is_empty() || hosts.contains(&host.name));
+    let asked = wanted.map(async |host| (host.name.clone(), of_host(session, publics, host).await));
+    futures::stream::iter(asked.collect::<Vec<_>>()).buffered(session.at_once.max(1)).collect().await
+}
+
+async fn of_host(session: &Session, publics: &Publics, host: &Host) -> Result<OfHost, Silence> {
+    let Some(machine) = session.machines.get(&host.name) else {
+        let unknown = Silence { why: "it was not connected to".to_owned(), hint: None };
+        return Err(session.silent.get(&host.name).cloned().unwrap_or(unknown));
+    };
+    let leaves = pki::leaves(&session.desired, host, publics);
+    let certificates = pki::certificates_ask(&session.desired, host, &leaves);
+    let ask = ObserveAsk { leaves: leaves.clone(), certificates, ..ObserveAsk::default() };
+    match machine.call(Op::Observe(Box::new(ask)), Feed::None, PATIENCE, &|_| {}).await {
+        Ok(Reply::Facts(facts)) => Ok(pki::list::of_host(&session.desired, host, &leaves, publics, &facts)),
+        Ok(_) => Err(Silence { why: "it answered something else than was asked".to_owned(), hint: None }),
+        Err(error) => Err(error.silence()),
+    }
+}
+
+/// What this machine keeps; nothing where there is no state yet.
+fn own(state: &State) -> OfHost {
+    let now_ms = millis(OffsetDateTime::now_utc()).unwrap_or(0);
+    match state.kubeconfig_path() {
+        Some(path) => {
+            let text = std::fs::read_to_string(&path).map(Zeroizing::new).unwrap_or_default();
+            pki::list::of_administrator(&state.publics(), (path.display().to_string(), in_kubeconfig(&text)), now_ms)
+        }
+        None => OfHost::sorted(vec![], now_ms),
+    }
+}
+
+/// The certificate in a kubeconfig as hactl writes it.
+fn in_kubeconfig(text: &str) -> Option<CertFact> {
+    let line = text.lines().find_map(|line| line.trim_start().strip_prefix("client-certificate-data:"))?;
+    let pem = STANDARD.decode(line.trim().trim_matches('"')).ok()?;
+    CertFact::read_pem(&pem).into_iter().next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pki::brought::Brought;
+
+    #[test]
+    fn the_certificate_of_a_kubeconfig_is_read_from_its_own_text() {
+        let (cluster, now) = ("lab".parse().unwrap(), OffsetDateTime::now_utc());
+        let contents = pki::found(&cluster, Brought::default(), now).unwrap();
+        let credential = pki::admin_credential(&contents.cluster, now).unwrap();
+        let text = pki::kubeconfig(&cluster, "https://10.0.0.100:6443", contents.cluster.cert_pem(), &credential);
+        let found = in_kubeconfig(text.reveal()).unwrap();
+        assert_eq!((found.common_name.as_str(), found.not_after_s), ("admin", credential.not_after.unix_timestamp()));
+        assert_eq!(in_kubeconfig("client-certificate-data: \"%%%\"\n"), None);
+        assert_eq!(in_kubeconfig(""), None);
+    }
+}

@@ -1,0 +1,188 @@
+//! `hactl certs renew`: leaves anew although they are good, as after a suspicion or before a long absence.
+//!
+//! In: names and hosts. Out: what was issued. The same rounds as `up` (lock, look, plan, consent, run), with a plan of certificates and of what
+//! has to read them alone; then components are looked at until they present the new ones. Killed at any moment, the same command does it.
+
+use super::certs::of_hosts;
+use super::converge::{Ask, Choices, Converge};
+use super::look::Look;
+use super::{Failure, Places, Session, State};
+use crate::model::certificate::{Certificate, Presented, Seen, issued_since};
+use crate::model::check::{Check, Outcome};
+use crate::model::desired::Desired;
+use crate::model::event::{Event, Sink};
+use crate::model::leaf::Renewal;
+use crate::model::names::HostName;
+use crate::model::plan::{Action, Plan};
+use crate::model::refusal::Refusal;
+use crate::observe::{CERTIFICATES, Wait};
+use crate::pki::{Chosen, Publics};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use time::OffsetDateTime;
+
+/// How long components may take to present what was issued. API servers look at their files once a minute at the latest, etcd at every greeting.
+const TAKEN_UP_WITHIN: Duration = Duration::from_secs(90);
+/// The pause between two looks at them.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Plans that follow one another before the run gives up; one is enough where nobody interferes.
+const MOST_ROUNDS: usize = 4;
+/// Said of whatever is replaced: it is easily taken for more than it is.
+const NOT_REVOKED: &str =
+    "certificates that are replaced stay valid until they end, wherever a copy of their key is: nothing revokes them";
+
+/// What was renewed.
+#[derive(Debug, Default)]
+pub struct Renewed {
+    /// How many certificates were issued, by host.
+    pub issued: Vec<(HostName, usize)>,
+    /// Where the administrator's kubeconfig is, if it was made anew.
+    pub kubeconfig: Option<PathBuf>,
+}
+
+fn renewal(chosen: &Chosen) -> Renewal {
+    Renewal { since_s: issued_since(OffsetDateTime::now_utc()), leaves: chosen.leaves.clone() }
+}
+
+/// What [`renew`] would do. Changes nothing.
+///
+/// # Errors
+/// See [`Failure`].
+pub async fn would_renew(session: &Session, chosen: &Chosen) -> Result<Plan, Failure> {
+    let state = kept(session.state(false).await?, &session.places)?;
+    let look = Look::take(session, &state, Wait::ForMost).await?;
+    look.renewing(&state, renewal(chosen), &session.desired)
+}
+
+fn kept(state: State, places: &Places) -> Result<State, Failure> {
+    if state.vault().is_some() { Ok(state) } else { Err(Failure::NoState { state: places.state.clone() }) }
+}
+
+/// Issues leaves anew, and the administrator's kubeconfig if that was chosen.
+///
+/// # Errors
+/// See [`Failure`]; hosts that are silent, and components that do not take up what was issued, are checks that do not pass.
+pub async fn renew(
+    session: &mut Session,
+    chosen: &Chosen,
+    choices: &Choices,
+    ask: &dyn Ask,
+) -> Result<Renewed, Failure> {
+    let begun = Instant::now();
+    let renewal = renewal(chosen);
+    let locked = session.lock("certs renew").await?;
+    let state = Arc::new(kept(session.state(false).await?, &session.places)?);
+    let _held = state.hold("certs renew")?;
+    let mut converge = Converge::new(&state);
+    let mut issued: BTreeMap<HostName, usize> = BTreeMap::new();
+    let (mut last, mut rounds): (Option<Plan>, usize) = (None, 0);
+    let (rest, silent) = loop {
+        let look = Look::take(session, &state, Wait::ForMost).await?;
+        let plan = look.renewing(&state, renewal.clone(), &session.desired)?;
+        if plan.is_empty() {
+            break (plan, silent(&look, chosen));
+        }
+        if rounds == MOST_ROUNDS || last.as_ref().is_some_and(|last| last.steps == plan.steps) {
+            let first = plan.steps.first().map(|step| step.action.to_string()).unwrap_or_default();
+            return Err(Refusal::NoProgress { steps: plan.steps.len(), first }.into());
+        }
+        locked.allows(&plan)?;
+        session.sink.emit(Event::Planned { plan: Box::new(plan.clone()) });
+        ask.consent(&plan, choices)?;
+        converge.run(session, look, &plan).await?;
+        for step in &plan.steps {
+            if let Action::Certify { host, leaves } = &step.action {
+                *issued.entry(host.clone()).or_default() += leaves.len();
+            }
+        }
+        (last, rounds) = (Some(plan), rounds + 1);
+    };
+    let url = session.desired.url_for_people();
+    let kubeconfig = chosen.admin.then(|| state.renew_kubeconfig(&url)).transpose()?;
+    if !issued.is_empty() || kubeconfig.is_some() {
+        session.sink.emit(Event::Note { text: NOT_REVOKED.to_owned() });
+    }
+    let mut failing = silent;
+    failing.extend(taken_up(session, &state.publics(), chosen).await);
+    if !failing.is_empty() {
+        return Err(Failure::Unverified { checks: failing });
+    }
+    if let Some(first) = rest.blocked.first() {
+        return Err(Refusal::Blocked { steps: rest.blocked.len(), first: first.clone() }.into());
+    }
+    converge.tell_times(session, begun);
+    Ok(Renewed { issued: issued.into_iter().collect(), kubeconfig })
+}
+
+/// The administrator's kubeconfig anew, for which no host is needed.
+///
+/// # Errors
+/// State that is lost, unusable or in use.
+pub fn renew_kubeconfig(desired: &Desired, places: &Places, sink: &Arc<dyn Sink>) -> Result<Renewed, Failure> {
+    let state = State::open(&places.state, &desired.cluster)?;
+    let state = state.ok_or_else(|| Failure::NoState { state: places.state.clone() })?;
+    let _held = state.hold("certs renew")?;
+    let kubeconfig = Some(state.renew_kubeconfig(&desired.url_for_people())?);
+    sink.emit(Event::Note { text: NOT_REVOKED.to_owned() });
+    Ok(Renewed { kubeconfig, ..Renewed::default() })
+}
+
+/// Hosts that were asked for and did not answer.
+fn silent(look: &Look, chosen: &Chosen) -> Vec<Check> {
+    let one = |host: &HostName| {
+        let silence = look.facts.hosts.get(host)?.as_ref().err()?;
+        let (host, detail, hint) = (Some(host.clone()), silence.why.clone(), silence.hint.clone());
+        Some(Check { name: "host answers", host, outcome: Outcome::Fail, detail, hint })
+    };
+    chosen.leaves.keys().filter_map(one).collect()
+}
+
+/// Waits until components present what was issued; tells those that do not.
+async fn taken_up(session: &Session, publics: &Publics, chosen: &Chosen) -> Vec<Check> {
+    let begun = Instant::now();
+    let hosts: Vec<HostName> = chosen.leaves.keys().cloned().collect();
+    let mut said = false;
+    loop {
+        let behind: Vec<(HostName, Certificate)> =
+            if hosts.is_empty() { vec![] } else { behind(session, publics, &hosts).await };
+        if behind.is_empty() {
+            return vec![];
+        }
+        if begun.elapsed() > TAKEN_UP_WITHIN || session.stop.is_cancelled() {
+            return behind.into_iter().map(|(host, certificate)| not_taken_up(host, &certificate)).collect();
+        }
+        if !said {
+            let doing = "waiting until what was issued is presented".to_owned();
+            session.sink.emit(Event::Phase { doing });
+            said = true;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Certificates of these hosts in place of which something older is presented; those that kubelets see to are left out.
+async fn behind(session: &Session, publics: &Publics, hosts: &[HostName]) -> Vec<(HostName, Certificate)> {
+    let older = |c: &Certificate| {
+        let seen = c.presented.as_ref().map(|Presented { seen, .. }| seen);
+        c.name != crate::pki::KUBELET_SERVING && matches!(seen, Some(Seen::Other { older: true, .. }))
+    };
+    let all = of_hosts(session, publics, hosts).await;
+    let found = all.into_iter().filter_map(|(host, of)| Some((host, of.ok()?)));
+    found.flat_map(|(host, of)| of.certificates.into_iter().filter(older).map(move |c| (host.clone(), c))).collect()
+}
+
+fn not_taken_up(host: HostName, certificate: &Certificate) -> Check {
+    let within = TAKEN_UP_WITHIN.as_secs();
+    Check {
+        name: CERTIFICATES,
+        host: Some(host),
+        outcome: Outcome::Fail,
+        detail: format!(
+            "{} was issued anew, and its component still presents the older one after {within} s",
+            certificate.name
+        ),
+        hint: Some("restart that component on this host, one host at a time; hactl certs list".to_owned()),
+    }
+}

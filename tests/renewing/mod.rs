@@ -1,0 +1,178 @@
+//! Leaves that are wanted anew although they are good: exactly those, one host after the other, each once, whatever cuts the run off.
+
+use crate::sim::{Ended, Script, World, law, make};
+use crate::{Shape, converged};
+use hactl::model::facts::Facts;
+use hactl::model::leaf::Renewal;
+use hactl::model::names::HostName;
+use hactl::model::plan::{Action, HowToRun, Impact, Mark, Plan};
+use hactl::model::target::LeafId;
+use std::collections::{BTreeMap, BTreeSet};
+
+fn cp(n: u8) -> HostName {
+    make::host_name(&format!("cp{n}"))
+}
+
+/// A converged world in which these leaves were asked for just now.
+fn asked(shape: Shape, leaves: &[(u8, &[LeafId])]) -> World {
+    let mut world = converged(shape);
+    let leaves = leaves.iter().map(|(n, ids)| (cp(*n), ids.iter().copied().collect())).collect();
+    world.intent.renew = Renewal { since_s: world.tick() / 1000, leaves };
+    world
+}
+
+fn plan(world: &mut World) -> Plan {
+    let facts = world.observe();
+    plan_by(world, &facts)
+}
+
+fn plan_by(world: &World, facts: &Facts) -> Plan {
+    let plan = hactl::plan::certs(&world.desired, &world.target, facts, &world.intent).expect("a plan");
+    assert_eq!(law::lint(world, &plan), Ok(()));
+    plan
+}
+
+/// What is issued, by host.
+fn issued(plan: &Plan) -> BTreeMap<HostName, Vec<LeafId>> {
+    let certify = |action: &Action| match action {
+        Action::Certify { host, leaves } => Some((host.clone(), leaves.clone())),
+        _ => None,
+    };
+    plan.steps.iter().filter_map(|step| certify(&step.action)).collect()
+}
+
+fn run(world: &mut World, plan: &Plan, script: &Script) -> Ended {
+    world.run(plan, script).expect("no law is broken")
+}
+
+#[test]
+fn exactly_what_was_asked_for_is_issued_and_then_there_is_nothing_to_do() {
+    let mut world = asked(Shape::Stacked(3), &[(1, &[LeafId::EtcdPeer]), (3, &[LeafId::Apiserver])]);
+    let first = plan(&mut world);
+    let wanted = BTreeMap::from([(cp(1), vec![LeafId::EtcdPeer]), (cp(3), vec![LeafId::Apiserver])]);
+    assert_eq!(issued(&first), wanted);
+    assert_eq!(first.steps.len(), 2, "nobody has to be told of these: {:?}", first.steps);
+    assert!(first.steps.iter().all(|step| step.impact() == Impact::None));
+    assert!(matches!(run(&mut world, &first, &Script::default()), Ended::Done(_)));
+    assert!(plan(&mut world).is_empty());
+    assert!(world.plan().expect("sound").0.expect("a plan").is_empty(), "and nothing is left to `up`");
+}
+
+#[test]
+fn hosts_come_one_after_the_other_and_what_reads_a_certificate_at_its_start_reads_it_before_the_next() {
+    let id = LeafId::ApiserverEtcdClient;
+    let mut world = asked(Shape::Stacked(3), &[(1, &[id]), (2, &[id]), (3, &[id])]);
+    let plan = plan(&mut world);
+    let balancer = make::unit("hactl-etcd-balancer.service");
+    let mut wanted = Vec::new();
+    for n in 1..=3 {
+        wanted.push(Action::Certify { host: cp(n), leaves: vec![id] });
+        wanted.push(Action::RunUnit { host: cp(n), unit: balancer.clone(), how: HowToRun::Reload });
+    }
+    assert_eq!(plan.steps.iter().map(|s| s.action.clone()).collect::<Vec<_>>(), wanted);
+    for (index, after) in plan.after.iter().enumerate().skip(1) {
+        assert!(after.contains(&(index - 1)), "step {index} waits for the one before: {after:?}");
+    }
+    assert!(matches!(run(&mut world, &plan, &Script::default()), Ended::Done(_)));
+    assert!(self::plan(&mut world).is_empty());
+}
+
+#[test]
+fn what_has_to_be_restarted_takes_turns() {
+    let id = LeafId::ApiserverEtcdClient;
+    let mut world = asked(Shape::Stacked(3), &[(1, &[id]), (2, &[id]), (3, &[id])]);
+    // As a unit would be that takes new certificates by no reload.
+    for host in world.target.hosts.values_mut() {
+        for set in host.sets.values_mut().filter(|set| !set.reads.is_empty()) {
+            set.reload = false;
+        }
+    }
+    let plan = plan(&mut world);
+    let restarts: Vec<usize> = (0..plan.steps.len())
+        .filter(|i| matches!(plan.steps[*i].action, Action::RunUnit { how: HowToRun::Restart, .. }))
+        .collect();
+    assert_eq!(restarts.len(), 3);
+    for pair in restarts.windows(2) {
+        let before = &plan.steps[pair[0]].gives;
+        assert!(plan.steps[pair[1]].needs.contains(before), "{:?}", plan.steps[pair[1]].needs);
+    }
+}
+
+#[test]
+fn a_run_that_is_cut_off_anywhere_is_finished_by_the_next_and_issues_nothing_twice() {
+    let both: &[LeafId] = &[LeafId::ApiserverEtcdClient, LeafId::EtcdPeer];
+    for order in 0..4 {
+        for crash in 0.. {
+            let mut world = asked(Shape::Stacked(3), &[(1, both), (2, both), (3, both)]);
+            let first = plan(&mut world);
+            let script = Script { order, crash_after: Some(crash), meanwhile: vec![] };
+            let end = run(&mut world, &first, &script);
+            let since = world.intent.renew.since_s;
+            let new = |world: &World| {
+                let new = |n: u8| {
+                    let leaves = world.host(&cp(n)).leaves.iter();
+                    leaves.filter(|(id, f)| both.contains(id) && f.not_before_s >= since).map(move |(id, _)| (n, *id))
+                };
+                (1..=3).flat_map(new).collect::<BTreeSet<_>>()
+            };
+            let (before, rest) = (new(&world), plan(&mut world));
+            let again: BTreeSet<(u8, LeafId)> = (1..=3)
+                .flat_map(|n| issued(&rest).remove(&cp(n)).into_iter().flatten().map(move |id| (n, id)))
+                .collect();
+            assert!(before.is_disjoint(&again), "crash after {crash}: {before:?}, and again {again:?}");
+            assert_eq!(before.len() + again.len(), 6, "crash after {crash}");
+            run(&mut world, &rest, &Script { order, ..Script::default() });
+            assert!(plan(&mut world).is_empty(), "crash after {crash}, order {order}");
+            assert_eq!(world.converge(order, 2), Ok(Ended::Converged));
+            if end != Ended::Crashed {
+                assert!(crash >= 9, "six certificates and three reloads are more effects than {crash}");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn what_else_the_inventory_asks_for_is_left_to_up() {
+    let mut world = asked(Shape::Stacked(3), &[(2, &[LeafId::Apiserver])]);
+    world.release(|r| (r.etcd, r.manifests, r.balancer) = (1, 1, 1));
+    let plan = plan(&mut world);
+    assert_eq!(plan.steps.len(), 1, "{:?}", plan.steps);
+    assert!(!world.plan().expect("sound").0.expect("a plan").is_empty());
+}
+
+#[test]
+fn what_is_due_by_itself_on_the_same_host_goes_along_and_other_hosts_are_left_alone() {
+    let mut world = asked(Shape::Stacked(3), &[(2, &[LeafId::Apiserver])]);
+    world.release(|r| r.leaves += 1);
+    let plan = plan(&mut world);
+    let hosts: Vec<HostName> = issued(&plan).into_keys().collect();
+    assert_eq!((hosts, issued(&plan)[&cp(2)].len()), (vec![cp(2)], 3), "all but the kubelet's, which have a new name");
+}
+
+#[test]
+fn kubelets_own_certificates_are_never_issued_because_somebody_asked() {
+    let mut world = asked(Shape::Stacked(3), &[(1, &[LeafId::Kubelet])]);
+    assert!(plan(&mut world).is_empty());
+}
+
+#[test]
+fn a_host_that_is_silent_is_told_and_one_that_is_no_part_of_the_cluster_yet_gets_nothing() {
+    let all: &[LeafId] = &[LeafId::Apiserver];
+    let mut world = asked(Shape::Stacked(3), &[(1, all), (2, all), (3, all)]);
+    world.power_off(&cp(1));
+    world.wipe(&cp(2));
+    let plan = plan(&mut world);
+    assert_eq!(issued(&plan).into_keys().collect::<Vec<_>>(), [cp(3)], "nobody waits for it");
+    assert!(plan.warnings.iter().any(|w| w.contains("cp1 did not answer")), "{:?}", plan.warnings);
+    assert!(plan.blocked.iter().any(|b| b.contains("cp2") && b.contains(&Mark::Stamped(cp(2)).to_string())));
+}
+
+#[test]
+fn certificates_are_issued_anew_also_while_no_quorum_answers() {
+    let mut world = asked(Shape::Stacked(3), &[(1, &[LeafId::EtcdPeer, LeafId::EtcdServer])]);
+    for n in 2..=3 {
+        world.power_off(&cp(n));
+    }
+    assert_eq!(issued(&plan(&mut world)), BTreeMap::from([(cp(1), vec![LeafId::EtcdPeer])]), "it has no other here");
+}
