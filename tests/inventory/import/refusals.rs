@@ -69,6 +69,32 @@ fn a_broken_file_is_refused_with_the_line_and_what_belongs_there() {
 }
 
 #[test]
+fn what_is_broken_is_told_without_the_secrets_in_it() {
+    for (lines, words) in [
+        ("[g]\ncp1 ansible_password=correct hunter2", vec!["h:2:", "word 3 of the line"]),
+        ("[g]\ncp1 hunter2 ansible_password=x", vec!["h:2:", "word 2 of the line"]),
+        ("[g]\nansible_become_password=hunter2", vec!["h:2:", "ansible_become_password is a variable", "[group:vars]"]),
+        ("[g]\nHunter2hunter2==", vec!["h:2:", "this is a variable"]),
+        ("[g]\ncp1 ansible_password='hunter2", vec!["h:2:", "quotation mark"]),
+        ("[g:vars]\npassword hunter2", vec!["h:2:", "a '=' is missing"]),
+    ] {
+        let said = refused(Tool::Ansible, &text("h", lines), &Wishes::default());
+        assert!(words.iter().all(|word| said.contains(word)), "{lines:?}: {said}");
+        assert!(!said.contains("hunter2") && !said.contains("correct"), "{lines:?}: {said}");
+    }
+    for value in
+        ["*hunter2", "\"hunter2", "[hunter2", "a: hunter2: b", "@hunter2", "&hunter2 *hunter3", "!!int hunter2"]
+    {
+        let lines = format!("all:\n  vars:\n    ansible_password: {value}\n  hosts: [\n");
+        let said = refused(Tool::Ansible, &text("h.yml", &lines), &Wishes::default());
+        assert!(!said.contains("hunter"), "{value}: {said}");
+        let lines = format!("apiVersion: k0sctl.k0sproject.io/v1beta1\nkind: Cluster\npassword: {value}\nspec: [\n");
+        let said = refused(Tool::K0sctl, &text("k0sctl.yaml", &lines), &Wishes::default());
+        assert!(!said.contains("hunter"), "{value}: {said}");
+    }
+}
+
+#[test]
 fn nothing_and_what_is_no_text_are_told_apart() {
     for (bytes, word) in [
         (&b""[..], "is empty"),

@@ -78,7 +78,16 @@ pub fn parse(file: &str, text: &str) -> Result<Groups, ImportError> {
                 let words = words(line).map_err(|why| bad(why.to_owned(), "close the quotation mark"))?;
                 let Some((pattern, variables)) = words.split_first() else { continue };
                 let remedy = "a host is a name with name=value behind it; in YAML the file's name ends in .yml";
-                if pattern.contains('=') || pattern.ends_with(':') || matches!(pattern.as_str(), "-" | "{" | "}") {
+                // What stands behind the '=' may be a password, and so may all of it be, if it looks like no name.
+                if let Some((key, _)) = pattern.split_once('=') {
+                    let named = key.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+                    let what = if named { super::super::notes::short(key) } else { "this".to_owned() };
+                    return Err(bad(
+                        format!("{what} is a variable, and a host is to stand here"),
+                        "variables of a group stand below [group:vars], those of a host behind its name",
+                    ));
+                }
+                if pattern.ends_with(':') || matches!(pattern.as_str(), "-" | "{" | "}") {
                     return Err(bad(format!("{:?} is no host", super::super::notes::short(pattern)), remedy));
                 }
                 let (hosts, port) = hosts(pattern).map_err(|why| bad(why, remedy))?;
@@ -86,9 +95,14 @@ pub fn parse(file: &str, text: &str) -> Result<Groups, ImportError> {
                     return Err(bad(format!("these are more than {MOST} hosts"), "shorten the range"));
                 }
                 let mut vars = Vec::new();
-                for word in variables {
+                for (index, word) in variables.iter().enumerate() {
+                    // The word itself is not shown: it may be the rest of a password with a blank in it.
                     let (key, value) = word.split_once('=').ok_or_else(|| {
-                        bad(format!("{:?} is no name=value", super::super::notes::short(word)), remedy)
+                        let why = format!("word {} of the line is no name=value", index + 2);
+                        bad(
+                            why,
+                            "write name=value behind a host, and quotes around a value with blanks: name='two words'",
+                        )
                     })?;
                     vars.push((key.to_owned(), Var { node: literal(number, value), place: place.clone() }));
                 }
