@@ -13,6 +13,8 @@ mod cli;
 mod examples;
 #[path = "inventory/import/cli.rs"]
 mod import_cli;
+#[path = "inventory/import/losses.rs"]
+mod import_losses;
 #[path = "inventory/import/properties.rs"]
 mod import_properties;
 #[path = "inventory/import/refusals.rs"]

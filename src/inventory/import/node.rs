@@ -90,6 +90,23 @@ impl Node {
             Value::Map(entries) => entries.is_empty(),
         }
     }
+    /// Whether it says the same as another, wherever that stands.
+    pub fn same(&self, other: &Self) -> bool {
+        match (&self.value, &other.value) {
+            (Value::Null, Value::Null) => true,
+            (Value::Text(one), Value::Text(two)) => {
+                one.trim() == two.trim() || truth(one).is_some_and(|one| truth(two) == Some(one))
+            }
+            (Value::List(one), Value::List(two)) => {
+                one.len() == two.len() && one.iter().zip(two).all(|(one, two)| one.same(two))
+            }
+            (Value::Map(one), Value::Map(two)) => {
+                one.len() == two.len()
+                    && one.iter().zip(two).all(|((key, one), (other, two))| key == other && one.same(two))
+            }
+            _ => false,
+        }
+    }
     /// Whether ansible-vault keeps it.
     pub fn is_vaulted(&self) -> bool {
         self.tag.as_deref().is_some_and(|tag| tag.contains("vault"))
@@ -314,6 +331,13 @@ mod tests {
         assert_eq!(nodes.len(), 2);
         assert_eq!(nodes[0].at(&["b", "p"]).unwrap().as_text(), Some("2222"));
         assert_eq!((nodes[0].at(&["c", "p"]).unwrap().as_text(), nodes[1].get("d").unwrap().line), (Some("2222"), 5));
+    }
+
+    #[test]
+    fn values_are_the_same_wherever_they_stand_and_however_truth_is_spelt() {
+        let nodes = read("a: {x: [1, yes]}\n---\n\nb: {x: [1, True]}\n---\nc: {x: [1, no]}\n").unwrap();
+        let [one, two, three] = [("a", 0), ("b", 1), ("c", 2)].map(|(key, at)| nodes[at].get(key).unwrap());
+        assert!(one.same(two) && !one.same(three) && !one.same(&Node::null(1)));
     }
 
     #[test]

@@ -135,6 +135,28 @@ fn a_newer_kubespray_inventory_keeps_its_virtual_address_version_and_mirrors() {
 }
 
 #[test]
+fn what_kubespray_sets_for_workers_alone_is_named_with_these_and_nothing_of_it_is_shown() {
+    let (loaded, shown) = imported(Tool::Kubespray, "kubespray-workers/hosts.ini", &Wishes::default());
+    let desired = &loaded.desired;
+    assert_eq!(
+        (desired.proxy.http.as_str(), desired.etcd.data_dir.as_path()),
+        ("http://proxy.example.org:3128", Path::new("/srv/etcd"))
+    );
+    assert!(desired.extra.kubelet_config.is_empty() && desired.mirrors.is_empty(), "{shown}");
+    for line in [
+        "group_vars/kube_node.yml: warning: set for w1, w2 and gpu1 alone, and not carried over, since one value holds for all hosts here: \
+         containerd_registries_mirrors, http_proxy, kubelet_config_extra_args and kubelet_max_pods",
+        "host_vars/cp2.yml: warning: set for cp2 alone",
+        "host_vars/gpu1.yml:1: warning: nvidia_accelerator_enabled: drivers for GPUs are installed there",
+        "group_vars/kube_control_plane.yml:1: warning: additional_no_proxy is not set for w1, w2 and gpu1 there",
+    ] {
+        assert!(shown.contains(line), "{line} is not in\n{shown}");
+    }
+    // etcd's own group goes before `all`, and what others know of etcd changes nothing.
+    assert!(!shown.contains("here: etcd_data_dir"), "{shown}");
+}
+
+#[test]
 fn a_k0sctl_configuration_keeps_its_hosts_bastion_and_virtual_address() {
     let (loaded, shown) = imported(Tool::K0sctl, "k0sctl/k0sctl.yaml", &Wishes::default());
     let desired = &loaded.desired;

@@ -9,17 +9,18 @@ mod ini;
 mod roles;
 pub mod scope;
 pub mod ssh;
+mod unused;
 mod yaml;
 
 use super::draft::{Draft, Host, Said};
-use super::notes::{Notes, listed};
+use super::notes::{Notes, listed, short};
 use super::{Files, ImportError, Input, Wishes, names};
-use groups::{Groups, Var};
+use groups::Groups;
 use scope::{Asked, Scope};
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 pub use roles::GroupRoles;
+pub use unused::unused;
 
 /// Groups that a tool's playbooks make of others, so that files beside the inventory may be called like them.
 pub type Implied = &'static [(&'static str, &'static [&'static str])];
@@ -121,7 +122,14 @@ pub fn hosts(
         let scope = Scope::new(name, groups.vars(name), input.folder.as_deref(), asked);
         let Some(mut ssh) = ssh::ssh(&scope, notes) else { continue };
         let place = groups.place(name);
-        let mut address = scope.first(&["ip"], notes).filter(|said| said.value.parse::<Ipv4Addr>().is_ok());
+        let mut address = scope.first(&["ip"], notes);
+        if let Some(said) = address.take_if(|said| said.value.parse::<Ipv4Addr>().is_err()) {
+            notes.add(
+                said.place,
+                format!("ip of {name} is no IPv4 address: {}; left out", short(&said.value)),
+                format!("say which it is with --address {name}=ADDRESS"),
+            );
+        }
         if address.is_none() {
             let of_name = Some(Said::new(name.as_str(), "", place.as_str()));
             let known = ssh.host.clone().or(of_name);
@@ -158,7 +166,14 @@ pub fn labels(scopes: &[Scope<'_>], hosts: &mut [Host], notes: &mut Notes) {
         let Some(host) = hosts.iter_mut().find(|host| host.given == scope.host) else { continue };
         if let Some(var) = scope.node("node_labels", notes) {
             for (key, node) in var.node.entries() {
-                let Some(text) = node.as_text() else { continue };
+                let Some(text) = node.as_text() else {
+                    notes.add(
+                        &var.place,
+                        format!("the label {} is no text: left out", short(key)),
+                        "write it under the host's labels in the new inventory",
+                    );
+                    continue;
+                };
                 let said = Said::new(text, "", var.place.as_str());
                 match key.as_str() {
                     "topology.kubernetes.io/zone" | "failure-domain.beta.kubernetes.io/zone" => {
@@ -198,51 +213,4 @@ pub fn cluster_name(input: &Input, notes: &mut Notes) -> Said {
         "choose another with --cluster NAME, before the first `hactl up`: its state and kubeconfig go by it",
     );
     Said::new(name, "", input.name.as_str())
-}
-
-/// Names the variables that nobody asked for, file by file.
-pub fn unused(groups: &Groups, hosts: &[Host], asked: &Asked, notes: &mut Notes) {
-    let names: Vec<&str> = hosts.iter().map(|host| host.given.as_str()).collect();
-    let asked = asked.borrow();
-    let mut by_file: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    let mut own: BTreeSet<&str> = BTreeSet::new();
-    let mut own_place = "";
-    for (key, var) in groups.everything(&names) {
-        if asked.contains(key) || Var::is_nothing(var) {
-            continue;
-        }
-        if key.starts_with("ansible_") {
-            own.insert(key);
-            own_place = &var.place;
-            continue;
-        }
-        let file = var.place.rsplit_once(':').map_or(var.place.as_str(), |(file, _)| file);
-        by_file.entry(file).or_default().insert(key);
-    }
-    if !own.is_empty() {
-        let keys: Vec<&str> = own.into_iter().collect();
-        notes.add(
-            own_place,
-            format!("these are for Ansible alone: {}", listed(&keys, 20)),
-            "nothing: hactl needs neither Python nor these",
-        );
-    }
-    for (file, keys) in by_file {
-        let keys: Vec<&str> = keys.into_iter().collect();
-        notes.add(
-            file,
-            format!("{} not carried over: {}", how_many(keys.len()), listed(&keys, 200)),
-            "look through them: what matters to Kubernetes has a key in docs/inventory.md, or goes under `extra`",
-        );
-    }
-}
-
-fn how_many(n: usize) -> String {
-    if n == 1 { "1 variable".to_owned() } else { format!("{n} variables") }
-}
-
-impl Var {
-    fn is_nothing(var: &Self) -> bool {
-        var.node.is_empty()
-    }
 }

@@ -1,22 +1,52 @@
 //! What one host's variables say, in values that can be used: plain references among them are followed, and nothing else is worked out.
 //!
 //! In: a host's variables. Out: texts, numbers and booleans with their places; what only Ansible can work out, and what its vault keeps,
-//! is told and left out. It remembers which variables were asked for, so that the others can be named.
+//! is told and left out. It remembers which variables were asked for and what was found, so that all else can be named.
 
 use super::super::draft::Said;
 use super::super::node::{Node, Value, truth};
 use super::super::notes::{Notes, short};
 use super::groups::{Var, Vars};
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// References within references.
 const DEEPEST: usize = 10;
 /// No value of an inventory is longer; references can multiply a text.
 const LONGEST: usize = 64 * 1024;
 
-/// Which variables somebody has asked for.
-pub type Asked = RefCell<BTreeSet<String>>;
+/// Which variables somebody has asked for, and what was found of each: its values by their places. A name alone would not do:
+/// what is read of one host may be set otherwise for another.
+#[derive(Debug, Default)]
+pub struct Asked(RefCell<BTreeMap<String, BTreeMap<String, Vec<Node>>>>);
+
+impl Asked {
+    fn record(&self, key: &str, found: Option<&Var>) {
+        let mut keys = self.0.borrow_mut();
+        let used = keys.entry(key.to_owned()).or_default();
+        if let Some(var) = found {
+            let nodes = used.entry(var.place.clone()).or_default();
+            if !nodes.iter().any(|node| node.same(&var.node)) {
+                nodes.push(var.node.clone());
+            }
+        }
+    }
+    /// Whether somebody has asked for it.
+    pub fn contains(&self, key: &str) -> bool {
+        self.0.borrow().contains_key(key)
+    }
+    /// Whether anything was found of it.
+    pub fn has(&self, key: &str) -> bool {
+        self.0.borrow().get(key).is_some_and(|used| used.values().flatten().any(|node| !node.is_empty()))
+    }
+    /// Whether this value is one that was found.
+    pub fn used(&self, key: &str, var: &Var) -> bool {
+        let keys = self.0.borrow();
+        let Some(used) = keys.get(key) else { return false };
+        let same = |node: &Node| node.same(&var.node);
+        used.get(&var.place).is_some_and(|nodes| nodes.iter().any(same)) || used.values().flatten().any(same)
+    }
+}
 
 /// The variables of one host.
 pub struct Scope<'a> {
@@ -42,8 +72,14 @@ impl<'a> Scope<'a> {
 
     /// A variable as it is written.
     pub fn raw(&self, key: &str) -> Option<&Var> {
-        self.asked.borrow_mut().insert(key.to_owned());
-        self.vars.get(key).filter(|var| !var.node.is_null())
+        let found = self.vars.get(key);
+        self.asked.record(key, found);
+        found.filter(|var| !var.node.is_null())
+    }
+
+    /// Whether a variable is set, without using its value.
+    pub fn has(&self, key: &str) -> bool {
+        self.vars.get(key).is_some_and(|var| !var.node.is_empty())
     }
 
     /// A variable with its references followed. What cannot be had is told.
@@ -123,6 +159,13 @@ impl<'a> Scope<'a> {
     pub fn list(&self, key: &str, notes: &mut Notes) -> Vec<Said> {
         let Some(var) = self.node(key, notes) else { return Vec::new() };
         let said = |text: &str| Said::new(text.trim(), key, &*var.place);
+        if var.node.is_map() || var.node.items().iter().any(|item| item.as_text().is_none()) {
+            notes.add(
+                &var.place,
+                format!("{key} holds something else than a list of texts: that is left out"),
+                "write what it means into the new inventory",
+            );
+        }
         match &var.node.value {
             Value::Text(text) => text.split(',').filter(|word| !word.trim().is_empty()).map(said).collect(),
             Value::List(items) => items.iter().filter_map(Node::as_text).map(said).collect(),
@@ -167,7 +210,7 @@ impl<'a> Scope<'a> {
             let (name, behind) = after.split_once("}}").ok_or_else(unknown)?;
             let name = name.trim();
             let var = self.vars.get(name).filter(|_| is_name(name) && depth < DEEPEST).ok_or_else(unknown)?;
-            self.asked.borrow_mut().insert(name.to_owned());
+            self.asked.record(name, Some(var));
             let node = self.follow(&var.node, depth + 1)?;
             // A reference alone is the value itself, whatever it is.
             if out.is_empty() && before.is_empty() && behind.is_empty() && rest.len() == text.len() {

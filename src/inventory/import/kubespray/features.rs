@@ -2,9 +2,10 @@
 //!
 //! In: the variables. Out: notes. What is switched off there is nothing here, and needs no word.
 
+use super::super::ansible::groups::Var;
 use super::super::ansible::scope::Scope;
-use super::super::node::truth;
-use super::super::notes::{Notes, listed};
+use super::super::node::{Node, truth};
+use super::super::notes::{Notes, listed, short};
 
 /// What is installed when a variable is true.
 const INSTALLED: [(&str, &str); 26] = [
@@ -37,7 +38,7 @@ const INSTALLED: [(&str, &str); 26] = [
 ];
 
 /// What is arranged otherwise when a variable is true.
-const ARRANGED: [(&str, &str, &str); 18] = [
+const ARRANGED: [(&str, &str, &str); 19] = [
     ("helm_enabled", "helm is installed on the hosts there", "install it where you work"),
     ("krew_enabled", "krew is installed on the hosts there", "install it where you work"),
     (
@@ -107,6 +108,11 @@ const ARRANGED: [(&str, &str, &str); 18] = [
         "nothing: hactl's kube-proxy uses nftables",
     ),
     (
+        "enable_coredns_k8s_endpoint_pod_names",
+        "CoreDNS knows the pods behind a headless Service by their names there",
+        "give such pods a hostname and a subdomain, as a StatefulSet does",
+    ),
+    (
         "ignore_assert_errors",
         "Kubespray goes on where its checks fail",
         "see what `hactl plan` finds; preflight.ignore names checks that only warn",
@@ -119,7 +125,7 @@ const ARRANGED: [(&str, &str, &str); 18] = [
 ];
 
 /// What matters as soon as it is set.
-const SET: [(&str, &str, &str); 17] = [
+const SET: [(&str, &str, &str); 19] = [
     ("cloud_provider", "a cloud provider is set", "install its cloud controller manager as a manifest"),
     ("external_cloud_provider", "a cloud controller manager is set", "install it as a manifest"),
     (
@@ -180,11 +186,21 @@ const SET: [(&str, &str, &str); 17] = [
         "cipher suites of the components",
         "nothing: hactl sets them; the kubelet's are tlsCipherSuites under extra.kubelet.config",
     ),
+    (
+        "kube_proxy_nodeport_addresses",
+        "it says which addresses of the hosts answer for NodePorts",
+        "write the ranges as nodePortAddresses under extra.kube-proxy.config",
+    ),
+    (
+        "kube_proxy_nodeport_addresses_cidr",
+        "it says which addresses of the hosts answer for NodePorts",
+        "write the ranges as nodePortAddresses under extra.kube-proxy.config",
+    ),
     ("docker_registry_mirrors", "mirrors for Docker", "write them under registries.mirrors"),
 ];
 
 /// Paths, users and habits of Kubespray itself: they say how it works, not what the cluster is.
-const ITS_OWN: [&str; 42] = [
+const ITS_OWN: [&str; 38] = [
     "kube_config_dir",
     "kube_script_dir",
     "kube_manifest_dir",
@@ -198,7 +214,6 @@ const ITS_OWN: [&str; 42] = [
     "credentials_dir",
     "bin_dir",
     "kube_apiserver_ip",
-    "kube_proxy_nodeport_addresses",
     "skydns_server",
     "skydns_server_secondary",
     "kubeadm_certificate_key",
@@ -214,9 +229,6 @@ const ITS_OWN: [&str; 42] = [
     "nodelocaldns_bind_metrics_host_ip",
     "nodelocaldns_secondary_skew_seconds",
     "enable_nodelocaldns_secondary",
-    "enable_coredns_k8s_external",
-    "coredns_k8s_external_zone",
-    "enable_coredns_k8s_endpoint_pod_names",
     "ndots",
     "dns_mode",
     "resolvconf_mode",
@@ -229,13 +241,11 @@ const ITS_OWN: [&str; 42] = [
     "kubectl_localhost",
 ];
 
-/// Tells what is on.
-pub fn features(scope: &Scope<'_>, notes: &mut Notes) {
-    let on = |key: &str| {
-        scope.raw(key).filter(|var| var.node.as_text().and_then(truth) == Some(true)).map(|var| var.place.clone())
-    };
+/// Tells what is on, for any of the hosts: what is there for workers alone is there.
+pub fn features(scopes: &[&Scope<'_>], notes: &mut Notes) {
+    let is_on = |var: &Var| var.node.as_text().and_then(truth) == Some(true);
     for (key, what) in INSTALLED {
-        if let Some(place) = on(key) {
+        for place in places(scopes, key, is_on) {
             notes.add(
                 place,
                 format!("{key}: Kubespray installs {what}, and hactl nothing that it does not need itself"),
@@ -244,43 +254,84 @@ pub fn features(scope: &Scope<'_>, notes: &mut Notes) {
         }
     }
     for (key, what, remedy) in ARRANGED {
-        if let Some(place) = on(key) {
+        for place in places(scopes, key, is_on) {
             notes.add(place, format!("{key}: {what}"), remedy);
         }
     }
     for (key, what, remedy) in SET {
-        let off = |node: &super::super::node::Node| node.is_empty() || node.as_text().and_then(truth) == Some(false);
-        if let Some(var) = scope.raw(key).filter(|var| !off(&var.node)) {
-            notes.add(&var.place, format!("{key} is not carried over: {what}"), remedy);
+        for place in places(scopes, key, is_set) {
+            notes.add(place, format!("{key} is not carried over: {what}"), remedy);
         }
     }
-    if let Some(said) = scope.text("container_manager", notes).filter(|said| said.value != "containerd") {
-        notes.add(
-            &said.place,
-            format!("containers run by {} there, and by containerd here", super::super::notes::short(&said.value)),
-            "see that nothing of yours asks for its socket",
-        );
+    outside_names(scopes, is_on, notes);
+    let engines = |var: &Var| var.node.as_text().is_some_and(|engine| !matches!(engine.trim(), "" | "containerd"));
+    for place in places(scopes, "container_manager", engines) {
+        let at = |scope: &&&Scope<'_>| scope.raw("container_manager").is_some_and(|var| var.place == place);
+        let said = scopes.iter().find(at).and_then(|scope| scope.text("container_manager", notes));
+        if let Some(said) = said.filter(|said| said.value != "containerd") {
+            notes.add(
+                place,
+                format!("containers run by {} there, and by containerd here", short(&said.value)),
+                "see that nothing of yours asks for its socket",
+            );
+        }
     }
-    if let Some(var) = scope
-        .raw("kubeadm_patches")
-        .filter(|var| var.node.get("enabled").and_then(super::super::node::Node::as_bool) == Some(true))
-    {
+    let patched = |var: &Var| var.node.get("enabled").and_then(Node::as_bool) == Some(true);
+    for place in places(scopes, "kubeadm_patches", patched) {
         notes.add(
-            &var.place,
+            place,
             "kubeadm_patches changes manifests of the components",
             "write what they set under extra.COMPONENT",
         );
     }
 }
 
+/// Where a variable is set so for some host; each place once.
+fn places(scopes: &[&Scope<'_>], key: &str, meant: impl Fn(&Var) -> bool) -> Vec<String> {
+    let mut places: Vec<String> = Vec::new();
+    for var in scopes.iter().filter_map(|scope| scope.raw(key)).filter(|var| meant(var)) {
+        if !places.contains(&var.place) {
+            places.push(var.place.clone());
+        }
+    }
+    places
+}
+
+/// Whether anything is set. Kubespray's sample makes one variable from another in every inventory, of nothing where that is not set.
+fn is_set(var: &Var) -> bool {
+    let text = var.node.as_text().unwrap_or_default();
+    !var.node.is_empty() && truth(text) != Some(false) && !text.contains("kube_proxy_nodeport_addresses_cidr")
+}
+
+/// Names of Services for those outside, in a zone of their own.
+fn outside_names(scopes: &[&Scope<'_>], is_on: impl Fn(&Var) -> bool, notes: &mut Notes) {
+    let zones: Vec<&str> = scopes
+        .iter()
+        .filter_map(|scope| scope.raw("coredns_k8s_external_zone").and_then(|var| var.node.as_text()))
+        .collect();
+    for place in places(scopes, "enable_coredns_k8s_external", is_on) {
+        notes.add(
+            place,
+            format!(
+                "enable_coredns_k8s_external: CoreDNS answers for Services to those outside there, in the zone {}",
+                short(zones.first().unwrap_or(&"k8s_external.local"))
+            ),
+            "run a CoreDNS of your own for that zone, with the plugin k8s_external, as a manifest",
+        );
+    }
+}
+
 /// Names what concerns Kubespray alone, in one place for all of it.
-pub fn its_own(scope: &Scope<'_>, notes: &mut Notes) {
-    let set = ITS_OWN.iter().filter_map(|key| Some((*key, scope.raw(key).filter(|var| !var.node.is_empty())?)));
-    let set: Vec<(&str, &str)> = set.map(|(key, var)| (key, var.place.as_str())).collect();
+pub fn its_own(scopes: &[&Scope<'_>], notes: &mut Notes) {
+    let set = ITS_OWN.iter().filter_map(|key| {
+        let places = places(scopes, key, |var| !var.node.is_empty());
+        Some((*key, places.into_iter().next()?))
+    });
+    let set: Vec<(&str, String)> = set.collect();
     if let Some((_, place)) = set.first() {
         let keys: Vec<&str> = set.iter().map(|(key, _)| *key).collect();
         notes.add(
-            place.rsplit_once(':').map_or(*place, |(file, _)| file),
+            place.rsplit_once(':').map_or(place.as_str(), |(file, _)| file),
             format!("these say how Kubespray itself works: {}", listed(&keys, keys.len())),
             "nothing: hactl has its own directories, users and add-ons",
         );

@@ -1,14 +1,18 @@
 //! Kubespray's inventories: Ansible's, with variables that say what the cluster should be.
 //!
-//! In: an inventory with its `group_vars`. Out: a [`Draft`]. `cluster` reads what hactl has as well, `features` names what it has not.
+//! In: an inventory with its `group_vars`. Out: a [`Draft`]. `cluster`, `endpoint` and `mirrors` read what hactl has as well, `features`
+//! names what it has not.
 
 mod cluster;
+mod endpoint;
 mod features;
+mod mirrors;
 
+use super::ansible::groups::Groups;
 use super::ansible::scope::{Asked, Scope};
 use super::ansible::{self, GroupRoles};
 use super::draft::{Draft, Said, Ssh};
-use super::notes::{Notes, listed};
+use super::notes::{Notes, listed, short};
 use super::{Files, ImportError, Input, Wishes};
 use crate::model::desired::Role;
 
@@ -42,10 +46,14 @@ pub fn draft(input: &Input, wishes: &Wishes, disk: &dyn Files, notes: &mut Notes
     if let (Some(control), etcd) = (of(Role::ControlPlane), of(Role::Etcd)) {
         cluster::cluster(control, &mut draft, notes);
         cluster::etcd(etcd.unwrap_or(control), &mut draft, notes);
-        features::features(control, notes);
-        features::its_own(control, notes);
+        for_all(control, &scopes, &draft, notes);
+        let others = scopes.iter().filter(|scope| scope.host != control.host);
+        let all: Vec<&Scope<'_>> = std::iter::once(control).chain(others).collect();
+        features::features(&all, notes);
+        features::its_own(&all, notes);
     }
-    if let Some(jump) = bastion(input, &groups, &asked, notes) {
+    if let Some((jump, ssh)) = bastion(input, &groups, &asked, notes) {
+        of_its_own(&ssh, &jump, &draft, notes);
         for host in draft.hosts.iter_mut().filter(|host| host.ssh.jump.is_none()) {
             host.ssh.jump = Some(jump.clone());
         }
@@ -99,14 +107,78 @@ fn per_host(scopes: &[Scope<'_>], draft: &Draft, notes: &mut Notes) {
     }
 }
 
-/// The host that all others are behind.
-fn bastion(input: &Input, groups: &ansible::groups::Groups, asked: &Asked, notes: &mut Notes) -> Option<Said> {
+/// What every host has for itself there, and hactl once: set for the control plane it holds here for workers, too.
+fn for_all(control: &Scope<'_>, scopes: &[Scope<'_>], draft: &Draft, notes: &mut Notes) {
+    const OF_HOSTS: [&str; 8] = [
+        "kubelet_max_pods",
+        "kubelet_config_extra_args",
+        "containerd_registries_mirrors",
+        "containerd_registries",
+        "http_proxy",
+        "https_proxy",
+        "no_proxy",
+        "additional_no_proxy",
+    ];
+    let is_node = |scope: &&Scope<'_>| {
+        let host = draft.hosts.iter().find(|host| host.given == scope.host);
+        host.is_some_and(|host| host.roles.contains(&Role::ControlPlane) || host.roles.contains(&Role::Worker))
+    };
+    let usual =
+        |key: &str| key == "kubelet_max_pods" && control.raw(key).is_some_and(|var| var.node.as_text() == Some("110"));
+    for key in OF_HOSTS.into_iter().filter(|key| control.has(key) && !usual(key)) {
+        let without = scopes.iter().filter(is_node).filter(|scope| !scope.has(key));
+        let without: Vec<&str> = without.map(|scope| scope.host).collect();
+        if let (Some(var), false) = (control.raw(key), without.is_empty()) {
+            notes.add(
+                &var.place,
+                format!("{key} is not set for {} there, and holds for every host here", listed(&without, 10)),
+                "take it out of the new inventory if it must not hold for these",
+            );
+        }
+    }
+}
+
+/// What the bastion has of its own, and hactl takes from the host behind it.
+fn of_its_own(bastion: &Ssh, name: &Said, draft: &Draft, notes: &mut Notes) {
+    let behind: Vec<&Ssh> = draft.hosts.iter().map(|host| &host.ssh).filter(|ssh| ssh.jump.is_none()).collect();
+    let alike = |pick: fn(&Ssh) -> &Option<Said>, value: &str| {
+        behind.iter().all(|ssh| pick(ssh).as_ref().is_some_and(|said| said.value == value))
+    };
+    let gate = short(name.value.rsplit_once('@').map_or(name.value.as_str(), |(_, host)| host));
+    let gate = gate.split(':').next().unwrap_or_default();
+    if let Some(key) = bastion.identity.as_ref().filter(|key| !alike(|ssh| &ssh.identity, &key.value)) {
+        let key_file = short(&key.value);
+        notes.add(
+            &key.place,
+            format!("the bastion has a key of its own, and hactl would use that of the host behind it: {key_file}"),
+            format!("write into ~/.ssh/config: Host {gate}, below it IdentityFile {key_file}"),
+        );
+    }
+    if let Some(file) = bastion.known_hosts.as_ref().filter(|file| !alike(|ssh| &ssh.known_hosts, &file.value)) {
+        notes.add(
+            &file.place,
+            format!("the bastion's host key stands in a file of its own: {}", short(&file.value)),
+            format!("write into ~/.ssh/config: Host {gate}, below it UserKnownHostsFile and that file"),
+        );
+    }
+    if let Some(further) = bastion.jump.as_ref().filter(|_| !behind.is_empty()) {
+        notes.add(
+            &further.place,
+            format!("the bastion is itself behind {}: left out", short(&further.value)),
+            format!("write both under ssh.jump, the nearest first: {},{}", short(&further.value), short(&name.value)),
+        );
+    }
+}
+
+/// The host that all others are behind, as hactl names it and as it is reached.
+fn bastion(input: &Input, groups: &Groups, asked: &Asked, notes: &mut Notes) -> Option<(Said, Ssh)> {
     let listed_first = groups.groups.get("bastion").and_then(|group| group.hosts.first());
     let name = listed_first.or_else(|| groups.hosts.iter().find(|host| *host == "bastion"))?;
     let scope = Scope::new(name, groups.vars(name), input.folder.as_deref(), asked);
-    let Ssh { host, port, user, .. } = ansible::ssh::ssh(&scope, notes)?;
-    let host = host.map_or_else(|| name.clone(), |said| said.value);
-    let user = user.map(|said| format!("{}@", said.value)).unwrap_or_default();
-    let port = port.filter(|said| said.value != 22).map(|said| format!(":{}", said.value)).unwrap_or_default();
-    Some(Said::new(format!("{user}{host}{port}"), name.as_str(), groups.place(name)))
+    let ssh = ansible::ssh::ssh(&scope, notes)?;
+    let host = ssh.host.as_ref().map_or(name.as_str(), |said| &said.value);
+    let user = ssh.user.as_ref().map(|said| format!("{}@", said.value)).unwrap_or_default();
+    let port = ssh.port.as_ref().filter(|said| said.value != 22);
+    let port = port.map(|said| format!(":{}", said.value)).unwrap_or_default();
+    Some((Said::new(format!("{user}{host}{port}"), name.as_str(), groups.place(name)), ssh))
 }

@@ -1,0 +1,140 @@
+//! What hactl has no key for, or only one where others have several: each is named in a warning, with its place.
+
+use hactl::inventory::import::{Imported, Input, Tool, Wishes, import};
+use hactl::inventory::{Loaded, parse};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A Kubespray inventory of two hosts with these variables for all.
+fn kubespray(vars: &str) -> Imported {
+    kubespray_of("[kube_control_plane]\na ansible_host=10.0.0.1\n[kube_node]\nb ansible_host=10.0.0.2\n", vars)
+}
+
+fn kubespray_of(hosts: &str, vars: &str) -> Imported {
+    let input = Input { name: "lab/hosts".to_owned(), text: hosts.to_owned(), folder: Some("/lab".into()) };
+    let files: BTreeMap<PathBuf, String> = [("/lab/group_vars/all.yml".into(), vars.to_owned())].into();
+    import(Tool::Kubespray, &input, &Wishes::default(), &files).unwrap_or_else(|error| panic!("{vars}: {error}"))
+}
+
+fn loaded(done: &Imported) -> Loaded {
+    parse(&done.text, Path::new("/base")).unwrap_or_else(|error| panic!("{error}\n{}", done.text))
+}
+
+/// The warnings as people read them.
+fn warned(done: &Imported) -> String {
+    done.warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+#[track_caller]
+fn told(done: &Imported, words: &[&str]) {
+    let shown = warned(done);
+    assert!(!shown.contains("hunter2") && !done.text.contains("hunter2"), "{shown}");
+    for word in words {
+        assert!(shown.contains(word), "{word} is not in\n{shown}");
+    }
+}
+
+#[track_caller]
+fn silent(done: &Imported, words: &[&str]) {
+    let shown = warned(done);
+    for word in words {
+        assert!(!shown.contains(word), "{word} is in\n{shown}");
+    }
+}
+
+#[test]
+fn of_several_endpoints_of_kubespray_those_that_are_not_taken_are_told() {
+    let vip = "kube_vip_enabled: true\nkube_vip_address: 10.0.0.100\nkube_vip_interface: eth1\n";
+    let done = kubespray(&format!("{vip}loadbalancer_apiserver: {{address: 10.0.0.200, port: 8443}}\n"));
+    told(&done, &["clients have 10.0.0.200 there", "--external 10.0.0.200:8443"]);
+    assert_eq!(
+        (loaded(&done).desired.endpoint.host().as_str(), loaded(&done).desired.endpoint.port),
+        ("10.0.0.100", 6443)
+    );
+    let done = kubespray(&format!("{vip}loadbalancer_apiserver: {{address: 10.0.0.100, port: 8443}}\n"));
+    silent(&done, &["clients have"]);
+    assert_eq!(loaded(&done).desired.endpoint.port, 8443);
+    let done = kubespray(&format!("{vip}kube_vip_controlplane_enabled: false\n"));
+    told(
+        &done,
+        &["all.yml:2: warning: kube_vip_address is not carried over", "all.yml:3: warning: kube_vip_interface is not"],
+    );
+    let done = kubespray(&format!("{vip}loadbalancer_apiserver_localhost: true\n"));
+    told(&done, &["all.yml:4: warning: there is a balancer on every node and the virtual address as well"]);
+    let done = kubespray("loadbalancer_apiserver: {address: api.example.org, port: https}\n");
+    told(&done, &["loadbalancer_apiserver.port is no port: https"]);
+    let done = kubespray("loadbalancer_apiserver: {port: 8443}\n");
+    told(&done, &["a port and no address"]);
+    let done = kubespray("loadbalancer_apiserver: api.example.org\n");
+    told(&done, &["loadbalancer_apiserver is no mapping"]);
+}
+
+#[test]
+fn what_kubespray_takes_without_a_word_is_told() {
+    told(&kubespray(""), &["Calico there, which is Kubespray's own choice, and flannel here"]);
+    silent(&kubespray("kube_network_plugin: flannel\n"), &["Calico"]);
+    let done = kubespray("kubelet_max_pods: many\nkubelet_config_extra_args: 1\nkube_pods_subnet: fd00::/64\n");
+    told(&done, &["kubelet_max_pods is no number", "kubelet_config_extra_args is no mapping", "no range of IPv4"]);
+}
+
+#[test]
+fn what_is_said_of_mirrors_besides_their_urls_is_told() {
+    let done = kubespray(
+        "containerd_registries_mirrors:\n\
+         - {mirrors: [{host: 'https://m0.example.org'}]}\n\
+         - {prefix: quay.io, server: 'https://robot:hunter2@hub.example.org', mirrors: [{capabilities: [pull]}, {host: 'https://m1.example.org', capabilities: [pull], dial_timeout: 1s}]}\n\
+         - {prefix: docker.io, server: 'https://registry-1.docker.io', mirrors: [{host: 'https://m2.example.org/hub', override_path: true, capabilities: [resolve, pull]}]}\n\
+         - {prefix: ghcr.io, mirrors: [{host: 'https://m3.example.org/v2/ghcr', override_path: true}]}\n\
+         - {prefix: gcr.io, mirrors: [{host: 'https://robot:hunter2@m4.example.org', skip_verify: true}]}\n",
+    );
+    told(
+        &done,
+        &[
+            "mirrors without a prefix",
+            "what quay.io has no mirror of comes from another server",
+            "a mirror of quay.io names no host",
+            "m1.example.org is asked for other things there (pull)",
+            "not carried over: dial_timeout",
+            "override_path: images of m2.example.org/hub lie below it as it is there",
+            "containerd_registries_mirrors carries a user name or a password",
+        ],
+    );
+    silent(&done, &["what docker.io has", "m2.example.org/hub is asked", "images of m3"]);
+    assert_eq!(loaded(&done).desired.mirrors["ghcr.io"], ["https://m3.example.org/v2/ghcr"]);
+}
+
+#[test]
+fn what_a_bastion_has_of_its_own_is_told_unless_the_hosts_have_the_same() {
+    let hosts = |key: &str| {
+        format!(
+            "[kube_control_plane]\na ansible_host=10.0.0.1\n[bastion]\nbastion ansible_host=192.0.2.1 ansible_user=ops ansible_ssh_private_key_file={key}\n"
+        )
+    };
+    let vars = "ansible_ssh_private_key_file: ~/.ssh/fleet\n";
+    let done = kubespray_of(&hosts("~/.ssh/gate"), vars);
+    told(&done, &["the bastion has a key of its own", "Host 192.0.2.1, below it IdentityFile ~/.ssh/gate"]);
+    silent(&kubespray_of(&hosts("~/.ssh/fleet"), vars), &["the bastion"]);
+}
+
+#[test]
+fn an_address_that_is_none_is_told_with_the_flag_that_says_it() {
+    let hosts = "[kube_control_plane]\na ansible_host=10.0.0.1 ip=fd00::1\n";
+    let done = kubespray_of(hosts, "");
+    told(&done, &["hosts:2: warning: ip of a is no IPv4 address: fd00::1", "--address a=ADDRESS"]);
+}
+
+#[test]
+fn what_limits_node_ports_and_answers_for_names_is_no_habit_of_kubesprays() {
+    let done = kubespray(
+        "kube_proxy_nodeport_addresses_cidr: 10.0.0.0/24\nenable_coredns_k8s_external: true\ncoredns_k8s_external_zone: k8s.example.org\n",
+    );
+    told(&done, &["nodePortAddresses under extra.kube-proxy.config", "in the zone k8s.example.org"]);
+    silent(&done, &["how Kubespray itself works"]);
+    let sample = "kube_proxy_nodeport_addresses: '{%- if kube_proxy_nodeport_addresses_cidr is defined -%}[{{ kube_proxy_nodeport_addresses_cidr }}]{%- else -%}[]{%- endif -%}'\n";
+    let off = format!("{sample}enable_coredns_k8s_external: false\ncoredns_k8s_external_zone: k8s_external.local\n");
+    silent(&kubespray(&off), &["nodeport", "nodePort", "coredns"]);
+    told(
+        &kubespray("kube_proxy_nodeport_addresses: [10.0.0.0/24]\n"),
+        &["kube_proxy_nodeport_addresses is not carried"],
+    );
+}
