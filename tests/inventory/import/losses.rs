@@ -16,6 +16,19 @@ fn kubespray_of(hosts: &str, vars: &str) -> Imported {
     import(Tool::Kubespray, &input, &Wishes::default(), &files).unwrap_or_else(|error| panic!("{vars}: {error}"))
 }
 
+/// A k0sctl configuration of one host, with more of that host and this specification of k0s.
+fn k0sctl(host: &str, spec: &str) -> Imported {
+    let text = format!(
+        "apiVersion: k0sctl.k0sproject.io/v1beta1\nkind: Cluster\nspec:\n  hosts:\n  - {{role: single, {host}}}\n  \
+         k0s: {{config: {{spec: {spec}}}}}\n"
+    );
+    let input = Input { name: "k0sctl.yaml".to_owned(), text, folder: None };
+    let wishes = Wishes { local: !spec.contains("Balancing") && !spec.contains("external"), ..Wishes::default() };
+    import(Tool::K0sctl, &input, &wishes, &hactl::inventory::Nothing).unwrap_or_else(|error| panic!("{spec}: {error}"))
+}
+
+const HOST: &str = "ssh: {address: 10.0.0.1}";
+
 fn loaded(done: &Imported) -> Loaded {
     parse(&done.text, Path::new("/base")).unwrap_or_else(|error| panic!("{error}\n{}", done.text))
 }
@@ -137,4 +150,76 @@ fn what_limits_node_ports_and_answers_for_names_is_no_habit_of_kubesprays() {
         &kubespray("kube_proxy_nodeport_addresses: [10.0.0.0/24]\n"),
         &["kube_proxy_nodeport_addresses is not carried"],
     );
+}
+
+#[test]
+fn of_k0s_balancers_the_one_that_is_not_taken_is_told_and_what_they_are_told_besides() {
+    let local = "nodeLocalLoadBalancing: {enabled: true, type: EnvoyProxy, envoyProxy: {apiServerBindPort: 7443}}";
+    let vip = "controlPlaneLoadBalancing: {enabled: true, type: Keepalived, extra: 1, keepalived: {more: 1, vrrpInstances: [{virtualIPs: [10.0.0.100/24], virtualRouterID: 300, authPass: hunter2, advertIntervalSeconds: 3, unicastPeers: [10.0.0.2]}]}}";
+    let done = k0sctl(HOST, &format!("{{network: {{{local}, {vip}}}}}"));
+    told(
+        &done,
+        &[
+            "network.nodeLocalLoadBalancing: warning: there is a balancer on every node and the virtual address as well",
+            "nodeLocalLoadBalancing.envoyProxy: warning: ",
+            "controlPlaneLoadBalancing.extra: warning: ",
+            "keepalived.more: warning: ",
+            "virtualRouterID is no number from 1 to 255",
+            "advertIntervalSeconds and unicastPeers",
+        ],
+    );
+    assert_eq!(loaded(&done).desired.endpoint.host().as_str(), "10.0.0.100");
+    let done = k0sctl(HOST, &format!("{{network: {{{local}}}, api: {{externalAddress: api.example.org}}}}"));
+    told(&done, &["there is a balancer on every node and the external address as well"]);
+    let done = k0sctl(HOST, &format!("{{network: {{{local}}}}}"));
+    silent(&done, &["as well"]);
+}
+
+#[test]
+fn what_k0s_has_for_addresses_and_kube_proxy_is_told() {
+    let done = k0sctl(
+        HOST,
+        "{api: {address: 10.0.0.9, port: many}, storage: {etcd: {peerAddress: 10.0.0.8, extraArgs: {x: [1]}}}, \
+         network: {kubeProxy: {metricsBindAddress: 0.0.0.0:10249, iptables: {minSyncPeriod: 5s}, ipvs: {syncPeriod: 0s}, nftables: {}}}}",
+    );
+    told(
+        &done,
+        &[
+            "spec.api.address: warning: the API server is known by 10.0.0.9",
+            "spec.api.port: warning: many is no port",
+            "peerAddress: warning: etcd's members know one by 10.0.0.8",
+            "etcd.extraArgs.x: warning: ",
+            "metricsBindAddress under extra.kube-proxy.config",
+            "kubeProxy.iptables: warning: ",
+        ],
+    );
+    silent(&done, &["kubeProxy.ipvs", "kubeProxy.nftables"]);
+    let done = k0sctl(HOST, "{api: {address: 10.0.0.1}, storage: {etcd: {peerAddress: 10.0.0.1}}}");
+    silent(&done, &["api.address", "peerAddress"]);
+}
+
+#[test]
+fn k0s_own_network_plugin_is_told_of_where_nothing_is_said_of_networks() {
+    for spec in ["{}", "{api: {port: 6443}}", "{network: {podCIDR: 10.1.0.0/16}}", "{network: {provider: kuberouter}}"]
+    {
+        let shown = warned(&k0sctl(HOST, spec));
+        assert_eq!(shown.matches("kube-router connects pods there").count(), 1, "{spec}: {shown}");
+    }
+    silent(&k0sctl(HOST, "{network: {provider: custom}}"), &["kube-router"]);
+}
+
+#[test]
+fn openssh_options_keep_the_file_of_host_keys_and_name_the_rest() {
+    let host = |options: &str| format!("openSSH: {{address: 10.0.0.1, options: {{{options}}}}}");
+    let done = k0sctl(&host("UserKnownHostsFile: /srv/keys/known_hosts, StrictHostKeyChecking: yes"), "{}");
+    assert_eq!(loaded(&done).desired.hosts[0].ssh.user, "root");
+    assert!(done.text.contains("known_hosts: /srv/keys/known_hosts"), "{}", done.text);
+    silent(&done, &["host keys are not looked at", "options"]);
+    let done = k0sctl(&host("userknownhostsfile: /dev/null, Compression: yes"), "{}");
+    told(&done, &["host keys are not looked at there", "not carried over: Compression"]);
+    assert!(!done.text.contains("known_hosts:"), "{}", done.text);
+    let done = k0sctl(&host("UserKnownHostsFile: /a /b"), "{}");
+    told(&done, &["not carried over: UserKnownHostsFile"]);
+    let gate = "ssh: {address: 10.0.0.1, bastion: {address: 192.0.2.1, hostKey: ssh-ed25519 AAAA}}";
+    told(&k0sctl(gate, "{}"), &["bastion.hostKey: warning: "]);
 }

@@ -1,4 +1,4 @@
-//! k0s' own configuration, which k0sctl carries within its file: the endpoint, networks, storage, flags of components.
+//! k0s' own configuration, which k0sctl carries within its file: the endpoint, storage, flags of components; `network` has the rest.
 //!
 //! In: a ClusterConfig. Out: settings of the draft, and notes with the path of everything else.
 
@@ -6,16 +6,17 @@ use super::super::draft::{Draft, Said, Way};
 use super::super::node::Node;
 use super::super::notes::{Notes, short};
 use super::super::shared;
-use super::leave;
+use super::hosts::port;
+use super::{leave, network};
 use std::net::Ipv4Addr;
 
 /// Reads it.
 pub fn cluster(config: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
+    leave(config, path, &["apiVersion", "kind", "metadata", "spec", "status"], notes);
     let Some(spec) = config.get("spec") else { return };
     let path = format!("{path}.spec");
-    leave(config, path.trim_end_matches(".spec"), &["apiVersion", "kind", "metadata", "spec", "status"], notes);
-    if let Some(network) = spec.get("network") {
-        networks(network, &format!("{path}.network"), draft, notes);
+    if let Some(networks) = spec.get("network") {
+        network::networks(networks, &format!("{path}.network"), draft, notes);
     }
     if let Some(api) = spec.get("api") {
         api_server(api, &format!("{path}.api"), draft, notes);
@@ -87,16 +88,40 @@ fn is_idle(node: &Node) -> bool {
     node.is_empty() || node.is_map() && node.entries().iter().all(idle)
 }
 
-fn text<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
+/// A text that is not empty.
+pub fn text<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     node.get(key).and_then(Node::as_text).map(str::trim).filter(|text| !text.is_empty())
+}
+
+/// Tells of a balancer on every node that something else goes before.
+pub fn replaced(draft: &Draft, by: &str, notes: &mut Notes) {
+    if let Some(Way::Local(said)) = &draft.endpoint {
+        notes.add(
+            &said.place,
+            format!("there is a balancer on every node and {by} as well: the endpoint is one of them here, {by}"),
+            "nothing, or use --local if it is to be the balancer on every node",
+        );
+    }
+}
+
+/// Whether one of the hosts has this address; what says so is carried over with the host.
+fn is_hosts(draft: &Draft, address: &str) -> bool {
+    draft.hosts.iter().any(|host| host.address.as_ref().is_some_and(|said| said.value == address))
 }
 
 fn api_server(api: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
     let place = |key: &str| format!("{path}.{key}");
-    let port = text(api, "port").and_then(|port| port.parse::<u16>().ok()).filter(|port| *port > 0 && *port != 6443);
-    if let Some(port) = port {
-        draft.api_port = Some(Said::new(port, "api.port", place("port")));
-        draft.endpoint_port = Some(Said::new(port, "api.port", place("port")));
+    if let Some(port) = port(api, path, notes).filter(|port| port.value != 6443) {
+        let port = Said { key: "api.port".to_owned(), ..port };
+        draft.api_port = Some(port.clone());
+        draft.endpoint_port = Some(port);
+    }
+    if let Some(address) = text(api, "address").filter(|address| !is_hosts(draft, address)) {
+        notes.add(
+            place("address"),
+            format!("the API server is known by {} there, and each by its host's own address here", short(address)),
+            "see that hosts[].address is the one that the others reach; more names for certificates go under endpoint.sans",
+        );
     }
     if let Some(external) = text(api, "externalAddress") {
         if matches!(draft.endpoint, Some(Way::Vip(_))) {
@@ -112,13 +137,13 @@ fn api_server(api: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
                 "use --external HOST:PORT if your own balancer is to be it",
             );
         } else {
+            replaced(draft, "the external address", notes);
             draft.endpoint = Some(Way::External(Said::new(external, "api.externalAddress", place("externalAddress"))));
         }
     }
     let own: Vec<&str> = [text(api, "externalAddress"), text(api, "address")].into_iter().flatten().collect();
     for san in api.get("sans").map(Node::items).unwrap_or_default().iter().filter_map(Node::as_text) {
-        let of_host = draft.hosts.iter().any(|host| host.address.as_ref().is_some_and(|address| address.value == san));
-        if !own.contains(&san) && !of_host {
+        if !own.contains(&san) && !is_hosts(draft, san) {
             draft.sans.push(Said::new(san, "api.sans", place("sans")));
         }
     }
@@ -143,140 +168,6 @@ fn args(node: &Node, component: &'static str, path: &str, draft: &mut Draft, not
     }
 }
 
-fn networks(network: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
-    let said =
-        |key: &str| text(network, key).map(|text| Said::new(text, format!("network.{key}"), format!("{path}.{key}")));
-    draft.pods = said("podCIDR");
-    draft.services = said("serviceCIDR");
-    let provider =
-        said("provider").unwrap_or_else(|| Said::new("kuberouter", "network.provider", format!("{path}.provider")));
-    // k0s' own default is not flannel either: what the cluster had, this one has not.
-    draft.cni = if provider.value == "kuberouter" {
-        notes.add(&provider.place, "kube-router connects pods there, and flannel here", "nothing, unless you use its BGP or its network policies, which flannel does not have; then write `cni: none` and bring it");
-        None
-    } else {
-        Some(shared::network_plugin(&provider, notes))
-    };
-    if let Some(domain) = said("clusterDomain").filter(|domain| domain.value != "cluster.local") {
-        notes.add(
-            &domain.place,
-            format!("the DNS domain is {} there, and always cluster.local here", short(&domain.value)),
-            "change what refers to the old one",
-        );
-    }
-    if network.at(&["dualStack", "enabled"]).and_then(Node::as_bool) == Some(true) {
-        notes.add(
-            format!("{path}.dualStack"),
-            "IPv6 and dual-stack are not supported in this version of hactl",
-            "the new cluster is IPv4 alone",
-        );
-    }
-    if let Some(proxy) = network.get("kubeProxy") {
-        if proxy.get("disabled").and_then(Node::as_bool) == Some(true) {
-            draft.kube_proxy =
-                Some(Said::new("none", "network.kubeProxy.disabled", format!("{path}.kubeProxy.disabled")));
-            notes.add(
-                format!("{path}.kubeProxy.disabled"),
-                "nobody implements Services until your network plugin does",
-                "install one that does, or take kubeProxy: none out",
-            );
-        } else if let Some(mode) = text(proxy, "mode") {
-            shared::proxy_mode(&Said::new(mode, "mode", format!("{path}.kubeProxy.mode")), notes);
-        }
-        leave(
-            proxy,
-            &format!("{path}.kubeProxy"),
-            &["disabled", "mode", "iptables", "ipvs", "metricsBindAddress"],
-            notes,
-        );
-    }
-    if network.at(&["nodeLocalLoadBalancing", "enabled"]).and_then(Node::as_bool) == Some(true) {
-        let place = format!("{path}.nodeLocalLoadBalancing");
-        draft.endpoint = Some(Way::Local(Said::new((), "network.nodeLocalLoadBalancing", place)));
-    }
-    if let Some(balancing) = network.get("controlPlaneLoadBalancing")
-        && balancing.get("enabled").and_then(Node::as_bool) != Some(false)
-    {
-        virtual_address(balancing, &format!("{path}.controlPlaneLoadBalancing"), draft, notes);
-    }
-    for plugin in ["calico", "kuberouter"] {
-        if network.get(plugin).is_some_and(|node| !node.is_empty()) {
-            notes.add(
-                format!("{path}.{plugin}"),
-                format!("settings of {plugin} are not carried over"),
-                "they belong to its own manifests",
-            );
-        }
-    }
-    let known = [
-        "podCIDR",
-        "serviceCIDR",
-        "provider",
-        "clusterDomain",
-        "dualStack",
-        "kubeProxy",
-        "nodeLocalLoadBalancing",
-        "controlPlaneLoadBalancing",
-        "calico",
-        "kuberouter",
-    ];
-    leave(network, path, &known, notes);
-}
-
-/// k0s' keepalived becomes hactl's.
-fn virtual_address(balancing: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
-    let path = format!("{path}.keepalived");
-    let instances = balancing.at(&["keepalived", "vrrpInstances"]).map(Node::items).unwrap_or_default();
-    let mut addresses = Vec::new();
-    for (index, instance) in instances.iter().enumerate() {
-        let place = format!("{path}.vrrpInstances[{index}]");
-        for address in instance.get("virtualIPs").map(Node::items).unwrap_or_default().iter().filter_map(Node::as_text)
-        {
-            addresses.push((index, address.split('/').next().unwrap_or(address).to_owned()));
-        }
-        if instance.get("authPass").is_some() {
-            notes.add(
-                format!("{place}.authPass"),
-                "authPass is a password, and none is carried over",
-                "nothing: hactl's keepalived speaks to the hosts of the inventory alone, by their addresses",
-            );
-        }
-        leave(
-            instance,
-            &place,
-            &[
-                "virtualIPs",
-                "interface",
-                "virtualRouterID",
-                "authPass",
-                "advertIntervalSeconds",
-                "unicastSourceIP",
-                "unicastPeers",
-            ],
-            notes,
-        );
-    }
-    let Some((first, address)) = addresses.first().cloned() else { return };
-    let place = format!("{path}.vrrpInstances[{first}]");
-    let instance = &instances[first];
-    draft.endpoint = Some(Way::Vip(Said::new(address, "controlPlaneLoadBalancing", format!("{place}.virtualIPs"))));
-    draft.interface = text(instance, "interface").map(|name| Said::new(name, "", format!("{place}.interface")));
-    draft.vrid = text(instance, "virtualRouterID")
-        .and_then(|id| id.parse::<u8>().ok())
-        .map(|id| Said::new(id, "", format!("{place}.virtualRouterID")));
-    if addresses.len() > 1 {
-        let others: Vec<&str> = addresses[1..].iter().map(|(_, address)| address.as_str()).collect();
-        notes.add(
-            format!("{path}.vrrpInstances"),
-            format!("hactl has one virtual address; left out: {}", super::super::notes::listed(&others, 8)),
-            "move clients of the others to the first, or look after them yourself",
-        );
-    }
-    if balancing.at(&["keepalived", "virtualServers"]).is_some_and(|servers| !servers.is_empty()) {
-        notes.add(format!("{path}.virtualServers"), "keepalived balances there, and haproxy here", "nothing");
-    }
-}
-
 fn stored(storage: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
     let kind = text(storage, "type").unwrap_or("etcd");
     if kind != "etcd" {
@@ -296,7 +187,14 @@ fn stored(storage: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
     if let Some(etcd) = storage.get("etcd") {
         for (flag, value) in etcd.get("extraArgs").map(Node::entries).unwrap_or_default() {
             let place = format!("{path}.etcd.extraArgs.{}", short(flag));
-            let Some(value) = value.as_text() else { continue };
+            let Some(value) = value.as_text() else {
+                notes.add(
+                    place,
+                    format!("{} is no single value: left out", short(flag)),
+                    "write it under extra.etcd.args",
+                );
+                continue;
+            };
             match (flag.as_str(), value.parse::<u64>()) {
                 ("quota-backend-bytes", Ok(bytes)) => {
                     let gib = u32::try_from(bytes.div_ceil(1 << 30)).unwrap_or(64).clamp(1, 64);
@@ -304,6 +202,13 @@ fn stored(storage: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
                 }
                 _ => shared::arg(draft, "etcd", flag, Said::new(value, "", place), notes),
             }
+        }
+        if let Some(peer) = text(etcd, "peerAddress").filter(|peer| !is_hosts(draft, peer)) {
+            notes.add(
+                format!("{path}.etcd.peerAddress"),
+                format!("etcd's members know one by {} there, and each by its host's own address here", short(peer)),
+                "write under hosts[].address the one that the members are to use among themselves",
+            );
         }
         leave(etcd, &format!("{path}.etcd"), &["peerAddress", "externalCluster", "extraArgs"], notes);
     }

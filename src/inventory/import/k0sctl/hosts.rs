@@ -3,7 +3,7 @@
 //! In: the list. Out: hosts of the draft; what hactl does not do (hooks, files, environments) is told once for all hosts that have it.
 
 use super::super::draft::{Draft, Host, Said, Ssh};
-use super::super::node::Node;
+use super::super::node::{Node, truth};
 use super::super::notes::{Notes, listed, short};
 use crate::model::desired::Role;
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,7 +45,7 @@ pub fn hosts(spec: &Node, draft: &mut Draft, notes: &mut Notes) {
                 continue;
             }
         };
-        let Some(ssh) = way(node, &path, draft, notes) else { continue };
+        let Some(ssh) = way(node, &path, notes) else { continue };
         if roles.contains(&Role::ControlPlane) {
             controllers += 1;
         } else {
@@ -138,7 +138,7 @@ fn tell(key: &str, indices: &[usize], notes: &mut Notes) {
 }
 
 /// How it is reached; `None`: not by SSH.
-fn way(node: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) -> Option<Ssh> {
+fn way(node: &Node, path: &str, notes: &mut Notes) -> Option<Ssh> {
     let found = ["ssh", "openSSH"].into_iter().find_map(|kind| Some((kind, node.get(kind)?)));
     let Some((kind, given)) = found else {
         let what = if node.get("winRM").is_some() {
@@ -184,31 +184,49 @@ fn way(node: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) -> Option<
             "name it once for all hosts under ssh.config",
         );
     }
-    let mut options: Vec<&str> =
-        given.get("options").map(Node::entries).unwrap_or_default().iter().map(|(key, _)| key.as_str()).collect();
-    options.retain(|option| *option != "UserKnownHostsFile" && *option != "StrictHostKeyChecking");
-    if !options.is_empty() {
+    options(given, &format!("{path}.options"), &mut ssh, notes);
+    let known =
+        ["address", "user", "port", "keyPath", "hostKey", "bastion", "configPath", "options", "disableMultiplexing"];
+    super::leave(given, &path, &known, notes);
+    Some(ssh)
+}
+
+/// OpenSSH's options: the file of host keys has a key here, and what weakens them is told.
+fn options(given: &Node, path: &str, ssh: &mut Ssh, notes: &mut Notes) {
+    let mut left: Vec<&str> = Vec::new();
+    let mut unchecked = false;
+    for (option, value) in given.get("options").map(Node::entries).unwrap_or_default() {
+        let text = value.as_text().map(str::trim).unwrap_or_default();
+        match option.to_ascii_lowercase().as_str() {
+            "stricthostkeychecking" => unchecked |= truth(text) != Some(true),
+            "userknownhostsfile" if matches!(text, "/dev/null" | "none") => unchecked = true,
+            // One file, as it is written: neither several of them nor OpenSSH's variables.
+            "userknownhostsfile" if !text.is_empty() && !text.contains(['$', '%', ' ', '\t']) => {
+                let said = Said::new(text, "", format!("{path}.{}", short(option)));
+                relative("UserKnownHostsFile", &said, notes);
+                ssh.known_hosts = Some(said);
+            }
+            _ => left.push(option),
+        }
+    }
+    if !left.is_empty() {
         notes.add(
-            format!("{path}.options"),
-            format!("OpenSSH's options are not carried over: {}", listed(&options, 10)),
+            path,
+            format!("OpenSSH's options are not carried over: {}", listed(&left, 10)),
             "what matters goes into ~/.ssh/config, which hactl reads",
         );
     }
-    if given.at(&["options", "StrictHostKeyChecking"]).and_then(Node::as_bool) == Some(false) {
+    if unchecked {
         notes.add(
-            format!("{path}.options"),
+            path,
             "host keys are not looked at there; hactl is strict about them",
             "have them in known_hosts (`ssh-keyscan`, compared with the hosts), or once use --trust-first-use",
         );
     }
-    let known =
-        ["address", "user", "port", "keyPath", "hostKey", "bastion", "configPath", "options", "disableMultiplexing"];
-    super::leave(given, &path, &known, notes);
-    let _ = draft;
-    Some(ssh)
 }
 
-fn port(given: &Node, path: &str, notes: &mut Notes) -> Option<Said<u16>> {
+/// A port, in a mapping that may have one.
+pub fn port(given: &Node, path: &str, notes: &mut Notes) -> Option<Said<u16>> {
     let text = given.get("port").and_then(Node::as_text)?;
     match text.trim().parse::<u16>() {
         Ok(port @ 1..) => Some(Said::new(port, "", format!("{path}.port"))),
@@ -240,14 +258,18 @@ fn identity(key: Said, notes: &mut Notes) -> Option<Said> {
         );
         return None;
     }
-    if !key.value.starts_with(['/', '~']) {
+    relative("keyPath", &key, notes);
+    Some(key)
+}
+
+fn relative(what: &str, said: &Said, notes: &mut Notes) {
+    if !said.value.starts_with(['/', '~']) {
         notes.add(
-            &key.place,
-            "keyPath is a relative path: in an inventory of hactl it starts at the inventory's directory",
+            &said.place,
+            format!("{what} is a relative path: in an inventory of hactl it starts at the inventory's directory"),
             "put the inventory where the path holds, or write the path out",
         );
     }
-    Some(key)
 }
 
 fn jump(bastion: &Node, path: &str, identity: Option<&Said>, notes: &mut Notes) -> Option<Said> {
@@ -263,6 +285,13 @@ fn jump(bastion: &Node, path: &str, identity: Option<&Said>, notes: &mut Notes) 
             format!("{path}.keyPath"),
             format!("the bastion has a key of its own, and hactl would use that of the host behind it: {}", short(key)),
             format!("write into ~/.ssh/config: Host {}, below it IdentityFile {}", short(address), short(key)),
+        );
+    }
+    if word("hostKey").is_some() {
+        notes.add(
+            format!("{path}.hostKey"),
+            "the bastion's key is written out there, and hactl looks for it in known_hosts",
+            "put the key into known_hosts",
         );
     }
     super::leave(bastion, path, &["address", "user", "port", "keyPath", "hostKey"], notes);

@@ -4,6 +4,7 @@
 
 mod cluster;
 mod hosts;
+mod network;
 
 use super::draft::{Draft, Said};
 use super::node::{self, Node};
@@ -77,6 +78,9 @@ pub fn draft(input: &Input, notes: &mut Notes) -> Result<Draft, ImportError> {
     }
     let separate = documents.iter().find(|node| word(node, "kind") == "ClusterConfig");
     let inside = k0s.and_then(|k0s| k0s.get("config"));
+    if [inside, separate].into_iter().flatten().all(|config| config.at(&["spec", "network"]).is_none()) {
+        network::kube_router("spec.k0s.config.spec.network", notes);
+    }
     for (config, path) in [(inside, "spec.k0s.config"), (separate, "ClusterConfig")] {
         if let Some(config) = config {
             cluster::cluster(config, path, &mut draft, notes);
