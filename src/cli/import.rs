@@ -8,7 +8,6 @@ use crate::inventory::{Disk, Source};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::ffi::OsString;
-use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -38,7 +37,7 @@ pub enum ImportTool {
     K0sctl(CommonArgs),
     /// From the machines of a Vagrantfile, as Vagrant itself tells of them
     #[command(after_help = "Examples:\n  hactl inventory import vagrant . > hactl.yaml\n  \
-        hactl inventory import vagrant --role alice=control-plane,etcd --role bob=worker --vip 192.168.56.100 ~/lab\n\n\
+        hactl inventory import vagrant --role alice=control-plane,etcd --role bob=worker --vip 192.168.56.90 ~/lab\n\n\
         Roles come from names: cp1, master-2, etcd1, lb1, worker3. `hactl up -i vagrant:DIR` needs no file.")]
     Vagrant(VagrantArgs),
 }
@@ -153,7 +152,7 @@ fn end(
         Err(error) => return refused(&error, as_json, out, err),
     };
     if let Some(file) = file
-        && let Err(error) = write_new(file, &imported.text)
+        && let Err(error) = super::new_file::write(file, &imported.text)
     {
         let shown = file.display();
         let (code, said) = match error.kind() {
@@ -176,12 +175,6 @@ fn end(
         return Ok(code);
     }
     told(&imported, file, as_json, out, err)
-}
-
-fn write_new(file: &Path, text: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).open(file)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
 }
 
 fn told(

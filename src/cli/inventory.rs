@@ -8,7 +8,6 @@ use crate::inventory::{InventoryError, Loaded, Problem, Report, Severity, Source
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
-use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -109,12 +108,7 @@ fn init(args: &InitArgs, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
         writeln!(err, "{error}\n\nerror: nothing was written: what was given does not make an inventory")?;
         return Ok(2);
     }
-    let written = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&args.file)
-        .and_then(|mut file| file.write_all(starter.text.as_bytes()).and_then(|()| file.sync_all()));
-    match written {
+    match super::new_file::write(&args.file, &starter.text) {
         Ok(()) => {
             writeln!(out, "wrote {shown}")?;
             writeln!(out, "edit next:")?;

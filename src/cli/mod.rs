@@ -7,6 +7,7 @@ mod host;
 mod import;
 pub mod inventory;
 mod lab;
+mod new_file;
 mod recover;
 mod runbook;
 mod snapshot;
