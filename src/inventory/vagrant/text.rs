@@ -3,6 +3,7 @@
 //! In: machines with their addresses and roles. Out: YAML that a person may keep and edit.
 
 use super::said::Way;
+use crate::inventory::import::write::scalar;
 use crate::inventory::topology::topology;
 use crate::model::desired::Role;
 use std::fmt::Write as _;
@@ -55,7 +56,7 @@ hosts:
 ",
         // A path may hold a line break, and a comment must not.
         draft.dir.display().to_string().escape_debug(),
-        draft.cluster,
+        scalar(draft.cluster),
         draft.vip
     );
     for host in &draft.hosts {
@@ -74,7 +75,8 @@ fn host_text(text: &mut String, host: &Host) {
     if let Some(state) = &host.off {
         let _ = writeln!(text, "  # {} as Vagrant has it; this is how it was when it ran.", state.escape_debug());
     }
-    let _ = writeln!(text, "  - name: {}\n    address: {}\n    roles: [{}]", host.name, host.address, roles.join(", "));
+    let _ = writeln!(text, "  - name: {}", scalar(&host.name));
+    let _ = writeln!(text, "    address: {}\n    roles: [{}]", host.address, roles.join(", "));
     text.push_str("    ssh:\n");
     if host.way.host != host.address.to_string() {
         let _ = writeln!(text, "      host: {}", quoted(&host.way.host));
@@ -92,4 +94,40 @@ fn host_text(text: &mut String, host: &Host) {
 /// A text as JSON has it, which YAML reads.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::{Loaded, parse};
+
+    fn read(cluster: &str, name: &str) -> Result<Loaded, String> {
+        let host = Host {
+            name: name.to_owned(),
+            address: Ipv4Addr::new(10, 88, 200, 11),
+            roles: vec![Role::ControlPlane, Role::Etcd, Role::LoadBalancer],
+            way: Way { host: "10.88.200.11".to_owned(), port: 22, user: "vagrant".to_owned(), identity: None },
+            known_hosts: PathBuf::from("/v/known_hosts"),
+            off: None,
+        };
+        let vip = Ipv4Addr::new(10, 88, 200, 100);
+        let text = render(&Draft { dir: Path::new("/v"), cluster, vip, containers: false, hosts: vec![host] });
+        parse(&text, Path::new("/v")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_clusters_name_is_one_value_whatever_it_holds() {
+        assert_eq!(read("lab", "cp1").unwrap().desired.cluster.as_str(), "lab");
+        for name in ["lab #2", "lab\napiPort: 7443", "[lab]", "lab: x"] {
+            let said = read(name, "cp1").unwrap_err();
+            assert!(said.contains("cluster"), "{name:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_machines_name_stays_text_when_yaml_would_take_it_for_something_else() {
+        for name in ["on", "1e3", "007"] {
+            assert_eq!(read("lab", name).unwrap().desired.hosts[0].name.as_str(), name);
+        }
+    }
 }
