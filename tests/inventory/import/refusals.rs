@@ -74,6 +74,7 @@ fn what_is_broken_is_told_without_the_secrets_in_it() {
         ("[g]\ncp1 ansible_password=correct hunter2", vec!["h:2:", "word 3 of the line"]),
         ("[g]\ncp1 hunter2 ansible_password=x", vec!["h:2:", "word 2 of the line"]),
         ("[g]\nansible_become_password=hunter2", vec!["h:2:", "ansible_become_password is a variable", "[group:vars]"]),
+        ("[g]\nHunter2hunter2==", vec!["h:2:", "this is a variable"]),
         ("[g]\ncp1 ansible_password='hunter2", vec!["h:2:", "quotation mark"]),
         ("[g:vars]\npassword hunter2", vec!["h:2:", "a '=' is missing"]),
     ] {

@@ -78,11 +78,12 @@ pub fn parse(file: &str, text: &str) -> Result<Groups, ImportError> {
                 let words = words(line).map_err(|why| bad(why.to_owned(), "close the quotation mark"))?;
                 let Some((pattern, variables)) = words.split_first() else { continue };
                 let remedy = "a host is a name with name=value behind it; in YAML the file's name ends in .yml";
-                // What stands behind the '=' may be a password.
+                // What stands behind the '=' may be a password, and so may all of it be, if it looks like no name.
                 if let Some((key, _)) = pattern.split_once('=') {
-                    let why = format!("{} is a variable, and a host is to stand here", super::super::notes::short(key));
+                    let named = key.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+                    let what = if named { super::super::notes::short(key) } else { "this".to_owned() };
                     return Err(bad(
-                        why,
+                        format!("{what} is a variable, and a host is to stand here"),
                         "variables of a group stand below [group:vars], those of a host behind its name",
                     ));
                 }
