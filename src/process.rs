@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 /// Long enough for every command that does not fetch anything.
 pub const PATIENCE: Duration = Duration::from_mins(1);
+/// How long the killed may take to die before we go on without having seen it.
+const LAST_BREATH: Duration = Duration::from_secs(2);
 /// How many lines of a failed command are shown.
 const TAIL: usize = 20;
 
@@ -155,15 +157,28 @@ fn wait(child: &mut Child, patience: Duration) -> io::Result<Option<ExitStatus>>
             let others = descendants(child.id());
             child.kill()?;
             child.wait()?;
-            for pid in others.into_iter().filter_map(rustix::process::Pid::from_raw) {
+            for pid in others.iter().filter_map(|pid| rustix::process::Pid::from_raw(*pid)) {
                 // One that has ended meanwhile is what is wanted.
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+            // A signal is only sent, and a process lets go of its files when it dies; one that hangs in the kernel keeps nobody.
+            let last_look = Instant::now() + LAST_BREATH;
+            while others.iter().any(|pid| lives(*pid)) && Instant::now() < last_look {
+                std::thread::sleep(Duration::from_millis(1));
             }
             return Ok(None);
         }
         std::thread::sleep(nap);
         nap = (nap * 2).min(Duration::from_millis(20));
     }
+}
+
+/// Whether a process is there and has not ended.
+fn lives(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    // Behind the name, which may hold anything: the state.
+    let state = stat.ok().and_then(|stat| stat.rsplit_once(')')?.1.trim_start().chars().next());
+    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
 /// The processes that one has started, and those that these have: they hold its pipes and its locks.

@@ -325,6 +325,11 @@ async fn slot(slots: &BTreeMap<HostName, Arc<Semaphore>>, host: &HostName) -> Op
     Arc::clone(slots.get(host)?).acquire_owned().await.ok()
 }
 
+/// How long a host may wait for something, milliseconds: a second less than we wait for its answer, so that it says what it saw last.
+pub(super) fn within_ms(patience: Duration) -> u64 {
+    u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).saturating_sub(1000)
+}
+
 /// A failed step without a log.
 pub(super) fn failed(what: String) -> StepError {
     StepError::Failed { what, tail: Vec::new() }
@@ -379,7 +384,7 @@ impl Perform for Hands {
         }
         let patience = step.action.profile().patience;
         let data_dir = self.desired.etcd.data_dir.display().to_string();
-        let ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).saturating_sub(1000);
+        let ms = within_ms(patience);
         match &step.action {
             Action::Stamp { host } => {
                 self.call(index, host, Op::Stamp(self.asks.stamp.clone()), patience).await.map(drop)

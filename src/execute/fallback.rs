@@ -1,6 +1,6 @@
 //! After a step whose new files had to prove themselves: what they replaced is let go of, or put back so that the host runs as before.
 
-use super::act::{Hands, failed};
+use super::act::{Hands, failed, within_ms};
 use super::walk::StepError;
 use crate::host::op::Op;
 use crate::model::names::HostName;
@@ -27,8 +27,7 @@ pub(super) async fn conclude(
         // Nothing was disturbed yet: what runs does so by the earlier files.
         Err(StepError::Refused(refusal)) => return Err(StepError::Refused(refusal)),
         Err(StepError::Overdue(patience)) => (StepError::Overdue(patience).to_string(), Vec::new()),
-        Err(StepError::Failed { what, tail }) => (what, tail),
-        Err(StepError::PutBack { what, tail, .. }) => (what, tail),
+        Err(StepError::Failed { what, tail } | StepError::PutBack { what, tail }) => (what, tail),
     };
     hands.call(index, host, Op::PutBack { sets }, PUT_BACK).await.map_err(|e| stuck(&what, &tail, &e))?;
     run_again(hands, index, host, step).await.map_err(|e| stuck(&what, &tail, &e))?;
@@ -40,8 +39,8 @@ async fn run_again(hands: &Hands, index: usize, host: &HostName, step: &Step) ->
     let op = match &step.action {
         Action::RunUnit { unit, .. } => Op::RunUnit { unit: unit.clone(), how: HowToRun::Restart, no_wait: false },
         Action::AwaitServing { .. } => {
-            let ms = u64::try_from(RUN_AGAIN.as_millis()).unwrap_or(u64::MAX).saturating_sub(1000);
-            Op::Await { condition: hands.asks.serving(host, &hands.target, Tries::NEW).map_err(failed)?, within_ms: ms }
+            let condition = hands.asks.serving(host, &hands.target, Tries::NEW).map_err(failed)?;
+            Op::Await { condition, within_ms: within_ms(RUN_AGAIN) }
         }
         _ => return Ok(()),
     };

@@ -84,7 +84,7 @@ fn lock(spec: &Spec) -> PathBuf {
     lock_of(&spec.root, &spec.name)
 }
 
-/// See [`lock`].
+/// The file whose lock lets one run at a time make or remove a lab.
 pub(crate) fn lock_of(root: &Path, name: &str) -> PathBuf {
     root.join(format!(".{name}.lock"))
 }
