@@ -474,6 +474,8 @@ impl Perform for Hands {
             Action::Apply { addon, objects } => self.apply(addon, objects, patience).await,
             Action::Prune { addon, delete, keep } => self.prune(index, addon, delete, keep, patience).await,
             Action::AwaitNode { host } => self.await_node(index, host, patience).await,
+            Action::Drain { host, .. } => self.drain(index, host, patience).await,
+            Action::Uncordon { host } => self.uncordon(host, patience).await,
             Action::DeleteNode { node, asked } => self.delete_node(index, (node, *asked), patience).await,
             Action::Wipe { host, delete } => {
                 let ask = crate::render::wipe(&self.desired, self.asks.host(host).map_err(failed)?, *delete);

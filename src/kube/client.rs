@@ -271,6 +271,27 @@ impl Client {
         Ok(absent(self.call(&what, until, || self.http.delete(self.url(&path)).json(&body)).await)?.is_some())
     }
 
+    /// Asks for a pod of this uid to leave its Node, as far as disruption budgets allow it; one that is gone has left. Asked once: what they
+    /// forbid for now is an error (429), and who waits for it knows for how long.
+    pub async fn evict(&self, pod: &ObjectRef, uid: &str, until: Instant) -> Result<(), KubeError> {
+        let what = format!("evict {pod}");
+        let url = format!("{}/eviction", self.url(&self.path(pod, until).await?));
+        let body = json!({
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        });
+        let asked = send(&what, self.http.post(&url).json(&body).timeout(REQUEST_PATIENCE));
+        match timeout_at(until, asked).await {
+            Ok(Ok(_)) => Ok(()),
+            // Another of the same name has come after it.
+            Ok(Err(error)) if error.is_not_found() || error.is_conflict() => Ok(()),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(KubeError::TimedOut { what, seen: "no answer".to_owned() }),
+        }
+    }
+
     /// Looks at an object until `good` says so, and returns what it looked like then (`None`: gone). `good` returns what it
     /// sees, in words, while it is not satisfied.
     pub async fn wait(

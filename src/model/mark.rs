@@ -60,6 +60,10 @@ pub enum Mark {
     Pruned(String),
     /// The Node exists and is Ready.
     NodeReady(HostName),
+    /// Nothing runs on the Node that could run elsewhere, and nothing comes to it.
+    Drained(HostName),
+    /// hactl keeps no pods away from the Node.
+    Schedulable(HostName),
     /// There is no Node of this name.
     NodeGone(HostName),
     /// The host runs nothing of the cluster any more.
@@ -94,6 +98,8 @@ impl fmt::Display for Mark {
             Self::Applied(addon) => write!(f, "{addon} applied"),
             Self::Pruned(addon) => write!(f, "what is left of {addon} deleted"),
             Self::NodeReady(h) => write!(f, "the Node {h} Ready"),
+            Self::Drained(h) => write!(f, "the Node {h} drained"),
+            Self::Schedulable(h) => write!(f, "the Node {h} open to pods"),
             Self::NodeGone(h) => write!(f, "no Node {h} any more"),
             Self::Wiped(h) => write!(f, "{h} rid of the cluster"),
         }

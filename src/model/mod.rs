@@ -3,6 +3,7 @@
 //! Pure data. Nothing here performs I/O, reads a clock or draws a random number, so that a plan made of these
 //! words can be printed, compared, stored and tested.
 
+pub mod action;
 pub mod bucket;
 pub mod certificate;
 pub mod check;

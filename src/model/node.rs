@@ -11,6 +11,9 @@ use serde_json::Value;
 /// Where a Node remembers which of its labels and taints are the inventory's.
 pub const OWNS: &str = "/metadata/annotations/hactl.dev~1owns";
 
+/// Where a Node remembers that it is hactl that cordoned it, and who else did before is not overruled.
+pub const CORDONED: &str = "/metadata/annotations/hactl.dev~1cordoned";
+
 /// Heartbeats are told in whole seconds, cut off.
 const SECOND_MS: i64 = 1000;
 /// What such a Node says of itself.
@@ -34,6 +37,8 @@ pub struct NodeFact {
     pub version: String,
     /// Whether it is cordoned.
     pub unschedulable: bool,
+    /// Whether it is hactl that cordoned it, to drain it, and has not taken that back.
+    pub drained: bool,
     /// Whether the controllers have given up hearing of its kubelet.
     pub silent: bool,
     /// Whether hactl has had it in an inventory: it bears the memory of [`OWNS`].
@@ -53,6 +58,7 @@ impl NodeFact {
             heard_ms: ready.and_then(|c| parse_rfc3339(&text(c, "/lastHeartbeatTime"))).unwrap_or(0),
             version: text(object, "/status/nodeInfo/kubeletVersion"),
             unschedulable: object.pointer("/spec/unschedulable").and_then(Value::as_bool).unwrap_or(false),
+            drained: object.pointer(CORDONED).is_some(),
             silent: ready.is_none_or(|c| c["status"] == "Unknown"),
             ours: object.pointer(OWNS).is_some(),
         })

@@ -208,7 +208,9 @@ impl<'a> Look<'a> {
             Mark::Applied(addon) => self.facts.drift.get(addon).is_some_and(Vec::is_empty),
             Mark::Pruned(addon) => self.facts.stale.get(addon).is_none_or(Vec::is_empty),
             Mark::NodeReady(h) => self.apis().any(|a| a.nodes.iter().any(|n| n.name == h.as_str() && n.ready)),
-            Mark::NodeGone(h) => !self.registered(h),
+            // Who was drained may have got pods since; where there is no Node, there is nothing on it.
+            Mark::Drained(h) | Mark::NodeGone(h) => !self.registered(h),
+            Mark::Schedulable(h) => !self.apis().any(|a| a.nodes.iter().any(|n| n.name == h.as_str() && n.drained)),
             Mark::Wiped(_) => false,
         }
     }

@@ -258,6 +258,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
                     heard_ms: 4_000,
                     version: "v1.36.3".into(),
                     unschedulable: false,
+                    drained: false,
                     silent: false,
                     ours: true,
                 })

@@ -118,6 +118,8 @@ pub fn effects(world: &World, action: &Action) -> Vec<Effect> {
             gone.chain(delete.iter().chain(keep).map(|key| Effect::Forgotten(addon.clone(), key.clone()))).collect()
         }
         Action::DeleteNode { node, asked: _ } => vec![Effect::NodeGone(node.clone())],
+        // Pods are none of this world's business.
+        Action::Drain { .. } | Action::Uncordon { .. } => Vec::new(),
         Action::AwaitNode { host } => vec![Effect::NodeSeen(host.clone())],
         Action::Wipe { host, delete } => {
             let units = world.host(host).units.keys().cloned();

@@ -166,6 +166,7 @@ impl World {
             heard_ms: self.now,
             version: "v1.36.3".to_owned(),
             unschedulable: false,
+            drained: false,
             silent,
             ours,
         };

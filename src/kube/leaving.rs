@@ -1,0 +1,68 @@
+//! Which pods leave a Node that is drained: an eviction is asked of those that come up again elsewhere.
+//!
+//! In: a pod as the API shows it. Out: what becomes of it. The rules are those of `kubectl drain`, but that a volume which lives as long as
+//! its pod (`emptyDir`) keeps nobody: whoever uses one has agreed to lose it.
+
+use serde_json::Value;
+
+/// What becomes of a pod whose Node is drained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leaving {
+    /// It belongs to its Node: the kubelet's own, one of a DaemonSet, or one that has ended.
+    Stays,
+    /// Whoever made it makes it again elsewhere.
+    Leaves,
+    /// Nobody would make it again: it would be lost.
+    Lost,
+}
+
+impl Leaving {
+    /// Judges a pod.
+    pub fn of(pod: &Value) -> Self {
+        let mirror = pod.pointer("/metadata/annotations/kubernetes.io~1config.mirror").is_some();
+        let ended = matches!(pod.pointer("/status/phase").and_then(Value::as_str), Some("Succeeded" | "Failed"));
+        let owners = pod.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+        let controller = owners.and_then(|all| all.iter().find(|owner| owner["controller"] == true));
+        match controller.map(|owner| owner["kind"].as_str().unwrap_or_default()) {
+            _ if mirror || ended => Self::Stays,
+            Some("DaemonSet") => Self::Stays,
+            Some(_) => Self::Leaves,
+            // One that is being deleted already is lost by somebody else's will.
+            None if pod.pointer("/metadata/deletionTimestamp").is_some() => Self::Leaves,
+            None => Self::Lost,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn owned_by(kind: &str) -> Value {
+        json!({"metadata": {"ownerReferences": [{"kind": kind, "controller": true}]}, "status": {"phase": "Running"}})
+    }
+
+    #[test]
+    fn who_comes_up_elsewhere_leaves_and_who_belongs_to_the_node_stays() {
+        assert_eq!(Leaving::of(&owned_by("ReplicaSet")), Leaving::Leaves);
+        assert_eq!(Leaving::of(&owned_by("StatefulSet")), Leaving::Leaves);
+        assert_eq!(Leaving::of(&owned_by("DaemonSet")), Leaving::Stays);
+        let mirror = json!({"metadata": {
+            "annotations": {"kubernetes.io/config.mirror": "x"},
+            "ownerReferences": [{"kind": "Node", "controller": true}],
+        }});
+        assert_eq!(Leaving::of(&mirror), Leaving::Stays);
+        let mut done = owned_by("Job");
+        done["status"]["phase"] = json!("Succeeded");
+        assert_eq!(Leaving::of(&done), Leaving::Stays);
+    }
+
+    #[test]
+    fn a_pod_that_nobody_would_make_again_is_told_apart_unless_it_ends_anyhow() {
+        let mut bare = json!({"metadata": {"name": "x"}, "status": {"phase": "Running"}});
+        assert_eq!(Leaving::of(&bare), Leaving::Lost);
+        bare["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        assert_eq!(Leaving::of(&bare), Leaving::Leaves);
+    }
+}
