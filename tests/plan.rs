@@ -5,6 +5,7 @@ mod bundled;
 mod cases;
 mod fencing;
 mod laws;
+mod leaving;
 mod recovering;
 mod renewing;
 mod sim;

@@ -202,6 +202,26 @@ impl Common {
         self.run_checked(|desired| known("--limit", limit, desired), sink, needs, work)
     }
 
+    /// [`Common::run_on`], and hosts that may leave are entered as well.
+    pub fn run_leaving<T, W>(
+        &self,
+        (limit, prune): (&[HostName], &[HostName]),
+        sink: Arc<dyn Sink>,
+        needs: Needs,
+        work: W,
+    ) -> Result<T, Verdict>
+    where
+        W: AsyncFnOnce(&mut Session) -> Result<T, Failure>,
+    {
+        let prepare = |desired: &mut Desired, places: &Places| {
+            known("--limit", limit, desired)?;
+            let leaving = crate::workflow::leaving(places, desired, prune);
+            desired.leaving = leaving.map_err(|failure| failure_verdict(&failure))?;
+            Ok(())
+        };
+        self.run_prepared(prepare, sink, needs, work)
+    }
+
     /// [`Common::run`] after a look at the inventory, before any host is touched.
     pub fn run_checked<T, W>(
         &self,
@@ -213,9 +233,22 @@ impl Common {
     where
         W: AsyncFnOnce(&mut Session) -> Result<T, Failure>,
     {
-        let loaded = self.load(&*sink)?;
-        check(&loaded.desired)?;
+        self.run_prepared(|desired, _| check(desired), sink, needs, work)
+    }
+
+    fn run_prepared<T, W>(
+        &self,
+        prepare: impl FnOnce(&mut Desired, &Places) -> Result<(), Verdict>,
+        sink: Arc<dyn Sink>,
+        needs: Needs,
+        work: W,
+    ) -> Result<T, Verdict>
+    where
+        W: AsyncFnOnce(&mut Session) -> Result<T, Failure>,
+    {
+        let mut loaded = self.load(&*sink)?;
         let places = self.places(&loaded);
+        prepare(&mut loaded.desired, &places)?;
         if matches!(needs, Needs::Bundle | Needs::Most) {
             // Before any host is touched.
             let opened = crate::component::Bundle::open(&places.bundles, &loaded.desired.versions.kubernetes);

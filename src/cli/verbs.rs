@@ -17,11 +17,17 @@ const WATCH_EVERY: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
 pub struct UpArgs {
-    /// A host that left the inventory and may leave the cluster
-    #[arg(long, value_name = "NAME")]
-    prune: Vec<HostName>,
+    #[command(flatten)]
+    leaving: Leaving,
     #[command(flatten)]
     limit: Limit,
+}
+
+#[derive(Debug, Args)]
+struct Leaving {
+    /// A host that left the inventory and may leave the cluster: it is drained, taken out and cleaned
+    #[arg(long, value_name = "NAME")]
+    prune: Vec<HostName>,
 }
 
 #[derive(Debug, Args)]
@@ -29,6 +35,8 @@ pub struct PlanArgs {
     /// Exit with 5 when something is to be done
     #[arg(long)]
     exit_code: bool,
+    #[command(flatten)]
+    leaving: Leaving,
     #[command(flatten)]
     limit: Limit,
 }
@@ -89,10 +97,12 @@ pub(super) fn ended(reader: &Arc<dyn Reader>, result: Result<u8, Verdict>) -> u8
 
 pub fn up(common: &Common, args: UpArgs) -> u8 {
     let reader = common.reader();
-    let choices = Choices { yes: common.yes, limit: args.limit.hosts(), prune: args.prune, ..Choices::default() };
+    let choices =
+        Choices { yes: common.yes, limit: args.limit.hosts(), prune: args.leaving.prune, ..Choices::default() };
     let terminal = Terminal(Arc::clone(&reader));
     let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
-    let result = common.run_on(&args.limit.limit, sink, Needs::Most, async |session| {
+    let who = (args.limit.limit.as_slice(), choices.prune.as_slice());
+    let result = common.run_leaving(who, sink, Needs::Most, async |session| {
         let summary = workflow::up(session, &choices, &terminal).await?;
         reader.pause();
         if common.output == Output::Text {
@@ -121,9 +131,10 @@ pub fn plan(common: &Common, args: &PlanArgs) -> u8 {
     let reader = common.reader();
     let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
     let sink = if common.output == Output::Json { Arc::new(Quiet) } else { sink };
-    let choices = Choices { limit: args.limit.hosts(), ..Choices::default() };
-    let planned = common
-        .run_on(&args.limit.limit, sink, Needs::Bundle, async |session| workflow::pending(session, &choices).await);
+    let choices = Choices { limit: args.limit.hosts(), prune: args.leaving.prune.clone(), ..Choices::default() };
+    let who = (args.limit.limit.as_slice(), choices.prune.as_slice());
+    let planned =
+        common.run_leaving(who, sink, Needs::Bundle, async |session| workflow::pending(session, &choices).await);
     let result = planned.map(|plan| {
         reader.pause();
         match common.output {

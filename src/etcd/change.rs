@@ -67,6 +67,30 @@ async fn once(access: &Access, change: &MemberChange) -> Result<(), EtcdError> {
             Some(member) if !member.learner => Ok(()),
             Some(member) => ask("promote a member", CALL, link.0.member_promote(member.id)).await.map(|_| ()),
         },
+        MemberChange::Move(from, to) => match (find(&members, from), find(&members, to)) {
+            (None, Some(_)) => Ok(()),
+            (None, None) => Err(EtcdError::NoSuchMember { peer: from.to_string() }),
+            (Some(_), Some(_)) => Err(EtcdError::Unfit { peer: to.to_string(), what: "is another member already" }),
+            (Some(member), None) => {
+                ask("move a member", CALL, link.0.member_update(member.id, vec![to.as_str().to_owned()]))
+                    .await
+                    .map(|_| ())
+            }
+        },
+        MemberChange::Lead(peer) => match find(&members, peer) {
+            None => Err(EtcdError::NoSuchMember { peer: peer.to_string() }),
+            Some(member) => {
+                let status = ask("tell its status", CALL, link.0.status()).await?;
+                if status.leader() == 0 {
+                    return Err(EtcdError::Leaderless);
+                }
+                // Only the leader can hand over; where another leads already, that is what was wanted.
+                if status.header().is_none_or(|h| h.member_id() != status.leader()) {
+                    return Ok(());
+                }
+                ask("hand over the lead", CALL, link.0.move_leader(member.id)).await.map(|_| ())
+            }
+        },
     }
 }
 

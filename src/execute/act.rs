@@ -144,7 +144,7 @@ impl Hands {
         patience: Duration,
     ) -> Result<(), StepError> {
         let mut last = None;
-        for host in self.desired.with(Role::Etcd).map(|h| &h.name) {
+        for host in self.desired.entered().filter(|h| h.is(Role::Etcd)).map(|h| &h.name) {
             let Some(etcd) = self.asks.etcd(host) else { continue };
             if !self.machines.contains_key(host) || !guard::speaks(self, host).await {
                 continue;
@@ -425,6 +425,14 @@ impl Perform for Hands {
                 let op = Op::RunUnit { unit: unit.clone(), how: *how, no_wait: false };
                 self.call(index, host, op, patience).await.map(drop)
             }
+            Action::StopUnit { host, unit } => {
+                self.call(index, host, Op::StopUnits { units: vec![unit.clone()] }, patience).await.map(drop)
+            }
+            Action::MoveLeader { host, to } => {
+                let etcd = self.asks.etcd(host).ok_or_else(|| failed(format!("{host} is no etcd host")))?;
+                let op = Op::ChangeMembers { etcd, change: MemberChange::Lead(to.clone()) };
+                self.call(index, host, op, patience).await.map(drop)
+            }
             Action::StartMember { host, birth } => {
                 let op = Op::StartMember(member_start(&data_dir, birth));
                 self.call(index, host, op, patience).await.map(drop)
@@ -452,6 +460,9 @@ impl Perform for Hands {
             Action::RemoveMember { peer } => {
                 self.change_members(index, MemberChange::Remove(peer.clone()), patience).await
             }
+            Action::MoveMember { from, to } => {
+                self.change_members(index, MemberChange::Move(from.clone(), to.clone()), patience).await
+            }
             Action::AddLearner { peer } => {
                 self.change_members(index, MemberChange::AddLearner(peer.clone()), patience).await
             }
@@ -476,7 +487,7 @@ impl Perform for Hands {
             Action::AwaitNode { host } => self.await_node(index, host, patience).await,
             Action::Drain { host, .. } => self.drain(index, host, patience).await,
             Action::Uncordon { host } => self.uncordon(host, patience).await,
-            Action::DeleteNode { node, asked } => self.delete_node(index, (node, *asked), patience).await,
+            Action::DeleteNode { node, end } => self.delete_node(index, node, *end, patience).await,
             Action::Wipe { host, delete } => {
                 let ask = crate::render::wipe(&self.desired, self.asks.host(host).map_err(failed)?, *delete);
                 self.call(index, host, Op::Wipe(ask), patience).await.map(drop)

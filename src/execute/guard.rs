@@ -45,7 +45,8 @@ async fn members_by(hands: &Hands, deadline: Instant) -> Result<Members, Refusal
 }
 
 async fn members_now(hands: &Hands) -> Result<Members, Refusal> {
-    let names: Vec<HostName> = hands.desired.with(Role::Etcd).map(|h| h.name.clone()).collect();
+    let members = hands.desired.entered().filter(|h| h.is(Role::Etcd));
+    let names: Vec<HostName> = members.map(|h| h.name.clone()).collect();
     let looks = futures::future::join_all(names.iter().map(|h| look(hands, h, false))).await;
     let answers: BTreeMap<HostName, Result<HostFacts, Silence>> = names.into_iter().zip(looks).collect();
     match crate::observe::classify(&hands.desired, &answers) {

@@ -10,6 +10,7 @@ use crate::model::event::Event;
 use crate::model::facts::UnitFact;
 use crate::model::names::HostName;
 use crate::model::node::NodeFact;
+use crate::model::plan::NodeEnd;
 use serde_json::Value;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -56,12 +57,13 @@ impl Hands {
         Err(on)
     }
 
-    /// Deletes a Node and its pods, once the controllers have given up hearing of its kubelet. One that nobody `asked` for by its name and
-    /// that lives is left as it is, and told.
+    /// Deletes a Node and its pods. Unless its kubelet was stopped, the controllers must have given up hearing of it: one that lives and that
+    /// nobody named is left as it is, and told.
     pub(super) async fn delete_node(
         &self,
         index: usize,
-        (name, asked): (&HostName, bool),
+        name: &HostName,
+        end: NodeEnd,
         patience: Duration,
     ) -> Result<(), StepError> {
         let client = self.client().await?;
@@ -69,6 +71,9 @@ impl Hands {
         let since = Mutex::new(None);
         let silent = |live: Option<&Value>| {
             let Some(live) = live.and_then(NodeFact::of) else { return Ok(()) };
+            if end == NodeEnd::Stopped {
+                return Ok(());
+            }
             let mut since = since.lock().unwrap_or_else(PoisonError::into_inner);
             *since = live.silent.then(|| since.unwrap_or_else(Instant::now));
             if since.is_some_and(|at| at.elapsed() >= SILENT_FOR) {
@@ -81,7 +86,7 @@ impl Hands {
         let live = match client.wait(&node, &format!("Node {name} being silent"), until, silent).await {
             Ok(Some(live)) => live,
             Ok(None) => return Ok(()),
-            Err(KubeError::TimedOut { .. }) if !asked => {
+            Err(KubeError::TimedOut { .. }) if end == NodeEnd::Forsaken => {
                 let text = format!(
                     "the kubelet of {name} reports, and the inventory does not name it: its Node stays; once that host is off, \
                      `hactl up --prune {name}` deletes it"
@@ -107,6 +112,19 @@ impl Hands {
             let (Some(namespace), Some(of)) = (text("/metadata/namespace"), text("/metadata/name")) else { continue };
             let pod = ObjectRef::new("v1", "Pod", Some(namespace), of);
             client.delete_if(&pod, text("/metadata/uid"), Some(0), until).await.map_err(said)?;
+        }
+        // The identity of its API server, which else outlives it by an hour.
+        let of_it = format!(
+            "labelSelector=apiserver.kubernetes.io%2Fidentity%3Dkube-apiserver%2Ckubernetes.io%2Fhostname%3D{name}"
+        );
+        for lease in client
+            .list("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", &of_it, until)
+            .await
+            .map_err(said)?
+        {
+            let Some(of) = lease.pointer("/metadata/name").and_then(Value::as_str) else { continue };
+            let lease = ObjectRef::new("coordination.k8s.io/v1", "Lease", Some("kube-system"), of);
+            client.delete(&lease, None, until).await.map_err(said)?;
         }
         Ok(())
     }

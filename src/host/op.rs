@@ -518,6 +518,10 @@ pub enum MemberChange {
     AddLearner(PeerUrl),
     /// Promotes a learner, retrying while it catches up.
     Promote(PeerUrl),
+    /// Lists the member of the first peer URL under the second; done already is done.
+    Move(PeerUrl, PeerUrl),
+    /// Hands the lead over, where this member has it; done already is done.
+    Lead(PeerUrl),
 }
 
 /// What can be waited for.

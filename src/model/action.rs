@@ -95,6 +95,20 @@ pub enum Action {
         /// How.
         how: HowToRun,
     },
+    /// Stops a unit for good.
+    StopUnit {
+        /// Where.
+        host: HostName,
+        /// Which.
+        unit: UnitName,
+    },
+    /// The member on a host hands over the lead.
+    MoveLeader {
+        /// Who leads.
+        host: HostName,
+        /// The peer URL of the one that leads then.
+        to: PeerUrl,
+    },
     /// Starts an etcd member.
     StartMember {
         /// Where.
@@ -141,6 +155,13 @@ pub enum Action {
     RemoveMember {
         /// Its peer URL.
         peer: PeerUrl,
+    },
+    /// Lists a member under another peer URL: its host has another address, or its disk another host.
+    MoveMember {
+        /// The peer URL that it had.
+        from: PeerUrl,
+        /// The one that it has now.
+        to: PeerUrl,
     },
     /// Adds a learner.
     AddLearner {
@@ -209,8 +230,8 @@ pub enum Action {
     DeleteNode {
         /// Which.
         node: HostName,
-        /// Whether a person named it: then one that lives is an error, and else it is left as it is.
-        asked: bool,
+        /// Why nobody reports for it.
+        end: NodeEnd,
     },
     /// Stops and removes everything of the cluster on the host.
     Wipe {
@@ -219,6 +240,17 @@ pub enum Action {
         /// Whether data is deleted rather than moved aside.
         delete: bool,
     },
+}
+
+/// Why nobody reports for a Node that is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum NodeEnd {
+    /// Its kubelet was stopped: there is nothing to wait for.
+    Stopped,
+    /// A person named it: one that lives is an error.
+    Asked,
+    /// It is of before a recovery: one that lives is left as it is.
+    Forsaken,
 }
 
 /// How a unit is brought to run by its files.
@@ -298,6 +330,8 @@ impl Action {
             | Self::Configure { host, .. }
             | Self::Certify { host, .. }
             | Self::RunUnit { host, .. }
+            | Self::StopUnit { host, .. }
+            | Self::MoveLeader { host, .. }
             | Self::StartMember { host, .. }
             | Self::MoveAside { host }
             | Self::Halt { host }
@@ -312,6 +346,7 @@ impl Action {
             | Self::Wipe { host, .. } => Some(host),
             Self::ProveQuorum
             | Self::RemoveMember { .. }
+            | Self::MoveMember { .. }
             | Self::AddLearner { .. }
             | Self::Promote { .. }
             | Self::AwaitApi
@@ -333,6 +368,8 @@ impl Action {
             Self::Import { .. } => p(300, Impact::None, Stage::Deliver),
             Self::Configure { .. } | Self::Certify { .. } => p(60, Impact::None, Stage::Configure),
             Self::RunUnit { how: HowToRun::Restart, .. } => p(120, Impact::Restart, Stage::ControlPlane),
+            Self::StopUnit { .. } => p(120, Impact::Restart, Stage::ControlPlane),
+            Self::MoveLeader { .. } => p(60, Impact::None, Stage::Etcd),
             Self::RunUnit { .. } => p(120, Impact::None, Stage::ControlPlane),
             Self::StartMember { .. } => p(120, Impact::None, Stage::Etcd),
             Self::MoveAside { .. } => p(60, Impact::Destructive, Stage::Etcd),
@@ -342,7 +379,9 @@ impl Action {
             Self::ProveQuorum => p(120, Impact::None, Stage::Etcd),
             Self::Accept { .. } => p(30, Impact::None, Stage::Configure),
             Self::Seal { .. } => p(30, Impact::None, Stage::Etcd),
-            Self::RemoveMember { .. } | Self::AddLearner { .. } => p(60, Impact::Membership, Stage::Etcd),
+            Self::RemoveMember { .. } | Self::MoveMember { .. } | Self::AddLearner { .. } => {
+                p(60, Impact::Membership, Stage::Etcd)
+            }
             Self::Promote { .. } => p(600, Impact::Membership, Stage::Etcd),
             Self::AwaitServing { .. } | Self::AwaitApi | Self::AwaitEndpoint => {
                 p(300, Impact::None, Stage::ControlPlane)
@@ -386,6 +425,8 @@ impl fmt::Display for Action {
                 };
                 write!(f, "{verb} {unit}")
             }
+            Self::StopUnit { unit, .. } => write!(f, "stop {unit}"),
+            Self::MoveLeader { to, .. } => write!(f, "hand over etcd's lead to {to}"),
             Self::StartMember { birth, .. } => match birth {
                 Birth::Genesis { founders, .. } => write!(f, "start etcd as one of {} founders", founders.len()),
                 Birth::Join { .. } => f.write_str("start etcd as a learner"),
@@ -403,6 +444,7 @@ impl fmt::Display for Action {
             Self::ProveQuorum => f.write_str("prove that a quorum answers"),
             Self::Seal { .. } => f.write_str("seal etcd: from now on it can only join"),
             Self::RemoveMember { peer } => write!(f, "remove member {peer}"),
+            Self::MoveMember { from, to } => write!(f, "list member {from} as {to}"),
             Self::AddLearner { peer } => write!(f, "add learner {peer}"),
             Self::Promote { peer } => write!(f, "promote {peer} once it has caught up"),
             Self::AwaitServing { wake: false, .. } => f.write_str("wait for the API server"),
@@ -420,6 +462,7 @@ impl fmt::Display for Action {
             Self::AwaitNode { .. } => f.write_str("wait for the Node to be Ready"),
             Self::Drain { within_s, .. } => write!(f, "drain the Node within {within_s} s"),
             Self::Uncordon { .. } => f.write_str("uncordon the Node"),
+            Self::DeleteNode { node, end: NodeEnd::Stopped } => write!(f, "delete the Node {node} and its pods"),
             Self::DeleteNode { node, .. } => {
                 write!(f, "delete the Node {node} and its pods, once its kubelet is silent")
             }

@@ -25,6 +25,8 @@ pub struct Desired {
     pub api_port: u16,
     /// The hosts, in the order of the inventory.
     pub hosts: Vec<Host>,
+    /// Hosts that the inventory does not name any more and that may leave, as they were when it did.
+    pub leaving: Vec<Host>,
     /// Pod and service networks.
     pub network: Network,
     /// Control-plane settings.
@@ -183,7 +185,8 @@ impl fmt::Display for Role {
 }
 
 /// One host of the inventory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Host {
     /// The Node's and the member's name.
     pub name: HostName,
@@ -217,7 +220,8 @@ impl Host {
 }
 
 /// How a host is reached by SSH: the inventory, OpenSSH's configuration and the defaults merged.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SshTarget {
     /// Name or address to connect to.
     pub host: String,
@@ -250,7 +254,7 @@ pub struct SshTarget {
 }
 
 /// Which SSH agent is asked.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Agent {
     /// The one of `$SSH_AUTH_SOCK`, if there is one.
     #[default]
@@ -486,6 +490,14 @@ impl Desired {
     pub fn with(&self, role: Role) -> impl Iterator<Item = &Host> {
         self.hosts.iter().filter(move |h| h.is(role))
     }
+    /// All hosts that are entered: those of the inventory, then those that leave.
+    pub fn entered(&self) -> impl Iterator<Item = &Host> {
+        self.hosts.iter().chain(&self.leaving)
+    }
+    /// A host that leaves, by name.
+    pub fn leaver(&self, name: &HostName) -> Option<&Host> {
+        self.leaving.iter().find(|h| &h.name == name)
+    }
     /// A host by name.
     pub fn host(&self, name: &HostName) -> Option<&Host> {
         self.hosts.iter().find(|h| &h.name == name)
@@ -533,6 +545,7 @@ pub fn sample(n: u8) -> Desired {
         },
         api_port: 6443,
         hosts: (1..=n).map(host).collect(),
+        leaving: vec![],
         network: Network {
             pods: Cidr { base: IpAddr::from([10, 244, 0, 0]), prefix: 16 },
             services: Cidr { base: IpAddr::from([10, 96, 0, 0]), prefix: 12 },

@@ -27,6 +27,8 @@ pub struct Silence {
 pub struct Facts {
     /// Each host of the inventory: its facts, or why there are none.
     pub hosts: BTreeMap<HostName, Result<HostFacts, Silence>>,
+    /// The same of hosts that the inventory does not name any more and that may leave.
+    pub leaving: BTreeMap<HostName, Result<HostFacts, Silence>>,
     /// What the hosts say together about etcd.
     pub etcd: Etcd,
     /// Per add-on, the objects that are missing or differ: object key and what differs. An add-on that is not named here
@@ -57,13 +59,18 @@ impl Facts {
     pub fn host(&self, name: &HostName) -> Option<&HostFacts> {
         self.hosts.get(name).and_then(|r| r.as_ref().ok())
     }
+    /// The facts of a host that leaves, when it answered.
+    pub fn leaver(&self, name: &HostName) -> Option<&HostFacts> {
+        self.leaving.get(name).and_then(|r| r.as_ref().ok())
+    }
     /// The cluster that has a quorum behind it, by its id.
     pub fn living_cluster(&self) -> Option<&String> {
         self.living().map(|view| &view.cluster)
     }
     /// What a member says that has a quorum behind it; of several the one that is furthest.
     pub fn living(&self) -> Option<&EtcdView> {
-        let views = self.hosts.values().filter_map(|f| f.as_ref().ok()?.etcd.as_ref()?.view.as_ref());
+        let entered = self.hosts.values().chain(self.leaving.values());
+        let views = entered.filter_map(|f| f.as_ref().ok()?.etcd.as_ref()?.view.as_ref());
         views.filter(|v| v.linearizable).max_by_key(|v| v.revision)
     }
 }

@@ -28,6 +28,10 @@ pub enum Mark {
     Certified(HostName),
     /// The unit runs by the files that are there now.
     Running(HostName, UnitName),
+    /// The unit does not run.
+    Stopped(HostName, UnitName),
+    /// The member on the host does not lead.
+    Follows(HostName),
     /// The member on the host has been started.
     Started(HostName),
     /// No member runs by a stale data directory on the host.
@@ -82,6 +86,8 @@ impl fmt::Display for Mark {
             Self::Accepted(h) => write!(f, "the files on {h} accepted"),
             Self::Certified(h) => write!(f, "valid certificates on {h}"),
             Self::Running(h, unit) => write!(f, "{unit} running on {h}"),
+            Self::Stopped(h, unit) => write!(f, "{unit} stopped on {h}"),
+            Self::Follows(h) => write!(f, "another leader of etcd than {h}"),
             Self::Started(h) => write!(f, "etcd started on {h}"),
             Self::Cleared(h) => write!(f, "an empty etcd disk on {h}"),
             Self::Halted(h) => write!(f, "{h} at rest"),

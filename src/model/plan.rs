@@ -3,7 +3,7 @@
 //! In: built by `plan/`. Out: printed by `report/`, run by `execute/`. A plan holds no content, no secret and no
 //! closure; two plans can be compared.
 
-pub use super::action::{Action, Birth, HowToRun, Impact, Profile, Stage, object_in_words};
+pub use super::action::{Action, Birth, HowToRun, Impact, NodeEnd, Profile, Stage, object_in_words};
 use super::facts::{Member, Members};
 pub use super::mark::Mark;
 use super::names::{HostName, PeerUrl};
@@ -96,6 +96,15 @@ impl Members {
     pub fn with_learner(&self, peer: &PeerUrl) -> Self {
         let mut next = self.clone();
         next.0.insert(peer.clone(), Member { id: 0, name: String::new(), learner: true, healthy: false });
+        next
+    }
+    /// The list with a member at another peer URL, where it has yet to be seen.
+    #[must_use]
+    pub fn moved(&self, from: &PeerUrl, to: &PeerUrl) -> Self {
+        let mut next = self.clone();
+        if let Some(member) = next.0.remove(from) {
+            next.0.insert(to.clone(), Member { healthy: false, ..member });
+        }
         next
     }
     /// The list without a member.

@@ -114,6 +114,22 @@ pub enum Refusal {
         /// What the inventory asks for.
         wanted: String,
     },
+    /// A host that was named cannot leave.
+    #[error("{host} cannot leave: {why}")]
+    CannotLeave {
+        /// Which.
+        host: HostName,
+        /// Why, in words.
+        why: String,
+    },
+    /// A host that may hold the endpoint's address was taken out of the inventory and not let go.
+    #[error(
+        "{host} is not in the inventory any more and still runs a balancer: two hosts would hold the endpoint's address"
+    )]
+    LeftBehind {
+        /// Which.
+        host: HostName,
+    },
     /// The inventory names other authorities or keys than the cluster was founded on.
     #[error("{}", .problems.join("\n"))]
     OtherAuthority {

@@ -79,12 +79,12 @@ impl Asks {
         let api = self.hosts.get(host).and_then(|a| a.api.clone())?;
         Some(ApiAsk { objects: vec![], endpoint: None, ..api })
     }
-    /// The inventory's host of this name.
+    /// The host of this name, of the inventory or one that leaves.
     ///
     /// # Errors
     /// In words, when there is none.
     pub fn host(&self, host: &HostName) -> Result<&Host, String> {
-        self.desired.host(host).ok_or_else(|| format!("{host} is not in the inventory"))
+        self.desired.entered().find(|h| &h.name == host).ok_or_else(|| format!("{host} is not in the inventory"))
     }
     /// The API server of this host is ready and runs by its manifest.
     ///

@@ -188,7 +188,13 @@ mod tests {
             .collect();
         change(&mut all);
         let hosts = desired.hosts.iter().map(|h| h.name.clone()).zip(all.into_iter().map(Ok)).collect();
-        let facts = Facts { hosts, etcd: Etcd::NeverBorn, drift: BTreeMap::new(), stale: BTreeMap::new() };
+        let facts = Facts {
+            hosts,
+            etcd: Etcd::NeverBorn,
+            drift: BTreeMap::new(),
+            stale: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+        };
         check(&desired, &facts).map(|c| (c.outcome, c.detail, c.hint.unwrap_or_default()))
     }
 
@@ -270,7 +276,13 @@ mod tests {
         desired.hosts[0].roles = vec![Role::Spare];
         let silence = Silence { why: String::new(), hint: None };
         let hosts = [(desired.hosts[0].name.clone(), Err(silence))].into();
-        let facts = Facts { hosts, etcd: Etcd::NeverBorn, drift: BTreeMap::new(), stale: BTreeMap::new() };
+        let facts = Facts {
+            hosts,
+            etcd: Etcd::NeverBorn,
+            drift: BTreeMap::new(),
+            stale: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+        };
         assert_eq!(check(&desired, &facts), None);
     }
 }

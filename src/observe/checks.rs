@@ -241,7 +241,7 @@ fn nodes(desired: &Desired, api: &ApiFact, list: &mut Vec<Check>) {
             let detail = format!("{} is a Node and not in the inventory", node.name);
             // A host that is no Node any more may serve as something else.
             let elsewhere = desired.hosts.iter().any(|host| host.name.as_str() == node.name);
-            let hint = "power that host off, then hactl up --prune NAME; or give it a place in the inventory";
+            let hint = "hactl up --prune NAME; where its host does not answer, power it off first; or give it a place in the inventory";
             let hint = (!elsewhere).then_some(hint);
             list.push(check("nodes known", None, Outcome::Warn, detail, hint));
         }
@@ -329,7 +329,13 @@ mod tests {
         let api = ApiFact { objects: BTreeMap::from([("one".to_owned(), object)]), ..ApiFact::default() };
         let host = HostFacts { api: Some(api), ..HostFacts::default() };
         let hosts = BTreeMap::from([("cp1".parse().unwrap(), Ok(host))]);
-        rolling(&Facts { hosts, etcd: Etcd::NeverBorn, drift: BTreeMap::new(), stale: BTreeMap::new() })
+        rolling(&Facts {
+            hosts,
+            etcd: Etcd::NeverBorn,
+            drift: BTreeMap::new(),
+            stale: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+        })
     }
 
     #[test]
@@ -349,7 +355,7 @@ mod tests {
             let two = HostFacts { etcd: Some(etcd), ..HostFacts::default() };
             let hosts = desired.hosts.iter().map(|h| h.name.clone()).zip([Ok(one), Ok(two)]).collect();
             let etcd = Etcd::Speaks(crate::model::facts::Members::default());
-            Facts { hosts, etcd, drift: BTreeMap::new(), stale: BTreeMap::new() }
+            Facts { hosts, etcd, drift: BTreeMap::new(), stale: BTreeMap::new(), leaving: BTreeMap::new() }
         };
         let told = |facts: &Facts| {
             let all = checks(&desired, facts, &HashCheck::Unknown(String::new()));
@@ -370,7 +376,13 @@ mod tests {
             let one = HostFacts { api: Some(ApiFact::default()), ..HostFacts::default() };
             let two = HostFacts { dns: worker, ..HostFacts::default() };
             let hosts = desired.hosts.iter().map(|h| h.name.clone()).zip([Ok(one), Ok(two)]).collect();
-            let facts = Facts { hosts, etcd: Etcd::NeverBorn, drift: BTreeMap::new(), stale: BTreeMap::new() };
+            let facts = Facts {
+                hosts,
+                etcd: Etcd::NeverBorn,
+                drift: BTreeMap::new(),
+                stale: BTreeMap::new(),
+                leaving: BTreeMap::new(),
+            };
             let mut list = Vec::new();
             dns(&desired, &facts, &mut list);
             list.into_iter().map(|c| (c.host.is_some(), c.outcome, c.detail)).collect::<Vec<_>>()

@@ -18,7 +18,14 @@ pub fn classify(desired: &Desired, hosts: &BTreeMap<HostName, Result<HostFacts, 
             _ => silent.push(&host.name),
         }
     }
-    if let Some(members) = speaks(desired, &facts) {
+    // A member on a host that leaves speaks for its cluster as well; what is missing there is no loss.
+    let leaves = |host: &crate::model::desired::Host| {
+        Some((host.name.clone(), hosts.get(&host.name)?.as_ref().ok()?.etcd.as_ref()?))
+    };
+    let leaving: Vec<(HostName, &EtcdFact)> = desired.leaving.iter().filter_map(leaves).collect();
+    let speaking =
+        facts.iter().map(|(host, fact)| (*host, *fact)).chain(leaving.iter().map(|(host, fact)| (host, *fact)));
+    if let Some(members) = speaks(&speaking.collect()) {
         return Etcd::Speaks(members);
     }
     let stamped = hosts.values().filter_map(|f| f.as_ref().ok()).any(|f| f.stamp.is_some());
@@ -40,16 +47,15 @@ pub fn classify(desired: &Desired, hosts: &BTreeMap<HostName, Result<HostFacts, 
 }
 
 /// The member list, from a member with a quorum behind it.
-fn speaks(desired: &Desired, facts: &BTreeMap<&HostName, &EtcdFact>) -> Option<Members> {
+fn speaks(facts: &BTreeMap<&HostName, &EtcdFact>) -> Option<Members> {
     let views = || facts.iter().filter_map(|(host, e)| e.view.as_ref().map(|v| (*host, v)));
     let (_, view) = views().filter(|(_, v)| v.linearizable).max_by_key(|(_, v)| (v.term, v.applied))?;
     let healthy: BTreeSet<u64> = views().filter(|(_, v)| v.linearizable).map(|(_, v)| v.member).collect();
     // A learner answers no linearizable read of its own; it is healthy when it answers at all.
     let alive: BTreeSet<u64> = views().map(|(_, v)| v.member).collect();
-    let known = |url: &crate::model::names::PeerUrl| desired.with(Role::Etcd).any(|h| &h.peer_url() == url);
     let list = view.members.iter().map(|(id, name, url, learner)| {
-        // A member that no host of the inventory runs cannot be asked: it counts as unhealthy, the safe side.
-        let healthy = known(url) && (healthy.contains(id) || (*learner && alive.contains(id)));
+        // Told by the member itself, wherever its host is by now; one that nobody could ask counts as unhealthy, the safe side.
+        let healthy = healthy.contains(id) || (*learner && alive.contains(id));
         (url.clone(), Member { id: *id, name: name.clone(), learner: *learner, healthy })
     });
     Some(Members(list.collect()))

@@ -63,9 +63,9 @@ pub async fn round(
         };
         (host.clone(), answer, begun.elapsed())
     };
-    let all: Vec<_> = desired.hosts.iter().map(|h| one(&h.name)).collect();
+    let all: Vec<_> = desired.entered().map(|h| one(&h.name)).collect();
     let mut asked = futures::stream::iter(all).buffer_unordered(at_once.max(1));
-    let mut left: BTreeSet<&HostName> = desired.hosts.iter().map(|h| &h.name).collect();
+    let mut left: BTreeSet<&HostName> = desired.entered().map(|h| &h.name).collect();
     let (mut answers, mut pace) = (Answers::new(), Pace::start());
     loop {
         let needed = |host: &&HostName| desired.host(host).is_some_and(decides);
@@ -115,6 +115,8 @@ fn by_their_kubelets(hosts: &mut Answers) {
 pub fn assemble(desired: &Desired, mut hosts: Answers, addons: &[Addon]) -> Facts {
     by_their_kubelets(&mut hosts);
     let etcd = classify(desired, &hosts);
+    let leaves = |name: &HostName| desired.leaver(name).is_some();
+    let leaving: Answers = hosts.extract_if(.., |name, _| leaves(name)).collect();
     let (drift, stale) = (drift::drift(addons, &hosts), drift::stale(addons, &hosts));
-    Facts { hosts, etcd, drift, stale }
+    Facts { hosts, leaving, etcd, drift, stale }
 }

@@ -38,6 +38,7 @@ fn desired() -> Desired {
             sans: vec!["api.example.org".into(), "203.0.113.7".into()],
         },
         api_port: 6443,
+        leaving: vec![],
         hosts: vec![
             host("cp1", "10.88.0.11", &[Role::ControlPlane, Role::Etcd, Role::LoadBalancer]),
             host("e1", "10.88.0.12", &[Role::Etcd]),

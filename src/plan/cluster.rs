@@ -4,7 +4,7 @@ use super::draft::Draft;
 use crate::model::desired::{Cni, Role};
 use crate::model::facts::{Facts, Stale};
 use crate::model::names::HostName;
-use crate::model::plan::{Action, Mark, object_in_words};
+use crate::model::plan::{Action, Mark, NodeEnd, object_in_words};
 use crate::model::target::{FileSet, MANIFESTS, Place};
 use std::collections::BTreeMap;
 
@@ -146,6 +146,9 @@ pub(super) fn strangers(d: &mut Draft) {
         // A host that is in the inventory, and no Node any more, may be alive.
         let forsaken = d.intent.forsakes && node.ours && d.desired.host(&name).is_none();
         let why = match (asked, forsaken) {
+            // Its host lives and leaves in its turn.
+            _ if super::leave::lives(d, &name).is_some() => continue,
+            (true, _) if super::leave::kubelet_is_off(d, &name) => "its host has left",
             (true, _) if node.silent => "it was named with --prune, and its kubelet is silent",
             (true, _) => {
                 d.warn(format!(
@@ -156,7 +159,12 @@ pub(super) fn strangers(d: &mut Draft) {
             (false, true) => "etcd was recovered from a bundle, and the inventory names no such host any more",
             (false, false) => continue,
         };
-        let action = Action::DeleteNode { node: name.clone(), asked };
+        let end = match (asked, super::leave::kubelet_is_off(d, &name)) {
+            (true, true) => NodeEnd::Stopped,
+            (true, false) => NodeEnd::Asked,
+            (false, _) => NodeEnd::Forsaken,
+        };
+        let action = Action::DeleteNode { node: name.clone(), end };
         d.ensure(action, why.to_owned(), needs.clone(), Mark::NodeGone(name));
     }
 }

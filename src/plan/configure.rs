@@ -6,7 +6,7 @@ use crate::model::names::{HostName, UnitName};
 use crate::model::plan::{Action, Guard, HowToRun, Mark};
 use crate::model::target::{FileSet, Place};
 
-fn unit(name: &'static str) -> UnitName {
+pub(super) fn unit(name: &'static str) -> UnitName {
     name.parse().expect("a constant that is a valid unit name")
 }
 
@@ -135,6 +135,11 @@ pub(super) fn balancers(d: &mut Draft, host: &Host) {
         ));
         if set == FileSet::EtcdBalancer {
             needs.push(Mark::Certified(name.clone()));
+        }
+        if set == FileSet::Keepalived {
+            // Who leaves must not be left alone with the endpoint's address.
+            let stopped = d.desired.leaving.iter().map(|h| Mark::Stopped(h.name.clone(), unit("keepalived.service")));
+            needs.extend(stopped.filter(|stopped| d.plans(stopped)));
         }
         write(d, name, set, needs);
         // Its files may be there although its package is not any more.

@@ -183,6 +183,16 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Everything that the steps planned so far give.
+    pub fn given(&self) -> Vec<Mark> {
+        self.steps.iter().map(|step| step.gives.clone()).collect()
+    }
+
+    /// The member list as it is once the steps planned so far are done; `None` while there is no cluster.
+    pub fn members(&self) -> Option<&Members> {
+        self.members.as_ref()
+    }
+
     /// Whether anything is to be done so far.
     pub fn has_steps(&self) -> bool {
         !self.steps.is_empty()

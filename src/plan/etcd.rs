@@ -184,14 +184,19 @@ fn wake(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<(), Refu
     // The newest data knows who has a vote; where it cannot be read, the inventory is taken.
     let lists = |facts: &&HostFacts| facts.etcd.as_ref().is_some_and(|e| e.disk.as_ref().is_some_and(DiskFact::lists));
     let of_now = hosts.iter().filter(|h| !of_the_past(d, &h.name)).filter_map(|h| d.host_facts(&h.name));
-    let voters = match newest(of_now.filter(lists)).and_then(DiskFact::voters) {
+    let newest = newest(of_now.filter(lists));
+    // Members find one another by these addresses and no others: one that has changed is for a recovery.
+    let known: Option<BTreeSet<PeerUrl>> =
+        newest.and_then(|disk| disk.members.as_ref()).map(|all| all.iter().map(|m| m.2.clone()).collect());
+    let astray = |host: &Host| known.as_ref().is_some_and(|known| !known.contains(&host.peer_url()));
+    let voters = match newest.and_then(DiskFact::voters) {
         Some(listed) => listed.count(),
         None => d.desired.with(Role::Etcd).count() - hosts.iter().filter(bare).count(),
     };
     let majority = voters / 2 + 1;
     for host in hosts {
         let Some(fact) = etcd_fact(d, &host.name).filter(|e| e.data) else { continue };
-        if of_the_past(d, &host.name) {
+        if of_the_past(d, &host.name) || astray(host) {
             continue;
         }
         holders += 1;
@@ -216,6 +221,8 @@ fn wake(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<(), Refu
             let mut found = found.clone();
             if of_the_past(d, &found.host) {
                 found.what.push_str("; it is of before the recovery, so it is not started");
+            } else if found.has_data && d.desired.host(&found.host).is_some_and(astray) {
+                found.what.push_str("; the members know it by another address than the inventory says");
             }
             found
         };

@@ -6,6 +6,7 @@
 
 use super::draft::Draft;
 use super::etcd::{etcd_fact, ready_to_start, seal};
+use super::follow::{Moved, follow, moved};
 use super::holds::etcd_unit;
 use crate::model::desired::{Host, Role};
 use crate::model::facts::{DiskFact, EtcdFact, Members};
@@ -15,11 +16,11 @@ use crate::model::refusal::Refusal;
 use crate::model::target::FileSet;
 
 /// The member list as it will be after the steps planned so far, and the last of them.
-struct Chain {
-    list: Members,
-    last: Option<Mark>,
+pub(super) struct Chain {
+    pub list: Members,
+    pub last: Option<Mark>,
     /// Members that are counted as healthy only once these hold.
-    woken: Vec<Mark>,
+    pub woken: Vec<Mark>,
 }
 
 impl Chain {
@@ -54,8 +55,11 @@ pub(super) fn heal(d: &mut Draft, hosts: &[Host], members: &Members) -> Result<(
         d.must(Action::ProveQuorum, why, vec![], Mark::Quorum, Guard::None);
     }
     let mut chain = Chain { list: members.clone(), last: None, woken: Vec::new() };
-    let stands: Vec<(&Host, Stand)> = hosts.iter().map(|h| (h, stand(d, h, members))).collect();
-    prune(d, &mut chain, members)?;
+    let followed = follow(d, &mut chain, hosts, members)?;
+    let others = hosts.iter().filter(|h| !followed.contains(&h.name));
+    let stands: Vec<(&Host, Stand)> = others.map(|h| (h, stand(d, h, members))).collect();
+    let listed = chain.list.clone();
+    prune(d, &mut chain, &listed)?;
     for (host, stand) in &stands {
         let peer = host.peer_url();
         match stand {
@@ -113,10 +117,21 @@ fn one_cluster(d: &Draft, hosts: &[Host], members: &Members) -> Result<(), Refus
         if members.0.contains_key(&host.peer_url()) {
             continue;
         }
+        let read = fact.disk.as_ref().filter(|disk| Some(&disk.cluster) == d.facts.living_cluster());
+        let ids = [fact.view.as_ref().map(|v| v.member), read.map(|disk| disk.member)];
         let own = |(_, m): &(&PeerUrl, &crate::model::facts::Member)| {
-            fact.view.as_ref().is_some_and(|v| v.member == m.id) || m.name == host.name.as_str()
+            ids.contains(&Some(m.id)) || m.name == host.name.as_str()
         };
-        if let Some((peer, _)) = members.0.iter().find(own) {
+        if matches!(moved(d, host, members), Some(Moved::From(_))) {
+            continue;
+        }
+        if let Some((peer, member)) = members.0.iter().find(own).filter(|(_, m)| m.name != host.name.as_str()) {
+            problems.push(format!(
+                "{}: the data on its disk is of the member {} at {peer}; if that host is gone for good, `hactl up --prune {}` goes on from \
+                 this disk, else bring it back and clear this one",
+                host.name, member.name, member.name
+            ));
+        } else if let Some((peer, _)) = members.0.iter().find(own) {
             problems.push(format!(
                 "{}: its etcd is a member as {peer}, and the inventory says {}; give the host its address back, or \
                  `hactl up --prune {}` while other members carry the cluster",
@@ -182,6 +197,10 @@ fn dead_because(d: &Draft, host: &Host) -> String {
 fn prune(d: &mut Draft, chain: &mut Chain, members: &Members) -> Result<(), Refusal> {
     for (peer, member) in &members.0 {
         if d.desired.with(Role::Etcd).any(|h| &h.peer_url() == peer) {
+            continue;
+        }
+        // One that serves and whose host leaves in its turn goes last: new in first.
+        if member.healthy && !member.learner && super::leave::carries(d, peer) {
             continue;
         }
         if d.intent.prune.iter().any(|p| p.as_str() == member.name) {
@@ -358,9 +377,34 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Change {
+/// The member on a host that leaves while it serves: it hands over the lead, then it goes. What holds when it has gone.
+pub(super) fn leave(d: &mut Draft, host: &Host, mut needs: Vec<Mark>) -> Result<Vec<Mark>, Refusal> {
+    let peer = host.peer_url();
+    let Some(list) = d.members().filter(|list| list.0.contains_key(&peer)).cloned() else { return Ok(Vec::new()) };
+    let view = d.facts.leaver(&host.name).and_then(|f| f.etcd.as_ref()?.view.as_ref());
+    let stays = |url: &PeerUrl| d.desired.with(Role::Etcd).any(|h| &h.peer_url() == url);
+    let heir = list.0.iter().find(|(url, m)| m.healthy && !m.learner && stays(url)).map(|(url, _)| url.clone());
+    if let (true, Some(to)) = (view.is_some_and(|v| v.leader == v.member), heir) {
+        let follows = Mark::Follows(host.name.clone());
+        let action = Action::MoveLeader { host: host.name.clone(), to };
+        d.must(
+            action,
+            "it leads, and an election would keep writers waiting",
+            needs.clone(),
+            follows.clone(),
+            Guard::None,
+        );
+        needs.push(follows);
+    }
+    let mut chain = Chain { list, last: None, woken: Vec::new() };
+    change(d, &mut chain, &peer, Change::Remove, format!("{} leaves", host.name), needs)?;
+    Ok(vec![Mark::Gone(peer)])
+}
+
+#[derive(Clone)]
+pub(super) enum Change {
     Remove,
+    Move(PeerUrl),
     Learn,
     Promote,
 }
@@ -370,7 +414,7 @@ fn remove(d: &mut Draft, chain: &mut Chain, peer: &PeerUrl, why: String) -> Resu
 }
 
 /// One change of the list, chained behind the one before: quorum after each needs a total order.
-fn change(
+pub(super) fn change(
     d: &mut Draft,
     chain: &mut Chain,
     peer: &PeerUrl,
@@ -380,12 +424,18 @@ fn change(
 ) -> Result<(), Refusal> {
     needs.extend(chain.last.clone());
     let list = &chain.list;
-    if matches!(what, Change::Remove) && list.0.get(peer).is_some_and(|m| m.healthy) && !chain.spares_one() {
+    if matches!(what, Change::Remove | Change::Move(_))
+        && list.0.get(peer).is_some_and(|m| m.healthy)
+        && !chain.spares_one()
+    {
         needs.extend(chain.woken.iter().cloned());
     }
     let guard = Guard::Members { list: list.shape() };
     let (next, action, gives) = match what {
         Change::Remove => (list.without(peer), Action::RemoveMember { peer: peer.clone() }, Mark::Gone(peer.clone())),
+        Change::Move(to) => {
+            (list.moved(peer, &to), Action::MoveMember { from: peer.clone(), to: to.clone() }, Mark::Listed(to))
+        }
         Change::Learn => {
             (list.with_learner(peer), Action::AddLearner { peer: peer.clone() }, Mark::Listed(peer.clone()))
         }

@@ -1,7 +1,7 @@
 //! Whether a mark holds, told from facts alone.
 
 use super::Intent;
-use crate::model::facts::{ETCD_UNIT, Etcd, Facts, HostFacts, Members};
+use crate::model::facts::{ETCD_UNIT, Etcd, Facts, HostFacts, Members, UnitFact};
 use crate::model::firewall::Opening;
 use crate::model::leaf::needs_renewal;
 use crate::model::names::{HostName, PeerUrl, UnitName};
@@ -51,6 +51,10 @@ pub(super) struct Look<'a> {
 impl<'a> Look<'a> {
     fn pair(&self, host: &HostName) -> Option<(&'a HostFacts, &'a HostTarget)> {
         Some((self.facts.host(host)?, self.target.hosts.get(host)?))
+    }
+    /// The facts of a host of the inventory, or of one that leaves.
+    fn someone(&self, host: &HostName) -> Option<&'a HostFacts> {
+        self.facts.host(host).or_else(|| self.facts.leaver(host))
     }
     fn members(&self) -> Option<&'a Members> {
         match &self.facts.etcd {
@@ -190,6 +194,14 @@ impl<'a> Look<'a> {
                 .get(h)
                 .and_then(|t| t.sets.values().find(|s| s.unit.as_ref() == Some(unit)))
                 .is_some_and(|set| self.runs(h, set)),
+            Mark::Stopped(h, unit) => {
+                let found = self.someone(h).and_then(|f| f.units.get(unit));
+                self.someone(h).is_some() && !found.is_some_and(UnitFact::runs_or_starts)
+            }
+            Mark::Follows(h) => {
+                let view = self.someone(h).and_then(|f| f.etcd.as_ref()?.view.as_ref());
+                view.is_some_and(|v| v.leader != 0 && v.leader != v.member)
+            }
             Mark::Started(h) => self.is_active(h, &etcd_unit()),
             Mark::Cleared(h) => self.facts.host(h).and_then(|f| f.etcd.as_ref()).is_some_and(|e| !e.data),
             // Only a step of the same plan gives them.

@@ -9,13 +9,15 @@ mod configure;
 mod down;
 mod draft;
 mod etcd;
+mod follow;
 mod heal;
 mod holds;
+mod leave;
 mod prepare;
 mod recover;
 mod sources;
 
-use crate::model::desired::Desired;
+use crate::model::desired::{Desired, Host};
 use crate::model::facts::Stamp;
 use crate::model::facts::{EtcdFact, Facts};
 use crate::model::leaf::Renewal;
@@ -43,6 +45,8 @@ pub struct Intent {
     pub recovered: Option<i64>,
     /// Hosts that may leave the cluster.
     pub prune: Vec<HostName>,
+    /// Hosts that were taken in, are in the inventory no more, and that nobody let go.
+    pub orphans: Vec<Host>,
     /// The hosts that may be changed; `None`: all.
     pub limit: Option<BTreeSet<HostName>>,
     /// Recoveries that were given up, by their ids: what they restored counts for nothing.
@@ -94,6 +98,8 @@ fn same_minor(desired: &Desired, facts: &Facts) -> Result<(), Refusal> {
 pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -> Result<Plan, Refusal> {
     let mut draft = draft::Draft::new(desired, target, facts, intent)?;
     same_minor(desired, facts)?;
+    leave::judge(&mut draft)?;
+    leave::addresses(&mut draft);
     for host in draft.changing() {
         prepare::stamp(&mut draft, &host);
         prepare::prepare(&mut draft, &host);
@@ -125,5 +131,6 @@ pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) ->
     cluster::prune(&mut draft);
     cluster::strangers(&mut draft);
     cluster::nodes(&mut draft);
+    leave::leave(&mut draft)?;
     Ok(draft.finish())
 }

@@ -41,6 +41,7 @@ pub(super) fn desired() -> Desired {
             sans: Vec::new(),
         },
         api_port: 6443,
+        leaving: vec![],
         hosts: vec![
             host("cp1", 11, &all),
             host("cp2", 12, &all),

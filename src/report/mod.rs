@@ -22,6 +22,7 @@ pub mod password;
 pub mod plan_text;
 pub mod reader;
 pub mod recovery;
+mod refused;
 pub mod runbook;
 pub mod runlog;
 pub mod snapshots;

@@ -7,6 +7,7 @@
 
 mod contents;
 mod files;
+mod hosts;
 mod journal;
 mod lock;
 mod portable;
@@ -14,6 +15,7 @@ mod sealing;
 
 pub use contents::{Authority, BadAuthority, Contents, KeyPairPem, Material, PublicAuthority, Publics};
 pub use files::{JOURNAL, RUNS};
+pub use hosts::Known;
 pub use journal::{Entry, Line, Past};
 pub use lock::VaultLock;
 pub use portable::{Carried, NotCarried, carry, uncarry};

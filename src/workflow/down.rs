@@ -26,7 +26,7 @@ pub async fn down(session: &mut Session, choices: &Choices, ask: &dyn Ask, delet
     if plan.is_empty() {
         // A run that was killed between its last step and its note.
         if left.is_empty() && state.past()?.born.is_some() {
-            state.record(crate::vault::Entry::TakenDown { deleted: delete })?;
+            state.taken_down(delete)?;
         }
         return if left.is_empty() { Ok(plan) } else { Err(Failure::StillUp { hosts: left }) };
     }
@@ -40,7 +40,6 @@ pub async fn down(session: &mut Session, choices: &Choices, ask: &dyn Ask, delet
     if !left.is_empty() {
         return Err(Failure::StillUp { hosts: left });
     }
-    // From here on empty disks are what the person asked for, not a loss.
-    state.record(crate::vault::Entry::TakenDown { deleted: delete })?;
+    state.taken_down(delete)?;
     Ok(plan)
 }

@@ -58,7 +58,7 @@ impl Look {
         let mut addons = crate::render::addons(desired, &bundle.parts())?;
         addons.iter_mut().for_each(super::manifests::mark);
         let mut hosts = BTreeMap::new();
-        for host in &desired.hosts {
+        for host in desired.entered() {
             hosts.insert(host.name.clone(), question(desired, host, state, &bundle, &addons)?);
         }
         let asks = Asks::new(Arc::clone(desired), stamp, hosts);
@@ -129,6 +129,7 @@ impl Look {
         let intent = Intent {
             genesis_token: if needs_token { state.genesis_token()? } else { String::new() },
             prune: choices.prune.clone(),
+            orphans: super::leaving::orphans(state, desired)?,
             limit: choices.limit.clone(),
             replace: choices.replace.clone(),
             forsakes: base.forsakes && !choices.strangers_stay,
@@ -159,6 +160,7 @@ impl Look {
             stamp: self.asks.stamp.clone(),
             genesis_token: String::new(),
             prune: vec![],
+            orphans: vec![],
             limit: None,
             replace: BTreeMap::new(),
             renew: Renewal::default(),

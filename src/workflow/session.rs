@@ -96,10 +96,10 @@ impl Session {
         sink: Arc<dyn Sink>,
         stop: CancellationToken,
     ) -> Result<Self, Failure> {
-        sink.emit(Event::Phase { doing: format!("connecting to {}", count(desired.hosts.len(), "host")) });
+        sink.emit(Event::Phase { doing: format!("connecting to {}", count(desired.entered().count(), "host")) });
         let mut joining = Joining::new(access.at_once, stop.clone());
         // Who is waited for in any case must not wait for a turn.
-        let (first, then): (Vec<_>, Vec<_>) = desired.hosts.iter().partition(|h| decides(h));
+        let (first, then): (Vec<_>, Vec<_>) = desired.entered().partition(|h| decides(h));
         first.into_iter().chain(then).for_each(|host| joining.connect(host, access));
         let mut session = Self {
             desired,
@@ -229,7 +229,7 @@ impl Session {
         }
         // A run that got this far with any of those has nobody beside it, so the others need no order. With none of them two runs
         // may refuse one another, which changes nothing.
-        for host in desired.hosts.iter().filter(|h| !decides(h)) {
+        for host in desired.hosts.iter().filter(|h| !decides(h)).chain(&desired.leaving) {
             if let Some(machine) = self.machines.remove(&host.name) {
                 self.joining.lock(machine, holder.clone());
             }

@@ -3,13 +3,14 @@
 
 use super::Failure;
 use crate::kube::Access;
+use crate::model::desired::Host;
 use crate::model::facts::{Etcd, Facts};
-use crate::model::names::ClusterName;
+use crate::model::names::{ClusterName, HostName};
 use crate::model::refusal::Refusal;
 use crate::model::target::Leaf;
 use crate::pki::brought::Brought;
 use crate::pki::{self, Credential};
-use crate::vault::{Carried, Contents, Entry, Past, Publics, Vault, VaultError, VaultLock};
+use crate::vault::{Carried, Contents, Entry, Known, Past, Publics, Vault, VaultError, VaultLock};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -125,6 +126,19 @@ impl State {
         }
         // A cluster that was woken was born before: there is nothing to spend.
         if past.born.is_some() { Ok(()) } else { vault.spend_genesis(cluster_id) }
+    }
+    /// Everybody who was ever taken in, as the inventory had them last.
+    pub fn known_hosts(&self) -> Result<Vec<Known>, Failure> {
+        Ok(self.vault().map(Vault::hosts).transpose()?.unwrap_or_default())
+    }
+    /// Notes who has been taken in and who has left.
+    pub fn note_hosts(&self, taken_in: &[&Host], left: &[&HostName]) -> Result<(), Failure> {
+        Ok(self.vault().map(|vault| vault.note_hosts(taken_in, left)).transpose()?.unwrap_or_default())
+    }
+    /// Notes that the cluster was taken down on purpose: empty disks are no loss from here on, and nobody is part of it.
+    pub fn taken_down(&self, deleted: bool) -> Result<(), Failure> {
+        self.record(Entry::TakenDown { deleted })?;
+        Ok(self.vault().map(Vault::forget_hosts).transpose()?.unwrap_or_default())
     }
     /// Writes to the journal.
     pub fn record(&self, entry: Entry) -> Result<(), Failure> {

@@ -101,6 +101,7 @@ pub async fn up(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Resu
         }
         if plan.is_empty() {
             let session = &*session;
+            super::leaving::note_taken_in(&state, &session.desired, &look, &plan)?;
             let kubeconfig = state.keep_kubeconfig(&session.desired.url_for_people())?;
             let changed = last.is_some();
             let verified = verify(session, &state, look, &mut converge, changed).await;
@@ -112,6 +113,7 @@ pub async fn up(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Resu
                 return Err(Refusal::Blocked { steps: plan.blocked.len(), first: first.clone() }.into());
             }
             if choices.limit.is_none() && plan.blocked.is_empty() {
+                super::leaving::note_left(&state, &session.desired)?;
                 state.made_whole()?;
             }
             converge.tell_times(session, begun);
@@ -123,6 +125,7 @@ pub async fn up(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Resu
         }
         super::preflight::preflight(session, &look, &choices).await?;
         locked.allows(&plan)?;
+        super::leaving::note_taken_in(&state, &session.desired, &look, &plan)?;
         session.sink.emit(Event::Planned { plan: Box::new(plan.clone()) });
         ask.consent(&plan, &choices)?;
         converge.run(session, look, &plan).await?;

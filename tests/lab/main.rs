@@ -26,6 +26,7 @@ mod failures;
 mod firewalls;
 mod founding;
 mod interrupted;
+mod leaving;
 mod moved;
 mod parted;
 mod recover;
@@ -206,6 +207,7 @@ fn main() {
         .concat(),
     );
     tally.suite("t-moved", (6, 0), moved::SCENARIOS);
+    tally.suite("t-leave", (5, 0), leaving::SCENARIOS);
     tally.suite("t-worker", (1, 1), &[worker::SCENARIOS, certs::SCENARIOS, worker::LAST].concat());
     tally.suite("t-set", (3, 1), settings::SCENARIOS);
     tally.suite("t-fire", (3, 1), firewalls::SCENARIOS);

@@ -59,7 +59,7 @@ fn goes_back(w: &World, hactl: &Hactl, told: &str) {
     w.healthy(Duration::from_secs(60));
 }
 
-fn unnoticed(knocks: &[Knock]) {
+pub fn unnoticed(knocks: &[Knock]) {
     let failed: Vec<_> = knocks.iter().filter(|k| k.2.is_some()).collect();
     let longest = knocks.iter().map(|k| k.1).max().unwrap_or_default();
     println!("        {} connections, {} failed, the longest took {longest:.2?}", knocks.len(), failed.len());

@@ -42,6 +42,7 @@ pub fn desired(hosts: u8) -> Desired {
             sans: vec![],
         },
         api_port: 6443,
+        leaving: vec![],
         hosts: (1..=hosts).map(host).collect(),
         network: Network {
             pods: cidr("10.244.0.0", 16),
@@ -153,6 +154,7 @@ pub fn target(desired: &Desired) -> Target {
 pub fn intent() -> Intent {
     let genesis_token = "a-random-token".into();
     Intent {
+        orphans: vec![],
         stamp: stamp(),
         genesis_token,
         prune: vec![],
@@ -280,6 +282,7 @@ pub fn facts(hosts: Vec<Result<HostFacts, Silence>>, etcd: Etcd, converged: bool
     let named = hosts.into_iter().zip(1..).map(|(facts, n): (_, u8)| (name(&format!("cp{n}")), facts));
     let drift = ["rbac", "flannel", "coredns"].map(|a| (a.to_owned(), vec![]));
     Facts {
+        leaving: BTreeMap::new(),
         hosts: named.collect(),
         etcd,
         drift: if converged { drift.into() } else { BTreeMap::new() },

@@ -5,7 +5,7 @@ use super::make;
 use super::member::{Change, Stop, failed};
 use super::world::{FirstBoot, World};
 use hactl::model::facts::{FileFact, LeafFact};
-use hactl::model::names::{Digest, HostName, UnitName};
+use hactl::model::names::{Digest, HostName, PeerUrl, UnitName};
 use hactl::model::plan::{Action, Birth, HowToRun};
 use hactl::model::recovery::Recovery;
 use hactl::model::target::{FileSet, LeafId, object_key};
@@ -36,6 +36,7 @@ pub enum Effect {
     Born(HostName),
     TokenSpent(HostName),
     Members(Change),
+    Leads(HostName, PeerUrl),
     ServingSeen(HostName),
     ApiSeen,
     EndpointSeen,
@@ -77,6 +78,8 @@ pub fn effects(world: &World, action: &Action) -> Vec<Effect> {
             }
             all
         }
+        Action::StopUnit { host, unit } => vec![Effect::UnitStops(host.clone(), unit.clone())],
+        Action::MoveLeader { host, to } => vec![Effect::Leads(host.clone(), to.clone())],
         Action::StartMember { host, birth } => {
             let boot = match birth {
                 Birth::Genesis { token, founders } => {
@@ -107,6 +110,7 @@ pub fn effects(world: &World, action: &Action) -> Vec<Effect> {
         Action::ProveQuorum => vec![Effect::QuorumAnswers, Effect::BirthRecorded],
         Action::Seal { host } => vec![Effect::Born(host.clone()), Effect::TokenSpent(host.clone())],
         Action::RemoveMember { peer } => vec![Effect::Members(Change::Remove(peer.clone()))],
+        Action::MoveMember { from, to } => vec![Effect::Members(Change::Move(from.clone(), to.clone()))],
         Action::AddLearner { peer } => vec![Effect::Members(Change::AddLearner(peer.clone()))],
         Action::Promote { peer } => vec![Effect::Members(Change::Promote(peer.clone()))],
         Action::AwaitServing { host, .. } => vec![Effect::ServingSeen(host.clone())],
@@ -117,7 +121,7 @@ pub fn effects(world: &World, action: &Action) -> Vec<Effect> {
             let gone = delete.iter().map(|key| Effect::ObjectGone(key.clone()));
             gone.chain(delete.iter().chain(keep).map(|key| Effect::Forgotten(addon.clone(), key.clone()))).collect()
         }
-        Action::DeleteNode { node, asked: _ } => vec![Effect::NodeGone(node.clone())],
+        Action::DeleteNode { node, end: _ } => vec![Effect::NodeGone(node.clone())],
         // Pods are none of this world's business.
         Action::Drain { .. } | Action::Uncordon { .. } => Vec::new(),
         Action::AwaitNode { host } => vec![Effect::NodeSeen(host.clone())],
@@ -153,6 +157,7 @@ pub fn place(effect: &Effect) -> Option<&HostName> {
         | Effect::Restored(h, _)
         | Effect::Born(h)
         | Effect::TokenSpent(h)
+        | Effect::Leads(h, _)
         | Effect::ServingSeen(h)
         | Effect::DataDeleted(h)
         | Effect::Blank(h) => Some(h),
@@ -263,6 +268,7 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
                 host.first_boot = Some(FirstBoot::Join { members });
             }
         }
+        Effect::Leads(h, to) => world.lead(h, to)?,
         Effect::Members(change) => world.change_members(change)?,
         Effect::ServingSeen(h) => {
             world.kubelet_acts(h);
@@ -302,7 +308,12 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
                 keys.remove(key);
             }
         }
-        Effect::NodeGone(h) => drop(world.strangers.remove(h)),
+        Effect::NodeGone(h) => {
+            need(world.any_api(), || "no API server answers".to_owned())?;
+            // A kubelet that lives would make it again.
+            need(!world.host(h).runs("kubelet.service"), || format!("the kubelet on {h} still reports"))?;
+            world.strangers.remove(h);
+        }
         Effect::NodeSeen(h) => need(world.node_ready(h), || format!("the Node {h} is not Ready"))?,
         Effect::DataDeleted(h) => drop(world.host_mut(h).without_data()),
         Effect::Blank(h) => blank(world, h),
@@ -348,8 +359,9 @@ fn first_boot(world: &mut World, host: &HostName, boot: &FirstBoot) -> Result<()
 
 /// What `down` removes, by the very request that a host gets. Parts, packages and kernel settings stay.
 fn blank(world: &mut World, host: &HostName) {
-    let desired = world.desired.host(host).expect("only hosts of the inventory are taken down");
-    let ask = hactl::render::wipe(&world.desired, desired, true);
+    let entered = world.desired.entered().find(|h| &h.name == host);
+    let desired = entered.expect("only hosts that were entered are wiped").clone();
+    let ask = hactl::render::wipe(&world.desired, &desired, true);
     let below = |path: &str, folder: &String| {
         path.strip_prefix(folder.as_str()).is_some_and(|r| r.is_empty() || r.starts_with('/'))
     };

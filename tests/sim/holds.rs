@@ -36,6 +36,11 @@ impl World {
                 let set = target.sets.values().find(|s| s.unit.as_ref() == Some(unit));
                 at(h).on && set.is_some_and(|s| self.current(h, s))
             }
+            Mark::Stopped(h, unit) => !at(h).runs(unit.as_str()),
+            Mark::Follows(h) => {
+                let disk = at(h).disk.as_ref();
+                disk.is_none_or(|d| self.leader(&d.cluster).is_some_and(|leader| leader != d.member))
+            }
             Mark::Started(h) => at(h).runs("etcd.service"),
             Mark::Cleared(h) => at(h).disk.is_none(),
             Mark::Halted(h) => {

@@ -125,7 +125,10 @@ fn before(plan: &Plan, step: usize) -> BTreeSet<usize> {
 fn disturbs_member(step: &Step) -> bool {
     match &step.action {
         Action::RunUnit { unit, how: HowToRun::Restart, .. } => unit.as_str() == "etcd.service",
-        Action::RemoveMember { .. } | Action::AddLearner { .. } | Action::Promote { .. } => true,
+        Action::RemoveMember { .. }
+        | Action::MoveMember { .. }
+        | Action::AddLearner { .. }
+        | Action::Promote { .. } => true,
         _ => false,
     }
 }
@@ -155,7 +158,11 @@ pub fn lint(world: &World, plan: &Plan) -> Result<(), Broken> {
         }
         let membership = matches!(
             step.action,
-            Action::RemoveMember { .. } | Action::AddLearner { .. } | Action::Promote { .. } | Action::MoveAside { .. }
+            Action::RemoveMember { .. }
+                | Action::MoveMember { .. }
+                | Action::AddLearner { .. }
+                | Action::Promote { .. }
+                | Action::MoveAside { .. }
         );
         if membership && !matches!(step.guard, Guard::Members { .. }) {
             return bad(format!("step {index} ({}) changes members without a guard", step.action));

@@ -91,6 +91,7 @@ pub fn desired(control: u8, workers: u8) -> Desired {
         },
         api_port: 6443,
         hosts,
+        leaving: vec![],
         network,
         control_plane: ControlPlane { schedulable: false, security: Security::Baseline },
         etcd: EtcdSettings { data_dir: "/var/lib/etcd".into(), quota_gib: 8 },

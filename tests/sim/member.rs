@@ -34,6 +34,8 @@ pub struct Cluster {
     pub superseded: bool,
     /// Where its members' stores are; within one cluster they are never far apart.
     pub revision: i64,
+    /// Who was made to lead; else the first living voter does.
+    pub leader: Option<u64>,
 }
 
 impl Cluster {
@@ -303,6 +305,18 @@ impl World {
         Ok(())
     }
 
+    /// The leader hands over to a member that votes and lives.
+    pub fn lead(&mut self, host: &HostName, to: &PeerUrl) -> Result<(), Stop> {
+        let Some(id) = self.living() else { return failed("etcd: no quorum") };
+        let cluster = &self.clusters[&id];
+        let heir = cluster.by_peer(to).filter(|(m, l)| !l.learner && self.member_alive(&id, *m)).map(|(m, _)| m);
+        let Some(heir) = heir else { return failed(format!("etcd: {to} cannot lead")) };
+        if self.host(host).disk.as_ref().is_some_and(|d| d.cluster == id) {
+            self.clusters.get_mut(&id).expect("the living cluster").leader = Some(heir);
+        }
+        Ok(())
+    }
+
     /// A change of the list through any member: needs a quorum, and done already is done.
     pub fn change_members(&mut self, change: &Change) -> Result<(), Stop> {
         let Some(id) = self.living() else { return failed("etcd: no quorum") };
@@ -316,6 +330,11 @@ impl World {
                 if let Some((member, _)) = cluster.by_peer(peer) {
                     cluster.members.remove(&member);
                     cluster.removed.insert(member);
+                }
+            }
+            Change::Move(from, to) => {
+                if let Some((member, _)) = cluster.by_peer(from) {
+                    cluster.members.get_mut(&member).expect("found above").peer = to.clone();
                 }
             }
             Change::AddLearner(peer) => {
@@ -343,10 +362,12 @@ impl World {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     Remove(PeerUrl),
+    Move(PeerUrl, PeerUrl),
     AddLearner(PeerUrl),
     Promote(PeerUrl),
 }
 
 fn make_peer(world: &World, host: &HostName) -> PeerUrl {
-    world.desired.host(host).expect("a host of the inventory").peer_url()
+    let mut entered = world.desired.entered();
+    entered.find(|h| &h.name == host).expect("a host that is entered").peer_url()
 }

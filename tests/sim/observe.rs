@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 impl World {
     /// One round of observation. Time passes: kubelets have acted on their manifests by now.
     pub fn observe(&mut self) -> Facts {
-        let names: Vec<HostName> = self.desired.hosts.iter().map(|h| h.name.clone()).collect();
+        let names: Vec<HostName> = self.desired.entered().map(|h| h.name.clone()).collect();
         for name in &names {
             self.kubelet_acts(name);
         }
@@ -23,6 +23,7 @@ impl World {
             names.iter().map(|n| (n.clone(), self.say(n))).collect();
         self.answered = hosts.iter().filter(|(_, f)| f.is_ok()).map(|(n, _)| n.clone()).collect();
         let etcd = self.classify(&hosts);
+        let (leaving, hosts) = hosts.into_iter().partition(|(name, _)| self.desired.leaver(name).is_some());
         let asked = names.iter().any(|n| self.host(n).answers() && self.api_serves(n));
         let mut drift = BTreeMap::new();
         for addon in self.target.addons.iter().filter(|_| asked) {
@@ -41,7 +42,7 @@ impl World {
                 stale.insert(addon.clone(), keys.into_iter().map(one).collect());
             }
         }
-        Facts { hosts, etcd, drift, stale }
+        Facts { hosts, leaving, etcd, drift, stale }
     }
 
     /// Objects of an add-on that were applied and that nobody asks for any more.
@@ -55,7 +56,7 @@ impl World {
         if !host.answers() {
             return Err(Silence { why: "connection timed out".to_owned(), hint: None });
         }
-        let desired = self.desired.host(name).expect("a host of the inventory");
+        let desired = self.desired.entered().find(|h| &h.name == name).expect("a host that is entered");
         let units = host.units.iter().map(|(unit, u)| {
             let active = match (u.running, u.ready, u.failed) {
                 (true, true, _) => "active",
@@ -149,11 +150,16 @@ impl World {
     }
 
     /// The first living voter leads.
-    fn leader(&self, cluster: &str) -> Option<u64> {
+    pub fn leader(&self, cluster: &str) -> Option<u64> {
         if !self.has_quorum(cluster) {
             return None;
         }
         let members = &self.clusters[cluster].members;
+        let made =
+            self.clusters[cluster].leader.filter(|id| members.contains_key(id) && self.member_alive(cluster, *id));
+        if made.is_some() {
+            return made;
+        }
         members.iter().find(|(id, m)| !m.learner && self.member_alive(cluster, **id)).map(|(id, _)| *id)
     }
 
@@ -187,11 +193,12 @@ impl World {
         let wanted = self.with(Role::Etcd);
         let facts: Vec<&EtcdFact> = wanted.iter().filter_map(|h| hosts.get(h)?.as_ref().ok()?.etcd.as_ref()).collect();
         let all = facts.len() == wanted.len();
-        if let Some(view) = facts.iter().filter_map(|f| f.view.as_ref()).find(|v| v.linearizable) {
-            let views = || facts.iter().filter_map(|f| f.view.as_ref());
+        let leavers = self.desired.leaving.iter().filter_map(|h| hosts.get(&h.name)?.as_ref().ok()?.etcd.as_ref());
+        let entered: Vec<&EtcdFact> = facts.iter().copied().chain(leavers).collect();
+        if let Some(view) = entered.iter().filter_map(|f| f.view.as_ref()).find(|v| v.linearizable) {
+            let views = || entered.iter().filter_map(|f| f.view.as_ref());
             let listed = view.members.iter().map(|(id, name, peer, learner)| {
-                let known = self.desired.with(Role::Etcd).any(|h| &h.peer_url() == peer);
-                let healthy = known && views().any(|v| v.member == *id && (v.linearizable || *learner));
+                let healthy = views().any(|v| v.member == *id && (v.linearizable || *learner));
                 (peer.clone(), Member { id: *id, name: name.clone(), learner: *learner, healthy })
             });
             return Etcd::Speaks(Members(listed.collect()));

@@ -173,7 +173,8 @@ impl World {
     }
 
     fn members_now(&self) -> Result<Members, String> {
-        let hosts = self.with(Role::Etcd).into_iter().map(|h| (h.clone(), self.say(&h))).collect();
+        let members = self.desired.entered().filter(|h| h.is(Role::Etcd)).map(|h| h.name.clone());
+        let hosts = members.map(|h| (h.clone(), self.say(&h))).collect();
         match self.classify(&hosts) {
             Etcd::Speaks(members) => Ok(members),
             Etcd::NeverBorn | Etcd::Founding { .. } | Etcd::Silent(_) => Err("no quorum answers".to_owned()),

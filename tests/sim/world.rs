@@ -140,6 +140,7 @@ impl World {
             born: false,
             recovered: None,
             prune: vec![],
+            orphans: vec![],
             limit: None,
             replace: BTreeMap::new(),
             dropped: BTreeSet::new(),
@@ -200,6 +201,20 @@ impl World {
             let gone = control[usize::from(which) % control.len()].clone();
             self.rehost(|d| d.hosts.retain(|h| h.name != gone));
         }
+    }
+
+    /// A host is taken out of the inventory and named as one that may leave; the run before remembers it.
+    pub fn leave(&mut self, name: &HostName) {
+        let host = self.desired.host(name).expect("a host of the inventory").clone();
+        if host.is_node() {
+            let silent = !self.host(name).runs("kubelet.service");
+            self.strangers.insert(name.clone(), (silent, true));
+        }
+        self.intent.prune.push(name.clone());
+        self.rehost(|d| {
+            d.hosts.retain(|h| &h.name != name);
+            d.leaving.push(host);
+        });
     }
 
     fn retarget(&mut self) {

@@ -170,6 +170,8 @@ async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
                 MemberChange::Remove(peer) => format!("etcd to remove {peer}"),
                 MemberChange::AddLearner(peer) => format!("etcd to add the learner {peer}"),
                 MemberChange::Promote(peer) => format!("{peer} to catch up"),
+                MemberChange::Move(from, to) => format!("etcd to list {from} as {to}"),
+                MemberChange::Lead(peer) => format!("{peer} to take the lead"),
             });
             member::change(host, &etcd, change).await.map(done)
         }

@@ -195,6 +195,7 @@ pub fn desired(judge: &mut Judge<'_>, raw: &At<Inventory>) -> Desired {
         endpoint,
         api_port,
         hosts: hosts.list.into_iter().map(|placed| placed.host).collect(),
+        leaving: Vec::new(),
         network,
         control_plane: settings::control_plane(judge, raw.control_plane.as_ref()),
         etcd,

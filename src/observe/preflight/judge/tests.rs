@@ -45,6 +45,7 @@ fn case() -> Case {
             etcd: Etcd::NeverBorn,
             drift: BTreeMap::new(),
             stale: BTreeMap::new(),
+            leaving: BTreeMap::new(),
         },
         surveys: desired.hosts.iter().map(|h| (h.name.clone(), survey.clone())).collect(),
         desired,

@@ -1,0 +1,285 @@
+//! Refusals in words: what would not have been safe, with its numbers, and the way on.
+//!
+//! In: a [`Refusal`]. Out: its [`Verdict`], one arm for each.
+
+use super::verdict::{UNTOUCHED, Verdict, exit};
+use super::words::{count, one_line};
+use crate::model::facts::Evidence;
+use crate::model::names::HostName;
+use crate::model::refusal::Refusal;
+
+impl From<&Refusal> for Verdict {
+    fn from(refusal: &Refusal) -> Self {
+        let mut verdict = Self {
+            exit: exit::REFUSED,
+            code: "refused",
+            headline: one_line(&refusal.to_string()),
+            causes: Vec::new(),
+            hints: Vec::new(),
+        };
+        let untouched = UNTOUCHED;
+        let (code, causes, hints): (_, Vec<String>, Vec<String>) = match refusal {
+            Refusal::NoQuorum { evidence } => {
+                let mut causes = said(evidence);
+                causes.push(untouched.to_owned());
+                (
+                    "no-quorum",
+                    causes,
+                    vec![
+                        "bring back hosts that are off or cut off, if you can: a majority with its data heals by `hactl up`, without loss".to_owned(),
+                        "else it is a case for `hactl recover`; with --dry-run it says what it would do and what it would cost. docs/troubleshooting.md has the way by hand".to_owned(),
+                    ],
+                )
+            }
+            Refusal::CannotTell { silent } => (
+                "cannot-tell",
+                vec!["A host that is silent may hold a cluster, and founding a second one beside it would lose it.".to_owned(), untouched.to_owned()],
+                vec![
+                    format!("make {} reachable, then run the same command again", all(silent)),
+                    "only if no cluster ever lived on it may its role `etcd` (or the host) be taken out of the inventory instead".to_owned(),
+                ],
+            ),
+            Refusal::WouldLoseQuorum { voters, quorum, .. } => (
+                "would-lose-quorum",
+                vec![format!("etcd counts over all {voters} voters, healthy or not: {quorum} must answer, or nobody can write.")],
+                vec![
+                    "bring a member back first: `hactl status` names the ones that are not healthy".to_owned(),
+                    "if they are gone for good and no quorum answers any more, it is a case for `hactl recover`".to_owned(),
+                ],
+            ),
+            Refusal::MembersChanged { .. } => (
+                "members-changed",
+                vec!["Somebody else changed etcd's members since the plan was made. No further change was made.".to_owned()],
+                vec!["see who else works on this cluster, then run the same command again: it plans by what is there now".to_owned()],
+            ),
+            Refusal::OtherCluster { host, same_name, .. } => {
+                let hint = if *same_name {
+                    "the inventory's state is of another cluster of this name: name the right place with --state DIR"
+                } else {
+                    "see that the inventory names the right host and address"
+                };
+                (
+                    "other-cluster",
+                    vec![untouched.to_owned()],
+                    vec![
+                        hint.to_owned(),
+                        format!("to give {host} to this cluster, first run `hactl down` with the inventory of the other one"),
+                    ],
+                )
+            }
+            Refusal::StateLost { .. } => (
+                "state-lost",
+                vec![
+                    "Without its state (the keys of its authorities above all) a new set would be made, and no component would trust it.".to_owned(),
+                    untouched.to_owned(),
+                ],
+                vec![
+                    "if it lies elsewhere, name the place with --state DIR".to_owned(),
+                    "if it is lost: `hactl state pull --identity FILE` rebuilds it from a recovery bundle; the identity is a copy of the lost identity.txt, or the key of one of vault.recipients".to_owned(),
+                ],
+            ),
+            Refusal::NoProgress { .. } => (
+                "no-progress",
+                vec!["The steps report success and the hosts do not show it. Doing the same again would not help.".to_owned()],
+                vec![
+                    "`hactl status` shows what the hosts say; `hactl plan -v` shows why each step is planned".to_owned(),
+                    "something else may undo the change: configuration management, or a second hactl with another inventory".to_owned(),
+                ],
+            ),
+            Refusal::Blocked { .. } => (
+                "blocked",
+                vec!["All else is done, and what the cluster serves passed its checks.".to_owned()],
+                vec![
+                    "run the same command again: what was missing may have come up since".to_owned(),
+                    "if it says the same again, `hactl status` shows the host that keeps it waiting, and that host's journal why".to_owned(),
+                ],
+            ),
+            Refusal::Locked { .. } => (
+                "locked",
+                vec!["Two runs at once could take each other's members out.".to_owned(), untouched.to_owned()],
+                vec!["wait for the other run to end; if its process is gone, its lock goes with its connection, then run the same command again".to_owned()],
+            ),
+            Refusal::StateInUse { .. } => (
+                "locked",
+                vec!["Two runs at once could found a cluster twice.".to_owned(), untouched.to_owned()],
+                vec!["wait for the other run to end: the lock goes with its process".to_owned()],
+            ),
+            Refusal::NoMajorityLock { .. } => (
+                "no-majority-lock",
+                vec![
+                    "A run that reaches the other hosts could change members at the same time.".to_owned(),
+                    untouched.to_owned(),
+                ],
+                vec!["make the other hosts of etcd reachable by SSH, then run the same command again".to_owned()],
+            ),
+            Refusal::OtherMinor { .. } => (
+                "other-minor",
+                vec![
+                    "Kubelets must never be newer than API servers, and this version of hactl does not order the change by that."
+                        .to_owned(),
+                    untouched.to_owned(),
+                ],
+                vec!["set versions.kubernetes to the minor version that runs; any patch of it is fine".to_owned()],
+            ),
+            Refusal::CannotLeave { .. } => {
+                ("cannot-leave", vec![untouched.to_owned()], vec!["see who is part of the cluster with `hactl status`".to_owned()])
+            }
+            Refusal::LeftBehind { host } => (
+                "left-behind",
+                vec![
+                    "Balancers that do not know of one another both answer for the endpoint, and clients reach one or the other by chance."
+                        .to_owned(),
+                    untouched.to_owned(),
+                ],
+                vec![
+                    format!("let it leave: `hactl up --prune {host}` takes it out and cleans it, or waits for nobody if it is off for good"),
+                    "or name it again in the inventory".to_owned(),
+                ],
+            ),
+            Refusal::OtherAuthority { problems } => {
+                "a living cluster keeps the authorities and keys that it was founded on".clone_into(&mut verdict.headline);
+                let mut causes = problems.clone();
+                causes.push("Every certificate, kubeconfig and token there is would stop working at once.".to_owned());
+                causes.push(untouched.to_owned());
+                ("other-authority", causes, vec!["name the old files again, or remove them from `pki`".to_owned()])
+            }
+            Refusal::DataElsewhere { hosts, wanted } => {
+                "etcd's data is not where the inventory says".clone_into(&mut verdict.headline);
+                let lies = |(host, from): &(_, _)| format!("{host}: it lies in {from}, and the inventory says {wanted}");
+                let mut causes: Vec<String> = hosts.iter().map(lies).collect();
+                causes.push("Members that are started elsewhere begin empty, and what they hold now is abandoned.".to_owned());
+                causes.push(untouched.to_owned());
+                let from = hosts.first().map_or("OLD", |(_, from)| from.as_str());
+                let hints = vec![
+                    format!("write {from} as etcd.dataDir again; a new disk can be mounted there"),
+                    format!(
+                        "or move it, with the API away meanwhile: on every etcd host `systemctl stop etcd`, then move \
+                         {from} to {wanted} with owner and modes (`mv`, or `cp -a` to another disk and the old one put \
+                         aside), then `hactl up`, which starts them all"
+                    ),
+                ];
+                ("data-elsewhere", causes, hints)
+            }
+            Refusal::NeedsConsent { .. } => (
+                "needs-consent",
+                vec![untouched.to_owned()],
+                vec!["`hactl plan` shows it; `--yes` agrees to it, for scripts".to_owned()],
+            ),
+            Refusal::LimitedFounding { left } => (
+                "limited-founding",
+                vec![
+                    "Each founder waits for the others: a few of them would be no cluster.".to_owned(),
+                    untouched.to_owned(),
+                ],
+                vec![format!("name {} with --limit as well, or leave --limit out", all(left))],
+            ),
+            Refusal::Declined => ("declined", Vec::new(), Vec::new()),
+            Refusal::NoSource { hosts, .. } => {
+                let mut causes = said(hosts);
+                causes.push(untouched.to_owned());
+                (
+                    "no-source",
+                    causes,
+                    vec![
+                        "bring back a host whose disk still holds etcd's data, or mount the volume it lies on, then run the same command again".to_owned(),
+                        "hactl recover --from FILE, with a recovery bundle that was fetched or copied elsewhere".to_owned(),
+                        "data that was moved aside may have to be named: `--from HOST:member.moved-TIME`, a directory below etcd's data directory".to_owned(),
+                    ],
+                )
+            }
+            Refusal::NobodyAgrees { hashes } => {
+                let mut causes: Vec<String> = hashes.iter().map(|(host, hash)| format!("{host}: {hash:08x}")).collect();
+                causes.push(untouched.to_owned());
+                (
+                    "nobody-agrees",
+                    causes,
+                    vec![
+                        "bring back members that do not answer first: they may make a majority; `hactl status` names them".to_owned(),
+                        "keep a bundle of each member: `hactl snapshot take --host HOST --to DIR`".to_owned(),
+                        "find out whose keys are right (`etcdctl get --prefix / --keys-only --consistency=s` on each host)".to_owned(),
+                        "then `hactl recover --undo --from HOST` gives all members that one's data".to_owned(),
+                    ],
+                )
+            }
+            Refusal::Undone { to } => (
+                "undone",
+                vec![format!("It went back to {}, and moved aside what was there until then.", one_line(&to.to_string())), untouched.to_owned()],
+                vec![
+                    "to go forth again, name that: `--from HOST:member.moved-TIME`, the newest such directory below etcd's data directory".to_owned(),
+                    "to go back further, name a bundle or an older directory".to_owned(),
+                ],
+            ),
+            Refusal::NothingAside => (
+                "nothing-aside",
+                vec!["`--undo` goes back to what the last recovery moved aside: etcd was not recovered by this state, or that data was removed since.".to_owned(), untouched.to_owned()],
+                vec!["name what to go back to: `hactl recover --undo --from FILE` or `--from HOST:member.moved-TIME`; `hactl snapshot list` shows the bundles".to_owned()],
+            ),
+            Refusal::TwoOrigins { hosts: (one, other) } => (
+                "two-origins",
+                vec![
+                    "How far two clusters got cannot be compared, and one of them may be what an earlier recovery left behind.".to_owned(),
+                    untouched.to_owned(),
+                ],
+                vec![format!("`hactl status` shows what each holds; `hactl recover --from {one}` or `--from {other}` says which one counts")],
+            ),
+            Refusal::NotLost { .. } => (
+                "not-lost",
+                vec!["A restore would lose time and perhaps writes, and would help neither against a cut network nor against a process that does not start.".to_owned(), untouched.to_owned()],
+                vec![
+                    "`hactl status` says for each member whether it runs and why not; look at the network between them, port 2380".to_owned(),
+                    "if you know better, `hactl recover --from HOST` restores all the same".to_owned(),
+                ],
+            ),
+            Refusal::StillFull { members } => (
+                "still-full",
+                vec![
+                    format!("Its history is forgotten and its stores were written anew: {}.", super::recovery::fullness(members)),
+                    "It can be read, and keys can be deleted; the alarm stays, for the next writes would raise it again.".to_owned(),
+                ],
+                vec![
+                    "delete what fills it (often Events, or what a controller makes without end), then the same command again".to_owned(),
+                    "or give it more: `etcd.quotaGiB` in the inventory, `hactl up`, then the same command again".to_owned(),
+                ],
+            ),
+            Refusal::MayLive { dark, .. } => (
+                "may-live",
+                vec![
+                    "Two clusters that both take writes cannot be made one again.".to_owned(),
+                    untouched.to_owned(),
+                ],
+                vec![
+                    format!("if {} can be brought back, do: with a majority of data nothing is lost", dark.join(", ")),
+                    format!(
+                        "else power them off for good, so that they cannot come back by themselves, and add to the same command: {}",
+                        dark.iter().map(|host| format!("--confirm-powered-off {host}")).collect::<Vec<_>>().join(" ")
+                    ),
+                ],
+            ),
+            Refusal::Preflight { problems } => {
+                verdict.headline = format!("{} before the start", count(problems.len(), "problem"));
+                let mut causes = problems.clone();
+                causes.push(untouched.to_owned());
+                ("preflight", causes, vec!["put these right, then run the same command again".to_owned()])
+            }
+        };
+        if matches!(refusal, Refusal::Locked { .. } | Refusal::StateInUse { .. }) {
+            verdict.exit = exit::LOCKED;
+        }
+        Self { code, causes, hints, ..verdict }
+    }
+}
+
+/// What each host said, one line each, in a column.
+fn said(evidence: &[Evidence]) -> Vec<String> {
+    let widest = evidence.iter().map(|e| e.host.as_str().len()).max().unwrap_or(0);
+    let data = |e: &Evidence| match (e.reachable, e.has_data) {
+        (false, _) => "",
+        (true, true) => " (its data is there)",
+        (true, false) => " (no data)",
+    };
+    evidence.iter().map(|e| format!("{:<widest$}  {}{}", e.host, one_line(&e.what), data(e))).collect()
+}
+
+fn all(hosts: &[HostName]) -> String {
+    hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}

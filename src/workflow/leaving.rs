@@ -1,0 +1,53 @@
+//! Hosts that the inventory does not name any more: who they are, how they are reached, and that they have left.
+//!
+//! In: the memory of who was taken in, and the names given with `--prune`. Out: hosts that are entered along with those of the inventory, and
+//! hosts that are only told of.
+
+use super::look::Look;
+use super::{Failure, Places, State};
+use crate::model::desired::{Desired, Host};
+use crate::model::names::HostName;
+use crate::model::plan::Plan;
+
+/// Whether somebody of the inventory is reached the same way: then that is the machine that would answer, and nobody else is there.
+fn replaced(host: &Host, desired: &Desired) -> bool {
+    let at = |h: &Host| (h.ssh.host.clone(), h.ssh.port, h.ssh.jump.clone());
+    desired.hosts.iter().any(|other| other.address == host.address || at(other) == at(host))
+}
+
+/// Hosts that may leave, as they were taken in. One that nobody remembers, and one whose place another has taken, cannot be entered: they are
+/// dealt with from the cluster's side alone.
+///
+/// # Errors
+/// State that cannot be used.
+pub fn leaving(places: &Places, desired: &Desired, prune: &[HostName]) -> Result<Vec<Host>, Failure> {
+    if prune.is_empty() {
+        return Ok(Vec::new());
+    }
+    let Some(state) = State::open(&places.state, &desired.cluster)? else { return Ok(Vec::new()) };
+    let known = state.known_hosts()?.into_iter().map(|known| known.host);
+    let leaves = |h: &Host| prune.contains(&h.name) && desired.host(&h.name).is_none() && !replaced(h, desired);
+    Ok(known.filter(leaves).collect())
+}
+
+/// Hosts that were taken in, are in the inventory no more, and that nobody let go.
+pub(super) fn orphans(state: &State, desired: &Desired) -> Result<Vec<Host>, Failure> {
+    let gone = |name: &HostName| desired.entered().all(|h| &h.name != name);
+    let known = state.known_hosts()?.into_iter().filter(|known| !known.left && gone(&known.host.name));
+    Ok(known.map(|known| known.host).filter(|h| !replaced(h, desired)).collect())
+}
+
+/// Notes who is part of the cluster, before any of them is changed. Once a recovery went back to a bundle, hosts that the inventory does not
+/// name are taken for lost.
+pub(super) fn note_taken_in(state: &State, desired: &Desired, look: &Look, plan: &Plan) -> Result<(), Failure> {
+    let stamped = |h: &&Host| look.facts.host(&h.name).is_some_and(|f| f.stamp.is_some());
+    let touched = |h: &&Host| plan.steps.iter().any(|step| step.action.host() == Some(&h.name));
+    let hosts: Vec<&Host> = desired.hosts.iter().filter(|h| stamped(h) || touched(h)).collect();
+    let lost = if state.past()?.forsakes() { orphans(state, desired)? } else { Vec::new() };
+    state.note_hosts(&hosts, &lost.iter().map(|h| &h.name).collect::<Vec<_>>())
+}
+
+/// Notes that those who were to leave have left: nothing is to be done about them any more.
+pub(super) fn note_left(state: &State, desired: &Desired) -> Result<(), Failure> {
+    state.note_hosts(&[], &desired.leaving.iter().map(|h| &h.name).collect::<Vec<_>>())
+}

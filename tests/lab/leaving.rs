@@ -1,0 +1,237 @@
+//! Hosts that leave while a client looks every 20 ms, hosts whose address changes, and disks that come to another host.
+
+use super::shapes::{STACKED, founded, inventory, vip};
+use super::support::{Knocking, Writer};
+use super::trials::unnoticed;
+use super::{Scenario, World, in_one_line, with_pod};
+use std::time::Duration;
+
+/// On five hosts, of which three are a cluster.
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "a control-plane host that lives is replaced by another, and is clean afterwards, and no client notices",
+        cut: true,
+        run: replaced,
+    },
+    Scenario {
+        name: "three become five, and five become three without the leader, and no client notices",
+        cut: false,
+        run: shrunk,
+    },
+    Scenario { name: "a host gets another address and its member keeps its data", cut: false, run: readdressed },
+    Scenario {
+        name: "the disk of a host that is gone comes to another one, which goes on as its member",
+        cut: false,
+        run: adopted,
+    },
+    Scenario { name: "a pod that may not be evicted keeps its host, and is told", cut: false, run: kept },
+];
+
+const HEAL: Duration = Duration::from_secs(180);
+const ETCDCTL: &str = "sudo etcdctl --endpoints https://127.0.0.1:2379 --cacert /etc/etcd/pki/ca.crt --cert /etc/etcd/pki/server.crt \
+                       --key /etc/etcd/pki/server.key";
+
+fn stacked(w: &World, hosts: &[&str]) {
+    inventory(w, &vip(w), &hosts.iter().map(|host| (*host, STACKED, "")).collect::<Vec<_>>());
+}
+
+struct Watched {
+    knocking: Knocking,
+    writer: Writer,
+}
+
+impl Watched {
+    fn start(w: &World, name: &str) -> Self {
+        Self { knocking: w.api().reads(Duration::from_millis(20)), writer: Writer::start(&w.api(), name) }
+    }
+    fn nobody_noticed(self) {
+        unnoticed(&self.knocking.end());
+        let (written, longest) = self.writer.end();
+        println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.2?}");
+        assert!(longest < Duration::from_secs(2), "a write waited for {longest:?}");
+    }
+}
+
+fn nodes(w: &World) -> String {
+    w.hactl.kubectl(&["get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"]).ok().out.trim().to_owned()
+}
+
+/// The ids of etcd's members, by name.
+fn ids(w: &World, from: &str) -> Vec<(String, String)> {
+    let listed = w.on(from, &format!("{ETCDCTL} member list"));
+    let field = |line: &str, at: usize| line.split(", ").nth(at).unwrap_or_default().to_owned();
+    listed.lines().map(|line| (field(line, 2), field(line, 0))).collect()
+}
+
+/// Nothing of the cluster is left on a host, and nothing of it in the cluster.
+fn gone(w: &World, host: &str, voters: usize) {
+    let left = w.on(
+        host,
+        "sudo sh -c 'ls -d /etc/kubernetes /etc/etcd /etc/hactl /var/lib/hactl/stamp.json /var/lib/etcd/member 2>/dev/null; \
+         systemctl is-active etcd kubelet containerd haproxy keepalived | grep -x active; pgrep -l kube; ip -o addr show | grep -w 10.88.0.100'",
+    );
+    assert_eq!(left, "", "{host} is clean");
+    assert!(!nodes(w).split(' ').any(|node| node == host), "{}", nodes(w));
+    let address = w.lab.address(host).expect("the lab has this host").to_string();
+    let ends = w
+        .hactl
+        .kubectl(&["get", "endpointslices", "kubernetes", "-o", "jsonpath={.endpoints[*].addresses[*]}"])
+        .ok()
+        .out;
+    assert!(!ends.split_whitespace().any(|end| end == address), "{ends}");
+    let leases = w
+        .hactl
+        .kubectl(&[
+            "get",
+            "leases",
+            "-n",
+            "kube-system",
+            "-l",
+            "apiserver.kubernetes.io/identity=kube-apiserver",
+            "-o",
+            "name",
+        ])
+        .ok()
+        .out;
+    assert_eq!(leases.lines().count(), voters, "an identity for each API server: {leases}");
+    let said = in_one_line(&w.well());
+    assert!(said.contains(&format!("{voters} voters")), "{said}");
+}
+
+fn replaced(w: &World) {
+    stacked(w, &["cp1", "cp2", "cp3"]);
+    founded(w);
+    stacked(w, &["cp1", "cp2", "cp4"]);
+    let refused = in_one_line(&w.hactl.up().exits(3));
+    assert!(
+        refused.contains("two hosts would hold the endpoint's address") && refused.contains("up --prune cp3"),
+        "{refused}"
+    );
+    w.hactl.run(&["plan", "--prune", "cp3", "--prune", "nobody"]).ok().says("--prune nobody: nobody of this name");
+    let plan = in_one_line(&w.hactl.run(&["plan", "--prune", "cp3"]).ok());
+    for step in ["drain the Node", "remove member", "stop everything and move its data aside", "delete the Node cp3"] {
+        assert!(plan.contains(step), "{step}: {plan}");
+    }
+    let watched = Watched::start(w, "w-replaced");
+    let ran = w.hactl.run(&["up", "--yes", "--prune", "cp3"]).ok();
+    println!("{}", ran.all().lines().map(|l| format!("        {l}")).collect::<Vec<_>>().join("\n"));
+    println!("        replaced in {:.1?}", ran.took);
+    watched.nobody_noticed();
+    gone(w, "cp3", 3);
+    assert_eq!(nodes(w), "cp1 cp2 cp4");
+    w.hactl.up().ok().says("nothing to do");
+}
+
+fn shrunk(w: &World) {
+    stacked(w, &["cp1", "cp2", "cp4"]);
+    founded(w);
+    stacked(w, &["cp1", "cp2", "cp3", "cp4", "cp5"]);
+    let watched = Watched::start(w, "w-shrunk");
+    let ran = w.hactl.up().ok();
+    println!("        three became five in {:.1?}", ran.took);
+    let leads = |host: &str| {
+        let said = w.on(host, &format!("{ETCDCTL} endpoint status -w fields"));
+        let number =
+            |field: &str| said.lines().find_map(|l| l.strip_prefix(&format!("\"{field}\" : "))).map(str::to_owned);
+        number("MemberID").is_some() && number("MemberID") == number("Leader")
+    };
+    let leader = ["cp1", "cp2", "cp3", "cp4", "cp5"].into_iter().find(|host| leads(host)).expect("somebody leads");
+    let other = if leader == "cp5" { "cp3" } else { "cp5" };
+    let stays: Vec<&str> =
+        ["cp1", "cp2", "cp3", "cp4", "cp5"].into_iter().filter(|h| ![leader, other].contains(h)).collect();
+    stacked(w, &stays);
+    let ran = w.hactl.run(&["up", "--yes", "--prune", leader, "--prune", other]).ok().says("hand over etcd's lead");
+    println!("        five became three in {:.1?}", ran.took);
+    watched.nobody_noticed();
+    for host in [leader, other] {
+        gone(w, host, 3);
+    }
+    assert_eq!(nodes(w), stays.join(" "));
+    w.hactl.up().ok().says("nothing to do");
+    // Back to the names that the next one begins with.
+    stacked(w, &["cp1", "cp2", "cp4"]);
+    let leave: Vec<&str> = stays.iter().filter(|h| !["cp1", "cp2", "cp4"].contains(h)).copied().collect();
+    let prune = leave.iter().flat_map(|host| ["--prune", host]);
+    w.hactl.run(&["up", "--yes"].into_iter().chain(prune).collect::<Vec<_>>()).ok();
+    w.healthy(HEAL);
+}
+
+fn readdressed(w: &World) {
+    stacked(w, &["cp1", "cp2", "cp4"]);
+    w.hactl.up().ok();
+    w.healthy(HEAL);
+    let before = ids(w, "cp1");
+    let old = w.lab.address("cp2").expect("the lab has it");
+    let network = w.lab.network();
+    let new = format!("{}.77", network.rsplit_once('.').expect("an address").0);
+    let said = w.on("cp2", &format!("sudo ip addr add {new}/24 dev eth0 && echo done"));
+    assert_eq!(said.trim(), "done");
+    let path = w.lab.inventory();
+    let text = std::fs::read_to_string(&path).expect("readable");
+    let from = format!("{{name: cp2, address: {old}, ");
+    assert!(text.contains(&from), "{text}");
+    std::fs::write(&path, text.replace(&from, &format!("{{name: cp2, address: {new}, ssh: {{host: {old}}}, ")))
+        .expect("writable");
+    let watched = Watched::start(w, "w-readdressed");
+    let ran = w.hactl.up().ok().says(&format!("list member https://{old}:2380 as https://{new}:2380"));
+    println!("        another address in {:.1?}", ran.took);
+    watched.nobody_noticed();
+    assert_eq!(ids(w, "cp1"), before, "the members are who they were");
+    w.well().says("3 voters, quorum 2, 3 healthy");
+    let ends = w.hactl.kubectl(&["get", "node", "cp2", "-o", "jsonpath={.status.addresses[0].address}"]).ok().out;
+    assert_eq!(ends, new);
+    w.hactl.up().ok().says("nothing to do");
+    std::fs::write(&path, text).expect("writable");
+    w.hactl.up().ok().says(&format!("list member https://{new}:2380 as https://{old}:2380"));
+    w.on("cp2", &format!("sudo ip addr del {new}/24 dev eth0"));
+    w.healthy(HEAL);
+}
+
+fn adopted(w: &World) {
+    stacked(w, &["cp1", "cp2", "cp4"]);
+    w.hactl.up().ok();
+    w.healthy(HEAL);
+    let before = ids(w, "cp1");
+    let id = |all: &[(String, String)], name: &str| all.iter().find(|(n, _)| n == name).map(|(_, id)| id.clone());
+    w.on("cp4", "sudo systemctl stop kubelet etcd keepalived");
+    // The disk goes over: whoever had it has it no more.
+    let mut take = w.lab.ssh("cp4").expect("the host exists");
+    let taken = take.arg("sudo tar -C /var/lib/etcd -cf - .").output().expect("ssh runs");
+    assert!(taken.status.success() && taken.stdout.len() > 1_000_000);
+    w.lab.kill("cp4").expect("the power can be cut");
+    let mut put = w.lab.ssh("cp3").expect("the host exists");
+    put.arg("sudo mkdir -p /var/lib/etcd && sudo tar -C /var/lib/etcd -xf - && echo done")
+        .stdin(std::process::Stdio::piped());
+    let mut child = put.stdout(std::process::Stdio::piped()).spawn().expect("ssh runs");
+    std::io::Write::write_all(child.stdin.as_mut().expect("piped"), &taken.stdout).expect("it takes it");
+    assert_eq!(String::from_utf8_lossy(&child.wait_with_output().expect("it ends").stdout).trim(), "done");
+
+    stacked(w, &["cp1", "cp2", "cp3"]);
+    w.hactl.run(&["up", "--yes"]).exits(3);
+    let ran = w.hactl.run(&["up", "--yes", "--prune", "cp4"]).ok().says("list member");
+    println!("{}", ran.all().lines().map(|l| format!("        {l}")).collect::<Vec<_>>().join("\n"));
+    let after = ids(w, "cp1");
+    assert_eq!(id(&after, "cp3"), id(&before, "cp4"), "the member of before under another name");
+    assert_eq!(nodes(w), "cp1 cp2 cp3");
+    w.well().says("3 voters, quorum 2, 3 healthy");
+    w.hactl.up().ok().says("nothing to do");
+    w.wipe("cp4");
+}
+
+fn kept(w: &World) {
+    let three = [("cp1", STACKED, ""), ("cp2", STACKED, ""), ("cp3", STACKED, "")];
+    inventory(w, &vip(w), &[three[0], three[1], three[2], ("cp5", "worker", "")]);
+    w.hactl.up().ok();
+    w.healthy(HEAL);
+    inventory(w, &vip(w), &three);
+    w.hactl.up().ok().says("up --prune cp5");
+    with_pod(&w.hactl, "cp5", || {
+        let told = in_one_line(&w.hactl.run(&["up", "--yes", "--prune", "cp5"]).exits(1));
+        assert!(told.contains("would be lost") && told.contains("default/on-cp5"), "{told}");
+        assert!(nodes(w).contains("cp5"), "it stays");
+    });
+    let ran = w.hactl.run(&["up", "--yes", "--prune", "cp5"]).ok();
+    println!("{}", ran.all().lines().map(|l| format!("        {l}")).collect::<Vec<_>>().join("\n"));
+    gone(w, "cp5", 3);
+    w.hactl.up().ok().says("nothing to do");
+}

@@ -1,0 +1,266 @@
+//! Hosts that leave, hosts whose address changes, and disks that come to another host: nothing is lost, and nobody is left behind.
+
+use crate::sim::{Ended, Script, World, make};
+use crate::{Shape, converged, whole};
+use hactl::model::facts::{Etcd, Silence};
+use hactl::model::names::{HostName, PeerUrl};
+use hactl::model::plan::{Action, NodeEnd, Plan};
+use hactl::model::refusal::Refusal;
+use hactl::model::target::FileSet;
+use std::net::IpAddr;
+
+fn cp(n: u8) -> HostName {
+    make::host_name(&format!("cp{n}"))
+}
+
+fn peer(n: u8) -> PeerUrl {
+    make::control_host(n).peer_url()
+}
+
+fn planned(world: &mut World) -> Plan {
+    world.plan().expect("a sound plan").0.expect("a plan")
+}
+
+fn refused(world: &mut World) -> Refusal {
+    world.plan().expect("a sound answer").0.err().expect("a refusal")
+}
+
+fn position(plan: &Plan, is: impl Fn(&Action) -> bool) -> usize {
+    plan.steps.iter().position(|s| is(&s.action)).expect("the plan has such a step")
+}
+
+/// Whether a step comes only after another one, by whatever way.
+fn follows(plan: &Plan, later: usize, earlier: usize) -> bool {
+    plan.after[later].iter().any(|&before| before == earlier || follows(plan, before, earlier))
+}
+
+/// Nothing of the cluster is left on a host, and nothing of the host in the cluster.
+fn gone(world: &World, host: &HostName) -> Result<(), String> {
+    let found = world.host(host);
+    if found.stamp.is_some() || found.disk.is_some() || found.units.values().any(|u| u.running) {
+        return Err(format!("{host} is still part of the cluster"));
+    }
+    if world.strangers.contains_key(host) {
+        return Err(format!("the Node {host} is still there"));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_host_that_leaves_alive_goes_once_whoever_comes_is_there() {
+    let mut world = converged(Shape::Stacked(3));
+    world.grow();
+    world.leave(&cp(3));
+    let plan = planned(&mut world);
+    let votes = position(&plan, |a| a == &Action::Promote { peer: peer(4) });
+    let drained = position(&plan, |a| matches!(a, Action::Drain { host, .. } if host == &cp(3)));
+    let removed = position(&plan, |a| a == &Action::RemoveMember { peer: peer(3) });
+    let wiped = position(&plan, |a| a == &Action::Wipe { host: cp(3), delete: false });
+    let forgotten = position(&plan, |a| a == &Action::DeleteNode { node: cp(3), end: NodeEnd::Stopped });
+    for pair in [votes, drained, removed, wiped, forgotten].windows(2) {
+        assert!(
+            follows(&plan, pair[1], pair[0]),
+            "{} before {}",
+            plan.steps[pair[1]].action,
+            plan.steps[pair[0]].action
+        );
+    }
+    assert_eq!(world.converge(3, 4), Ok(Ended::Converged));
+    assert_eq!(whole(&world), Ok(()));
+    assert_eq!(gone(&world, &cp(3)), Ok(()));
+}
+
+#[test]
+fn a_run_killed_after_any_effect_of_a_leave_is_finished_by_the_next_one() {
+    for grows in [true, false] {
+        for crash in 0.. {
+            let mut world = converged(Shape::Stacked(if grows { 3 } else { 5 }));
+            if grows {
+                world.grow();
+            }
+            world.leave(&cp(1));
+            let script = Script { order: 7, crash_after: Some(crash), meanwhile: vec![] };
+            let end = world.round(&script).unwrap_or_else(|b| panic!("crash after {crash}: {b:?}"));
+            assert_eq!(world.converge(7, 5), Ok(Ended::Converged), "crash after {crash}");
+            assert_eq!(whole(&world).and_then(|()| gone(&world, &cp(1))), Ok(()), "crash after {crash}");
+            if end != Ended::Crashed {
+                assert!(crash > 10, "a leave has more effects than {crash}");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn five_become_three_one_after_the_other_and_the_leader_hands_over_first() {
+    let mut world = converged(Shape::Stacked(5));
+    world.lead(&cp(1), &peer(1)).expect("a voter can lead");
+    world.leave(&cp(1));
+    world.leave(&cp(5));
+    let plan = planned(&mut world);
+    let handed = position(&plan, |a| matches!(a, Action::MoveLeader { host, .. } if host == &cp(1)));
+    let first = position(&plan, |a| a == &Action::RemoveMember { peer: peer(1) });
+    let wiped = position(&plan, |a| a == &Action::Wipe { host: cp(1), delete: false });
+    let second = position(&plan, |a| matches!(a, Action::Drain { host, .. } if host == &cp(5)));
+    assert!(follows(&plan, first, handed) && follows(&plan, second, wiped), "one host at a time");
+    let after = plan.forecast.last().and_then(Clone::clone).expect("a forecast");
+    assert_eq!((after.voters(), after.healthy()), (3, 3));
+    assert_eq!(world.converge(3, 4), Ok(Ended::Converged));
+    assert_eq!(whole(&world), Ok(()));
+}
+
+#[test]
+fn a_dead_host_that_leaves_goes_before_whoever_comes() {
+    let mut world = converged(Shape::Stacked(3));
+    world.grow();
+    world.power_off(&cp(2));
+    world.leave(&cp(2));
+    world.strangers.insert(cp(2), (true, true));
+    let plan = planned(&mut world);
+    let removed = position(&plan, |a| a == &Action::RemoveMember { peer: peer(2) });
+    let listed = position(&plan, |a| a == &Action::AddLearner { peer: peer(4) });
+    assert!(follows(&plan, listed, removed));
+    assert!(!plan.steps.iter().any(|s| s.action.host() == Some(&cp(2))), "nothing is done on it");
+    assert!(
+        plan.warnings.iter().any(|w| w.contains("cp2 did not answer") && w.contains("keep it off")),
+        "{:?}",
+        plan.warnings
+    );
+}
+
+#[test]
+fn the_endpoints_address_leaves_a_host_before_the_others_stop_counting_on_it() {
+    let mut world = converged(Shape::Stacked(3));
+    world.release(|r| r.balancer += 1);
+    world.grow();
+    world.leave(&cp(3));
+    let plan = planned(&mut world);
+    let stopped = position(
+        &plan,
+        |a| matches!(a, Action::StopUnit { host, unit } if host == &cp(3) && unit.as_str() == "keepalived.service"),
+    );
+    let writes = |at: &usize| matches!(&plan.steps[*at].action, Action::Configure { set: FileSet::Keepalived, .. });
+    let written: Vec<usize> = (0..plan.steps.len()).filter(writes).collect();
+    assert!(!written.is_empty());
+    for at in written {
+        assert!(follows(&plan, at, stopped), "{}", plan.steps[at].action);
+    }
+}
+
+#[test]
+fn a_balancer_that_is_taken_out_of_the_inventory_and_not_named_is_not_left_behind() {
+    let mut world = converged(Shape::Stacked(3));
+    world.intent.orphans.push(make::control_host(9));
+    assert_eq!(refused(&mut world), Refusal::LeftBehind { host: cp(9) });
+    // After a recovery from a bundle it is lost, and where it holds no address it harms nobody.
+    world.intent.forsakes = true;
+    assert!(planned(&mut world).warnings.iter().any(|w| w.contains("cp9") && w.contains("--prune cp9")));
+    world.intent.forsakes = false;
+    world.intent.orphans = vec![make::worker(9)];
+    assert!(planned(&mut world).warnings.iter().any(|w| w.contains("w9") && w.contains("--prune w9")));
+}
+
+#[test]
+fn a_name_that_means_nobody_who_could_leave_is_told() {
+    let mut world = converged(Shape::Stacked(3));
+    world.intent.prune = vec![cp(2), make::host_name("nobody")];
+    let plan = planned(&mut world);
+    assert!(plan.is_empty());
+    assert!(plan.warnings[0].contains("--prune cp2: the inventory names it"), "{:?}", plan.warnings);
+    assert!(plan.warnings[1].contains("--prune nobody: nobody of this name"), "{:?}", plan.warnings);
+}
+
+#[test]
+fn the_last_control_plane_host_that_answers_does_not_leave() {
+    let mut world = converged(Shape::Stacked(3));
+    world.leave(&cp(1));
+    let mut facts = world.observe();
+    for n in [2, 3] {
+        let silence = Silence { why: "no route".to_owned(), hint: None };
+        facts.hosts.insert(cp(n), Err(silence));
+    }
+    let answer = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent);
+    assert!(
+        matches!(&answer, Err(Refusal::CannotLeave { host, why }) if host == &cp(1) && why.contains("no other")),
+        "{answer:?}"
+    );
+}
+
+#[test]
+fn a_member_does_not_leave_when_the_others_could_not_carry_the_cluster() {
+    let mut world = converged(Shape::Stacked(3));
+    world.power_off(&cp(2));
+    world.leave(&cp(3));
+    assert!(matches!(refused(&mut world), Refusal::WouldLoseQuorum { healthy: 1, voters: 2, quorum: 2, .. }));
+}
+
+#[test]
+fn a_cluster_of_one_moves_to_another_host() {
+    let mut world = converged(Shape::Stacked(1));
+    world.grow();
+    world.leave(&cp(1));
+    assert!(matches!(world.observe().etcd, Etcd::Speaks(_)), "who leaves speaks for the cluster");
+    assert_eq!(world.converge(5, 4), Ok(Ended::Converged));
+    assert_eq!(whole(&world).and_then(|()| gone(&world, &cp(1))), Ok(()));
+}
+
+#[test]
+fn a_member_whose_address_changed_keeps_its_data_and_its_id() {
+    for off in [true, false] {
+        let mut world = converged(Shape::Stacked(3));
+        let before = world.host(&cp(2)).disk.clone();
+        if off {
+            world.unit_stopped(&cp(2), &make::unit("etcd.service"), true);
+            world.settle();
+        }
+        let to = IpAddr::from([10, 88, 0, 77]);
+        world.rehost(|d| d.hosts[1].address = to);
+        let plan = planned(&mut world);
+        let moved = position(&plan, |a| a == &Action::MoveMember { from: peer(2), to: PeerUrl::of(to) });
+        let starts = |a: &Action| match a {
+            Action::RunUnit { host, unit, .. } => host == &cp(2) && unit.as_str() == "etcd.service",
+            Action::StartMember { host, .. } => host == &cp(2),
+            _ => false,
+        };
+        assert!(follows(&plan, position(&plan, starts), moved));
+        assert!(
+            !plan.steps.iter().any(|s| matches!(s.action, Action::RemoveMember { .. } | Action::AddLearner { .. }))
+        );
+        assert_eq!(world.converge(2, 4), Ok(Ended::Converged));
+        assert_eq!(whole(&world), Ok(()));
+        assert_eq!(world.host(&cp(2)).disk, before, "nothing was copied");
+    }
+}
+
+#[test]
+fn two_addresses_do_not_change_at_once_where_one_member_could_not_carry_that() {
+    let mut world = converged(Shape::Stacked(3));
+    for n in [1, 2] {
+        world.unit_stopped(&cp(n), &make::unit("etcd.service"), true);
+    }
+    world.settle();
+    world.rehost(|d| {
+        d.hosts[0].address = IpAddr::from([10, 88, 0, 76]);
+        d.hosts[1].address = IpAddr::from([10, 88, 0, 77]);
+    });
+    assert!(matches!(refused(&mut world), Refusal::NoQuorum { .. }));
+}
+
+#[test]
+fn a_disk_that_came_to_another_host_is_adopted_once_its_own_host_is_given_up() {
+    let mut world = converged(Shape::Stacked(3));
+    world.power_off(&cp(3));
+    let (disk, born) = (world.host(&cp(3)).disk.clone(), world.host(&cp(3)).born.clone());
+    world.wipe(&cp(3));
+    world.grow();
+    let new = world.host_mut(&cp(4));
+    (new.disk, new.born) = (disk.clone(), born);
+    world.rehost(|d| d.hosts.retain(|h| h.name != cp(3)));
+    assert!(matches!(refused(&mut world), Refusal::Preflight { problems } if problems[0].contains("--prune cp3")));
+    world.intent.prune = vec![cp(3)];
+    let plan = planned(&mut world);
+    position(&plan, |a| a == &Action::MoveMember { from: peer(3), to: peer(4) });
+    assert_eq!(world.converge(2, 4), Ok(Ended::Converged));
+    assert_eq!(whole(&world), Ok(()));
+    assert_eq!(world.host(&cp(4)).disk, disk, "nothing was copied");
+}
