@@ -55,6 +55,8 @@ pub async fn view(
         applied: status.raft_applied_index(),
         revision: status.header().map_or(0, etcd_client::ResponseHeader::revision),
         db_bytes: status.db_size(),
+        // So called in the client: `dbSizeInUse` of the answer.
+        in_use_bytes: status.raft_used_db_size(),
         quota_bytes: status.db_size_quota(),
         version: cut(status.version()),
         learner: status.is_learner(),

@@ -377,6 +377,7 @@ impl Perform for Hands {
             Guard::Tolerates { down } => {
                 let what = match &step.action {
                     Action::RunUnit { unit, .. } if *unit == crate::plan::etcd_unit() => guard::Disturbs::Member,
+                    Action::Defragment { .. } => guard::Disturbs::Member,
                     _ => guard::Disturbs::ApiServer,
                 };
                 guard::tolerates(self, down, what, step.action.profile().patience).await?;
@@ -435,6 +436,10 @@ impl Perform for Hands {
             }
             Action::StartMember { host, birth } => {
                 let op = Op::StartMember(member_start(&data_dir, birth));
+                self.call(index, host, op, patience).await.map(drop)
+            }
+            Action::Defragment { host } => {
+                let op = Op::Defragment { unit: crate::plan::etcd_unit(), data_dir };
                 self.call(index, host, op, patience).await.map(drop)
             }
             Action::MoveAside { host } => {

@@ -242,6 +242,13 @@ pub enum Op {
         /// The change.
         change: MemberChange,
     },
+    /// Stops the member, writes its store anew, and starts it again whatever became of that.
+    Defragment {
+        /// Its unit.
+        unit: UnitName,
+        /// The data directory.
+        data_dir: String,
+    },
     /// Makes room in a store that has reached its quota.
     MakeRoom {
         /// How to reach the member.

@@ -116,6 +116,11 @@ pub enum Action {
         /// As what.
         birth: Birth,
     },
+    /// Stops the member, writes its store anew without the room that holds nothing, and starts it again.
+    Defragment {
+        /// Where.
+        host: HostName,
+    },
     /// Moves a stale data directory aside.
     MoveAside {
         /// Where.
@@ -333,6 +338,7 @@ impl Action {
             | Self::StopUnit { host, .. }
             | Self::MoveLeader { host, .. }
             | Self::StartMember { host, .. }
+            | Self::Defragment { host }
             | Self::MoveAside { host }
             | Self::Halt { host }
             | Self::TakeSnapshot { host, .. }
@@ -371,6 +377,7 @@ impl Action {
             Self::StopUnit { .. } => p(120, Impact::Restart, Stage::ControlPlane),
             Self::MoveLeader { .. } => p(60, Impact::None, Stage::Etcd),
             Self::RunUnit { .. } => p(120, Impact::None, Stage::ControlPlane),
+            Self::Defragment { .. } => p(900, Impact::Restart, Stage::Etcd),
             Self::StartMember { .. } => p(120, Impact::None, Stage::Etcd),
             Self::MoveAside { .. } => p(60, Impact::Destructive, Stage::Etcd),
             Self::Halt { .. } => p(180, Impact::Destructive, Stage::Etcd),
@@ -432,6 +439,7 @@ impl fmt::Display for Action {
                 Birth::Join { .. } => f.write_str("start etcd as a learner"),
                 Birth::Again => f.write_str("start etcd from its data"),
             },
+            Self::Defragment { .. } => f.write_str("write etcd's store anew while it is down"),
             Self::MoveAside { .. } => f.write_str("move the stale etcd data aside"),
             Self::Halt { .. } => f.write_str("stop kubelet, the control plane's pods and etcd"),
             Self::TakeSnapshot { aside: None, .. } => f.write_str("take a snapshot of its data, which stays as it is"),

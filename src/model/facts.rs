@@ -406,6 +406,8 @@ pub struct EtcdView {
     pub revision: i64,
     /// Database size in bytes.
     pub db_bytes: i64,
+    /// How much of it holds something, in bytes.
+    pub in_use_bytes: i64,
     /// The size at which it takes no more writes; 0: not told, as by etcd before 3.6.
     pub quota_bytes: i64,
     /// Server version.
@@ -418,6 +420,17 @@ pub struct EtcdView {
     pub members: Vec<(u64, String, PeerUrl, bool)>,
     /// Raised alarms in words, such as `NOSPACE`.
     pub alarms: Vec<String>,
+}
+
+/// A store is written anew when so many bytes of it hold nothing, and more than half of it does.
+const LOOSE: i64 = 256 << 20;
+
+impl EtcdView {
+    /// Whether most of the store holds nothing: a file that only grows, and counts against the quota and in every snapshot.
+    pub fn is_loose(&self) -> bool {
+        let free = self.db_bytes - self.in_use_bytes;
+        self.in_use_bytes > 0 && free >= LOOSE && free * 2 > self.db_bytes
+    }
 }
 
 /// etcd's alarm for a store that has reached its quota.

@@ -32,6 +32,8 @@ pub enum Mark {
     Stopped(HostName, UnitName),
     /// The member on the host does not lead.
     Follows(HostName),
+    /// No more than half of the member's store holds nothing.
+    Dense(HostName),
     /// The member on the host has been started.
     Started(HostName),
     /// No member runs by a stale data directory on the host.
@@ -88,6 +90,7 @@ impl fmt::Display for Mark {
             Self::Running(h, unit) => write!(f, "{unit} running on {h}"),
             Self::Stopped(h, unit) => write!(f, "{unit} stopped on {h}"),
             Self::Follows(h) => write!(f, "another leader of etcd than {h}"),
+            Self::Dense(h) => write!(f, "a dense store of etcd on {h}"),
             Self::Started(h) => write!(f, "etcd started on {h}"),
             Self::Cleared(h) => write!(f, "an empty etcd disk on {h}"),
             Self::Halted(h) => write!(f, "{h} at rest"),

@@ -335,7 +335,8 @@ fn initial_cluster(d: &Draft, list: &Members) -> Vec<(String, PeerUrl)> {
     list.0.iter().enumerate().map(other).collect()
 }
 
-/// Members that run by older files, or run without answering, are restarted one after the other, the leader last.
+/// Members that run by older files, or run without answering, are restarted one after the other, the leader last; and so are those whose store
+/// is to be written anew.
 fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
     let mut due = Vec::new();
     for (host, stand) in stands {
@@ -349,12 +350,22 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
         let view = etcd_fact(d, &host.name).and_then(|e| e.view.as_ref());
         let deaf = active && view.is_none() && !d.plans(&Mark::Certified(host.name.clone()));
         let leads = view.is_some_and(|v| v.leader == v.member);
+        let loose = view.filter(|v| v.is_loose());
         if older || deaf {
-            due.push((leads, *host, if older { "it runs by older files" } else { "it runs and does not answer" }));
+            let why = if older { "it runs by older files" } else { "it runs and does not answer" };
+            due.push((leads, *host, why.to_owned(), false));
+        } else if let Some(view) = loose {
+            let megabytes = |bytes: i64| bytes >> 20;
+            let why = format!(
+                "{} MiB of its {} hold nothing",
+                megabytes(view.db_bytes - view.in_use_bytes),
+                megabytes(view.db_bytes)
+            );
+            due.push((leads, *host, why, true));
         }
     }
-    due.sort_by_key(|(leads, _, _)| *leads);
-    for (_, host, why) in due {
+    due.sort_by_key(|(leads, ..)| *leads);
+    for (_, host, why, loose) in due {
         let healthy = chain.list.0.get(&host.peer_url()).is_some_and(|m| m.healthy);
         if healthy && chain.list.voters() > 1 && chain.list.spare().unwrap_or(0) == 0 {
             d.warn(format!(
@@ -370,9 +381,16 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
         if !chain.spares_one() {
             needs.extend(chain.woken.iter().cloned());
         }
+        let guard = Guard::Tolerates { down: host.name.clone() };
+        if loose {
+            let dense = Mark::Dense(host.name.clone());
+            d.take_turn(&mut needs, &[], dense.clone());
+            d.must(Action::Defragment { host: host.name.clone() }, why, needs, dense, guard);
+            continue;
+        }
         d.take_turn(&mut needs, &[Mark::Configured(host.name.clone(), FileSet::Etcd)], running.clone());
         let action = Action::RunUnit { host: host.name.clone(), unit, how: HowToRun::Restart };
-        d.must(action, why, needs, running, Guard::Tolerates { down: host.name.clone() });
+        d.must(action, why, needs, running, guard);
         d.or_back_to(&host.name, &[FileSet::Etcd]);
     }
 }

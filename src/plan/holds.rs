@@ -202,6 +202,10 @@ impl<'a> Look<'a> {
                 let view = self.someone(h).and_then(|f| f.etcd.as_ref()?.view.as_ref());
                 view.is_some_and(|v| v.leader != 0 && v.leader != v.member)
             }
+            Mark::Dense(h) => {
+                let view = self.someone(h).and_then(|f| f.etcd.as_ref()?.view.as_ref());
+                view.is_some_and(|view| !view.is_loose())
+            }
             Mark::Started(h) => self.is_active(h, &etcd_unit()),
             Mark::Cleared(h) => self.facts.host(h).and_then(|f| f.etcd.as_ref()).is_some_and(|e| !e.data),
             // Only a step of the same plan gives them.

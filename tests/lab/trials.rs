@@ -29,6 +29,8 @@ const FILES: &str = "sudo sh -c 'sha256sum /etc/kubernetes/manifests/* /etc/kube
                      /var/lib/kubelet/config.yaml /etc/etcd/*.env /etc/systemd/system/etcd.service 2>/dev/null; ls /var/lib/hactl/kept'";
 /// A connection is late when it takes longer.
 const LATE: Duration = Duration::from_secs(1);
+/// Told, for whoever wonders when it was.
+const SLOW: Duration = Duration::from_millis(400);
 
 /// The lab's inventory with this put first into `extra`.
 fn with(w: &World, extra: &str) -> Hactl {
@@ -63,6 +65,11 @@ pub fn unnoticed(knocks: &[Knock]) {
     let failed: Vec<_> = knocks.iter().filter(|k| k.2.is_some()).collect();
     let longest = knocks.iter().map(|k| k.1).max().unwrap_or_default();
     println!("        {} connections, {} failed, the longest took {longest:.2?}", knocks.len(), failed.len());
+    let slow: Vec<String> =
+        knocks.iter().filter(|k| k.1 > SLOW).map(|k| format!("{:.1?} at {:.1?}", k.1, k.0)).collect();
+    if !slow.is_empty() {
+        println!("        slow: {}", slow.join(", "));
+    }
     assert!(failed.is_empty(), "{failed:?}");
     assert!(longest < LATE, "somebody waited for {longest:?}");
 }

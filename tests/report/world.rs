@@ -215,6 +215,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
         applied: 10_240,
         revision: 8_812,
         db_bytes: 24_100_000,
+        in_use_bytes: 4_000_000,
         quota_bytes: 8 << 30,
         version: "3.6.16".into(),
         learner: false,

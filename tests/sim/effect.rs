@@ -36,6 +36,7 @@ pub enum Effect {
     Born(HostName),
     TokenSpent(HostName),
     Members(Change),
+    Dense(HostName),
     Leads(HostName, PeerUrl),
     ServingSeen(HostName),
     ApiSeen,
@@ -78,6 +79,11 @@ pub fn effects(world: &World, action: &Action) -> Vec<Effect> {
             }
             all
         }
+        Action::Defragment { host } => vec![
+            Effect::UnitStops(host.clone(), etcd()),
+            Effect::Dense(host.clone()),
+            Effect::UnitStarts(host.clone(), etcd()),
+        ],
         Action::StopUnit { host, unit } => vec![Effect::UnitStops(host.clone(), unit.clone())],
         Action::MoveLeader { host, to } => vec![Effect::Leads(host.clone(), to.clone())],
         Action::StartMember { host, birth } => {
@@ -157,6 +163,7 @@ pub fn place(effect: &Effect) -> Option<&HostName> {
         | Effect::Restored(h, _)
         | Effect::Born(h)
         | Effect::TokenSpent(h)
+        | Effect::Dense(h)
         | Effect::Leads(h, _)
         | Effect::ServingSeen(h)
         | Effect::DataDeleted(h)
@@ -267,6 +274,10 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
                 let members = founders.iter().map(|(name, peer)| (name.to_string(), peer.clone())).collect();
                 host.first_boot = Some(FirstBoot::Join { members });
             }
+        }
+        Effect::Dense(h) => {
+            need(!world.host(h).runs("etcd.service"), || format!("etcd still runs on {h}"))?;
+            world.host_mut(h).loose = false;
         }
         Effect::Leads(h, to) => world.lead(h, to)?,
         Effect::Members(change) => world.change_members(change)?,

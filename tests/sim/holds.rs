@@ -41,6 +41,7 @@ impl World {
                 let disk = at(h).disk.as_ref();
                 disk.is_none_or(|d| self.leader(&d.cluster).is_some_and(|leader| leader != d.member))
             }
+            Mark::Dense(h) => !at(h).loose && at(h).runs("etcd.service"),
             Mark::Started(h) => at(h).runs("etcd.service"),
             Mark::Cleared(h) => at(h).disk.is_none(),
             Mark::Halted(h) => {

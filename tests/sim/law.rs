@@ -127,6 +127,7 @@ fn disturbs_member(step: &Step) -> bool {
         Action::RunUnit { unit, how: HowToRun::Restart, .. } => unit.as_str() == "etcd.service",
         Action::RemoveMember { .. }
         | Action::MoveMember { .. }
+        | Action::Defragment { .. }
         | Action::AddLearner { .. }
         | Action::Promote { .. } => true,
         _ => false,

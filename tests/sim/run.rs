@@ -183,7 +183,9 @@ impl World {
 
     /// What the step is about to disturb, and nothing else, must have somebody to stand in for it.
     fn tolerates(&self, down: &HostName, action: &Action) -> Result<(), String> {
-        if matches!(action, Action::RunUnit { unit, .. } if unit.as_str() == "etcd.service") {
+        let restarts =
+            |action: &Action| matches!(action, Action::RunUnit { unit, .. } if unit.as_str() == "etcd.service");
+        if restarts(action) || matches!(action, Action::Defragment { .. }) {
             let now = self.members_now()?;
             let mine = now.0.get(&self.peer(down)).is_some_and(|m| !m.learner && m.healthy);
             let left = now.healthy() - usize::from(mine);

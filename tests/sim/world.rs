@@ -57,6 +57,8 @@ pub struct SimHost {
     pub first_boot: Option<FirstBoot>,
     /// The token of a genesis that has not been proven. It lies with the data, and is lost and moved aside with them.
     pub token: Option<String>,
+    /// Whether most of the member's store holds nothing.
+    pub loose: bool,
     /// The seal. It lies with the data too.
     pub born: Option<String>,
     /// Main processes of static pods: program to start time.

@@ -139,3 +139,25 @@ fn a_host_that_a_cut_off_run_left_on_trial_comes_first_and_the_others_wait_for_i
         assert!(follows(&plan, writes(&plan, &cp(n), FileSet::ControlPlane), first), "cp{n} waits for cp2");
     }
 }
+
+#[test]
+fn stores_that_mostly_hold_nothing_are_written_anew_one_after_the_other_and_the_leaders_last() {
+    let mut world = converged(Shape::Stacked(3));
+    let peer = |n| make::control_host(n).peer_url();
+    world.lead(&cp(1), &peer(1)).expect("a voter can lead");
+    for n in 1..=3 {
+        world.host_mut(&cp(n)).loose = true;
+    }
+    let facts = world.observe();
+    let plan = up(&world, &facts);
+    let order: Vec<&HostName> = plan.steps.iter().filter_map(|s| s.action.host()).collect();
+    assert_eq!(order, [&cp(2), &cp(3), &cp(1)]);
+    assert!(plan.steps.iter().all(|s| matches!(s.action, Action::Defragment { .. })), "and nothing else");
+    assert!(follows(&plan, 1, 0) && follows(&plan, 2, 1));
+    assert_eq!(plan.steps[0].why, "768 MiB of its 1024 hold nothing");
+    world.power_off(&cp(3));
+    let facts = world.observe();
+    let plan = up(&world, &facts);
+    assert!(plan.is_empty(), "with a member missing it can wait");
+    assert!(plan.warnings.iter().any(|w| w.contains("until another member is healthy")), "{:?}", plan.warnings);
+}

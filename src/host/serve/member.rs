@@ -28,7 +28,7 @@ pub(super) const BORN: &str = "hactl-born";
 /// Where the path of the first-boot file is remembered for the seal.
 const FIRST_BOOT: &str = "/var/lib/hactl/first-boot";
 /// The user that etcd runs as.
-const OWNER: &str = "etcd";
+pub(super) const OWNER: &str = "etcd";
 /// How long a member may take until its peers can reach it.
 const LISTEN: Duration = Duration::from_secs(60);
 /// How long systemd may take to begin with a unit it was told to start.

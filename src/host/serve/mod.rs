@@ -10,6 +10,7 @@
 
 mod alone;
 mod bundles;
+mod defragment;
 mod dns;
 mod ends;
 mod fault;
@@ -120,6 +121,7 @@ fn changes(op: &Op) -> bool {
         | Op::Rehearse(_)
         | Op::Seal { .. }
         | Op::ChangeMembers { .. }
+        | Op::Defragment { .. }
         | Op::MakeRoom { .. }
         | Op::Wipe(_)
         | Op::Sweep(_) => true,
@@ -175,6 +177,7 @@ async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
             });
             member::change(host, &etcd, change).await.map(done)
         }
+        Op::Defragment { unit, data_dir } => defragment::defragment(host, &unit, &data_dir).await.map(done),
         Op::MakeRoom { etcd, room } => member::make_room(host, &etcd, room).await.map(done),
         Op::Await { condition, within_ms } => {
             wait::wait(host, &condition, Duration::from_millis(within_ms)).await.map(done)
