@@ -135,11 +135,19 @@ pub fn plan(common: &Common, args: &PlanArgs) -> u8 {
     let who = (args.limit.limit.as_slice(), choices.prune.as_slice());
     let planned =
         common.run_leaving(who, sink, Needs::Bundle, async |session| workflow::pending(session, &choices).await);
-    let result = planned.map(|plan| {
+    let result = planned.map(|(plan, differences)| {
         reader.pause();
         match common.output {
-            Output::Json => print(&format!("{}\n", report::plan_json(&plan))),
-            Output::Text => print(&report::plan_text(&plan, &Style::stdout(common.verbose))),
+            Output::Json => {
+                let mut json = report::plan_json(&plan);
+                json["files"] = report::differences_json(&differences);
+                print(&format!("{json}\n"));
+            }
+            Output::Text => {
+                let style = Style::stdout(common.verbose);
+                print(&report::plan_text(&plan, &style));
+                print(&report::differences_text(&differences, &style));
+            }
         }
         if args.exit_code && !plan.is_empty() { 5 } else { 0 }
     });

@@ -104,6 +104,11 @@ pub enum Op {
     },
     /// Says all that is asked for. Changes nothing.
     Observe(Box<ObserveAsk>),
+    /// The texts of files, as far as they are there: of those that hactl writes, which are none of them large.
+    ReadFiles {
+        /// Absolute paths.
+        paths: Vec<String>,
+    },
     /// The etcd hash at a revision, for comparison between members.
     EtcdHash {
         /// How to reach the member.
@@ -336,6 +341,8 @@ pub enum Reply {
     Owner(Option<String>),
     /// Lines of text.
     Lines(Vec<String>),
+    /// Texts of files, by path.
+    Texts(BTreeMap<String, String>),
     /// What was gathered.
     Pages(Vec<Page>),
     /// What the host is like.

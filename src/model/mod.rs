@@ -8,6 +8,7 @@ pub mod bucket;
 pub mod certificate;
 pub mod check;
 pub mod desired;
+pub mod difference;
 pub mod event;
 pub mod facts;
 pub mod firewall;

@@ -191,6 +191,7 @@ pub(super) static FILES: &[Row] = &[
     row!(LoadBalancer, host::balances, 0o644, "/etc/haproxy/haproxy.cfg", "templates/load-balancer/haproxy.cfg", What::One(|i, r| r.fill(&balancer::load_balancer(i))), HAPROXY),
 
     row!(Keepalived, host::moves_vip, 0o644, "/etc/hactl/endpoint-usable.sh", "templates/keepalived/endpoint-usable.sh", What::One(|_, r| r.fill(&balancer::Nothing {}))),
+    row!(Keepalived, host::moves_vip, 0o644, "/etc/systemd/system/keepalived.service.d/50-hactl.conf", "templates/keepalived/50-hactl.conf", What::One(|i, r| r.fill(&balancer::hand_over(i)?))),
     row!(Keepalived, host::moves_vip, 0o644, "/etc/keepalived/keepalived.conf", "templates/keepalived/keepalived.conf", What::One(|i, r| r.fill(&balancer::keepalived(i)?)), &["/usr/sbin/keepalived", "--config-test", "--use-file", "{}"]),
 
     row!(Approver, control_plane_host, 0o644, "/etc/hactl/approver.json", "templates/approver/approver.json", What::One(|i, r| r.fill(&control_plane::approver_nodes(i)))),

@@ -11,6 +11,7 @@ pub mod board;
 pub mod certs;
 pub mod checks;
 pub mod consent;
+pub mod difference;
 mod failure;
 mod fetch_kind;
 mod flow;
@@ -36,6 +37,7 @@ pub mod verdict;
 pub mod words;
 
 pub use consent::{ask, ask_name};
+pub use difference::{differences_json, differences_text};
 pub use fetch_kind::FetchKind;
 pub use password::{NoPassword, ask_password};
 pub use plan_text::{plan_json, plan_text};

@@ -261,7 +261,8 @@ fn every_step(plan: &Plan, style: &Style) -> String {
     if text.is_empty() { text } else { format!("\n{text}") }
 }
 
-/// The plan as JSON: `{"schema":"hactl.plan/1","steps":[...],"horizon":...,"warnings":[...]}`. A step has `step` (its
+/// The plan as JSON: `{"schema":"hactl.plan/1","steps":[...],"horizon":...,"warnings":[...]}`; `hactl plan` adds `files`, see
+/// [`super::differences_json`]. A step has `step` (its
 /// index), `host` (or null), `stage`, `what`, `why`, `impact`, `after` (indices), and `etcd` with `voters`, `learners`,
 /// `healthy`, `quorum` and `tolerates` (null: no quorum) once the step is done, or null while there is no cluster.
 pub fn plan_json(plan: &Plan) -> Value {

@@ -6,6 +6,7 @@ mod away;
 mod bundles;
 mod certs;
 mod converge;
+mod differences;
 mod down;
 mod failure;
 mod joining;

@@ -4,6 +4,7 @@ use super::converge::{Ask, Choices, Converge};
 use super::look::Look;
 use super::{Failure, Session, State};
 use crate::model::check::{Check, Outcome};
+use crate::model::difference::Difference;
 use crate::model::event::Event;
 use crate::model::facts::Facts;
 use crate::model::names::HostName;
@@ -47,11 +48,11 @@ pub struct Summary {
     pub kubeconfig: PathBuf,
 }
 
-/// What `up` would do now. Changes nothing.
+/// What `up` would do now, and how files would change. Changes nothing.
 ///
 /// # Errors
 /// See [`Failure`].
-pub async fn pending(session: &Session, choices: &Choices) -> Result<Plan, Failure> {
+pub async fn pending(session: &Session, choices: &Choices) -> Result<(Plan, Vec<Difference>), Failure> {
     let state = session.state(false).await?;
     let look = Look::take(session, &state, Wait::ForAll).await?;
     let mut plan = look.plan(&state, choices, &session.desired)?;
@@ -60,7 +61,8 @@ pub async fn pending(session: &Session, choices: &Choices) -> Result<Plan, Failu
         let stops = |f: &Finding| if f.stops { "`up` will refuse: " } else { "" };
         plan.warnings.extend(findings.iter().map(|f| format!("{}{f}", stops(f))));
     }
-    Ok(plan)
+    let differences = super::differences::differences(session, &state, &look, &plan).await;
+    Ok((plan, differences))
 }
 
 /// Lock, then rounds of observe, plan, consent and execute until there is nothing to do, then verify. Stragglers are left behind until

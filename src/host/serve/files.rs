@@ -11,7 +11,7 @@ use crate::host::op::{Fault, FaultKind, FilePut};
 use crate::model::facts::Stamp;
 use crate::model::names::UnitName;
 use crate::model::target::FileSet;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
@@ -214,4 +214,29 @@ pub(super) fn read_stamp(path: &Path) -> Outcome<Option<Stamp>> {
             Ok(Some(stamp))
         }
     }
+}
+/// No file that hactl writes comes near this.
+const LARGEST_TEXT: u64 = 256 << 10;
+/// What all of them may be together, well below the largest frame.
+const ALL_TEXTS: usize = 4 << 20;
+
+/// The texts of files that are there; what is no text, or larger than any of ours, is left out.
+pub(super) async fn texts(host: &Host, paths: Vec<String>) -> Outcome<BTreeMap<String, String>> {
+    let root = host.root.clone();
+    blocking(move || {
+        let (mut texts, mut all) = (BTreeMap::new(), 0);
+        for path in paths {
+            let at = root.path(&path)?;
+            let small = fs::symlink_metadata(&at).is_ok_and(|found| found.is_file() && found.len() <= LARGEST_TEXT);
+            let Ok(text) = small.then(|| fs::read_to_string(&at)).transpose() else { continue };
+            let Some(text) = text else { continue };
+            all += text.len();
+            if all > ALL_TEXTS {
+                break;
+            }
+            texts.insert(path, text);
+        }
+        Ok(texts)
+    })
+    .await
 }

@@ -87,6 +87,7 @@ fn changes(op: &Op) -> bool {
     match op {
         Op::Lock { .. }
         | Op::Observe(_)
+        | Op::ReadFiles { .. }
         | Op::EtcdHash { .. }
         | Op::WhoHas { .. }
         | Op::Survey { .. }
@@ -134,6 +135,7 @@ async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
     match op {
         Op::Lock { .. } | Op::Relay { .. } => Err(fault::bad("this belongs to the session")),
         Op::Observe(ask) => Ok(Reply::Facts(Box::new(Box::pin(observe::observe(host, *ask)).await?))),
+        Op::ReadFiles { paths } => files::texts(host, paths).await.map(Reply::Texts),
         Op::EtcdHash { etcd, revision } => member::hash(host, &etcd, revision).await,
         Op::WhoHas { address } => observe::neighbour::owner(host, address).await.map(Reply::Owner),
         Op::Survey { etcd_dir, address } => {

@@ -55,6 +55,24 @@ pub(in crate::render) struct Keepalived {
     usable_port: u16,
 }
 
+/// How long the address stays with one who stops, seconds: the neighbours notice after two thirds of one, and tell everybody at once and
+/// again after one (`vrrp_garp_master_delay`).
+const HAND_OVER_S: u8 = 3;
+
+/// For `keepalived/50-hactl.conf`.
+#[derive(Debug, Serialize)]
+pub(in crate::render) struct HandOver {
+    interface: String,
+    vip: String,
+    prefix: u8,
+    hand_over_s: u8,
+}
+
+pub(in crate::render) fn hand_over(input: &Input<'_>) -> Result<HandOver, RenderError> {
+    let Keepalived { interface, vip, prefix, .. } = keepalived(input)?;
+    Ok(HandOver { interface, vip, prefix, hand_over_s: HAND_OVER_S })
+}
+
 pub(in crate::render) fn keepalived(input: &Input<'_>) -> Result<Keepalived, RenderError> {
     let (desired, host) = (input.desired, input.host);
     let missing = || RenderError::NoInterface { host: host.name.clone(), address: host.address };

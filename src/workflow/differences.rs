@@ -1,0 +1,89 @@
+//! What stands in the files that a plan would write, and what would stand there: fetched from the hosts, secrets struck out.
+//!
+//! In: a plan, the contents behind it, connections. Out: one [`Difference`] per change, with every host that it is the same on. A file that is not
+//! there yet has none, and neither has one that holds nothing but secrets.
+
+use super::{Session, State};
+use crate::host::Feed;
+use crate::host::op::{Op, Reply};
+use crate::model::difference::{Difference, Shown};
+use crate::model::names::HostName;
+use crate::model::plan::{Action, Plan};
+use crate::model::redact::{Known, Redactor};
+use crate::model::target::FileSet;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::look::Look;
+
+/// How long a host may take to read some files.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Sets that are shown by name only: logins, keys, the sealed state.
+const SECRET: [FileSet; 3] = [FileSet::Registries, FileSet::State, FileSet::Trust];
+/// Files of other sets that are nothing but a secret.
+const KEYS: [&str; 2] = ["/etc/kubernetes/config/encryption.yaml", "/etc/kubernetes/pki/sa.key"];
+
+/// The differences behind a plan, in the order of its steps. A host that cannot be asked shows none.
+pub(super) async fn differences(session: &Session, state: &State, look: &Look, plan: &Plan) -> Vec<Difference> {
+    let Ok(redactor) = redactor(state) else { return Vec::new() };
+    let mut found: Vec<Difference> = Vec::new();
+    for (host, paths) in written(look, plan) {
+        let asked = paths.iter().filter(|(_, set)| !SECRET.contains(set)).map(|(path, _)| path.clone()).collect();
+        let there = read(session, &host, asked).await;
+        for (path, set) in paths {
+            let before = there.get(&path);
+            let hidden = SECRET.contains(&set) || KEYS.contains(&path.as_str()) || path.ends_with(".key");
+            let files = look.files.get(&host).and_then(|sets| sets.get(&set)).map(Vec::as_slice).unwrap_or_default();
+            let after = files.iter().find(|file| file.path == path).map(|file| file.content.as_str());
+            let shown = match (before, after) {
+                _ if hidden => Shown::Secret,
+                (None, _) => continue,
+                (Some(_), None) => Shown::Removed,
+                (Some(before), Some(after)) => {
+                    let (before, _) = redactor.strike(before);
+                    let (after, _) = redactor.strike(after);
+                    if before == after { Shown::Secret } else { Shown::Texts { before, after } }
+                }
+            };
+            if hidden && !look.facts.host(&host).is_some_and(|facts| facts.files.contains_key(&path)) {
+                continue;
+            }
+            match found.iter_mut().find(|other| other.path == path && other.shown == shown) {
+                Some(other) => other.hosts.push(host.clone()),
+                None => found.push(Difference { path, hosts: vec![host.clone()], shown }),
+            }
+        }
+    }
+    found
+}
+
+/// What a plan writes, by host.
+fn written(look: &Look, plan: &Plan) -> BTreeMap<HostName, Vec<(String, FileSet)>> {
+    let mut written: BTreeMap<HostName, Vec<(String, FileSet)>> = BTreeMap::new();
+    for step in &plan.steps {
+        if let Action::Configure { host, set, paths, .. } = &step.action {
+            let there = |path: &&String| look.facts.host(host).is_some_and(|facts| facts.files.contains_key(*path));
+            written.entry(host.clone()).or_default().extend(paths.iter().filter(there).map(|p| (p.clone(), *set)));
+        }
+    }
+    written
+}
+
+async fn read(session: &Session, host: &HostName, paths: Vec<String>) -> BTreeMap<String, String> {
+    let Some(machine) = session.machines.get(host).filter(|_| !paths.is_empty()) else { return BTreeMap::new() };
+    match machine.call(Op::ReadFiles { paths }, Feed::None, PATIENCE, &|_| {}).await {
+        Ok(Reply::Texts(texts)) => texts,
+        // What differs is told all the same; only not how.
+        Ok(_) | Err(_) => BTreeMap::new(),
+    }
+}
+
+/// Knows the secrets that the state holds, and what looks like one.
+fn redactor(state: &State) -> Result<Redactor, String> {
+    let mut known = Known::default();
+    let material = state.contents().material();
+    known.value(material.encryption_key.reveal());
+    known.value(material.signing_key_pem.reveal());
+    known.value(material.service_account_key_pem.reveal());
+    Redactor::new(&known)
+}
