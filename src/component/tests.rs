@@ -93,6 +93,7 @@ fn desired(hosts: &[(&str, &[Role])]) -> Desired {
         taints: vec![],
     };
     Desired {
+        leaving: vec![],
         cluster: "lab".parse().unwrap(),
         versions: Versions { kubernetes: "1.36.3".into(), etcd: None, containerd: None },
         endpoint: Endpoint { kind: EndpointKind::External("lb".into()), port: 6443, sans: vec![] },

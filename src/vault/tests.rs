@@ -305,3 +305,30 @@ fn a_vault_that_was_carried_is_rebuilt_whole_and_knows_of_the_birth() {
     assert_eq!(found.identity().unwrap().reveal(), vault.identity().unwrap().reveal());
     assert_eq!(std::fs::read_to_string(again.join(INVENTORY)).unwrap(), "schema: 1\n");
 }
+
+#[test]
+fn hosts_that_were_taken_in_are_remembered_as_the_inventory_had_them_last() {
+    let (_root, dir, vault) = made();
+    let hosts = crate::model::desired::sample(3).hosts;
+    let names = |vault: &Vault| {
+        vault.hosts().unwrap().into_iter().map(|known| (known.host.name.to_string(), known.left)).collect::<Vec<_>>()
+    };
+    assert_eq!(vault.hosts().unwrap(), []);
+    vault.note_hosts(&[&hosts[0], &hosts[1]], &[]).unwrap();
+    let mut moved = hosts[1].clone();
+    moved.address = "10.88.0.99".parse().unwrap();
+    vault.note_hosts(&[&moved, &hosts[2]], &[&hosts[0].name]).unwrap();
+    let kept = |name: &str, left| (name.to_owned(), left);
+    assert_eq!(names(&vault), [kept("cp1", true), kept("cp2", false), kept("cp3", false)]);
+    assert_eq!(vault.hosts().unwrap()[1].host, moved);
+    // Who comes back is part of it again.
+    vault.note_hosts(&[&hosts[0]], &[]).unwrap();
+    assert_eq!(names(&vault)[0], kept("cp1", false));
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(dir.join("hosts.json")).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    vault.forget_hosts().unwrap();
+    assert_eq!(vault.hosts().unwrap(), []);
+    std::fs::write(dir.join("hosts.json"), "{").unwrap();
+    assert!(matches!(vault.hosts(), Err(VaultError::Corrupt { .. })));
+}

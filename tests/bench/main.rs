@@ -1,7 +1,7 @@
 //! `make bench`: hactl beside kubeadm on fresh hosts of this machine, from the same binaries and images, in one run.
 //!
 //! `cargo test --test bench -- [PAIRS]`, `-- scale` for the hundred hosts alone, `-- recovery [MB]...` for recoveries alone,
-//! `-- bundles MB` for what bundles cost those who write. Prints the tables that README shows. Ratios count;
+//! `-- changes` for what clients notice of changes, `-- bundles MB` for what bundles cost those who write. Prints the tables that README shows. Ratios count;
 //! seconds are this machine's. Ends badly when a goal that the hundred hosts have is missed.
 
 #![allow(
@@ -15,6 +15,7 @@
 #[allow(dead_code, reason = "shared with the lab tests")]
 mod support;
 
+mod changes;
 mod recovery;
 mod scale;
 
@@ -164,10 +165,15 @@ fn main() -> std::process::ExitCode {
             recovery::bundles(megabytes.parse().expect("a size is megabytes"));
             return std::process::ExitCode::SUCCESS;
         }
+        ["changes"] => {
+            changes::main();
+            return std::process::ExitCode::SUCCESS;
+        }
         ["scale"] => {}
         _ => {
             pairs(arguments.iter().find_map(|a| a.parse().ok()).unwrap_or(3));
             recovery::main(&RECOVERED);
+            changes::main();
         }
     }
     if scale::main() { std::process::ExitCode::SUCCESS } else { std::process::ExitCode::FAILURE }

@@ -1,11 +1,12 @@
 //! Plans as text, made by the planner from hand-made worlds.
 
 use crate::world::*;
+use hactl::model::difference::{Difference, Shown};
 use hactl::model::facts::{Etcd, EtcdFact, Evidence};
 use hactl::model::plan::{Action, Guard, Mark, Plan, Step};
 use hactl::model::refusal::Refusal;
 use hactl::plan;
-use hactl::report::{Style, Verdict, plan_json, plan_text};
+use hactl::report::{Style, Verdict, differences_json, differences_text, plan_json, plan_text};
 use snapbox::{assert_data_eq, file};
 
 const NARROW: Style = Style { colour: false, unicode: true, width: 80, verbosity: 0 };
@@ -198,4 +199,32 @@ fn a_recovery_says_what_it_takes_what_it_loses_and_who_comes_later_before_anybod
     let texts: Vec<String> =
         [lost, one, bundle, undone].iter().map(|p| hactl::report::recovery::proposal_text(p, &NARROW)).collect();
     assert_data_eq!(texts.join("\n=====\n"), file!["proposal.txt"]);
+}
+
+#[test]
+fn changes_of_files_are_shown_line_by_line_and_secrets_by_name_alone() {
+    let file = |path: &str, hosts: &[&str], shown| Difference {
+        path: path.to_owned(),
+        hosts: hosts.iter().map(|host| name(host)).collect(),
+        shown,
+    };
+    let before = "# Written by hactl.\nspec:\n  containers:\n    - command:\n        - kube-apiserver\n        - --event-ttl=1h\n        - --v=2\n";
+    let texts = Shown::Texts { before: before.to_owned(), after: before.replace("1h", "2h\u{1b}[31m") };
+    let all = [
+        file("/etc/kubernetes/manifests/kube-apiserver.yaml", &["cp1", "cp2", "cp3"], texts),
+        file("/etc/kubernetes/config/encryption.yaml", &["cp1"], Shown::Secret),
+        file("/etc/containerd/certs.d/old/hosts.toml", &["cp2"], Shown::Removed),
+    ];
+    assert_data_eq!(differences_text(&all, &Style::plain()), file!["differences.txt"]);
+    let json = differences_json(&all);
+    assert_eq!(json[0]["change"], "text");
+    assert_eq!(
+        json[1],
+        serde_json::json!({"path": "/etc/kubernetes/config/encryption.yaml", "hosts": ["cp1"], "change": "secret"})
+    );
+    assert_eq!(differences_text(&[], &Style::plain()), "");
+    let long: String = (0..60).map(|n| format!("line {n}\n")).collect();
+    let texts = Shown::Texts { before: String::new(), after: long };
+    let text = differences_text(&[file("/etc/long", &["cp1"], texts)], &Style::plain());
+    assert!(text.ends_with("36 lines more; all of them with -v\n"), "{text}");
 }

@@ -51,6 +51,8 @@ fn refusals() -> Vec<Refusal> {
         },
         Refusal::NoMajorityLock { locked: 1, hosts: 3 },
         Refusal::OtherMinor { node: name("cp1"), runs: "v1.35.4".into(), wanted: "1.36.3".into() },
+        Refusal::CannotLeave { host: name("cp1"), why: "no other control-plane host answers".into() },
+        Refusal::LeftBehind { host: name("cp3") },
         Refusal::NeedsConsent { what: "etcd's members on cp2".into() },
         Refusal::LimitedFounding { left: vec![name("cp2"), name("cp3")] },
         Refusal::Declined,

@@ -322,7 +322,8 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
         Effect::NodeGone(h) => {
             need(world.any_api(), || "no API server answers".to_owned())?;
             // A kubelet that lives would make it again.
-            need(!world.host(h).runs("kubelet.service"), || format!("the kubelet on {h} still reports"))?;
+            let lives = world.hosts.get(h).is_some_and(|host| host.runs("kubelet.service"));
+            need(!lives, || format!("the kubelet on {h} still reports"))?;
             world.strangers.remove(h);
         }
         Effect::NodeSeen(h) => need(world.node_ready(h), || format!("the Node {h} is not Ready"))?,

@@ -305,3 +305,18 @@ async fn what_has_proven_itself_is_the_next_to_go_back_to_and_unchanged_files_ar
     client.ask(Op::PutBack { sets: vec![FileSet::ControlPlane] }).await.unwrap();
     assert_eq!(place.read("/etc/a.conf"), "second\n");
 }
+
+#[tokio::test]
+async fn texts_of_files_are_told_as_far_as_they_are_there_and_are_text() {
+    let place = Place::new();
+    place.write("/etc/a.conf", "one\n");
+    std::fs::write(place.at("/etc/b.bin"), [0xff, 0xfe]).unwrap();
+    place.write("/etc/c.conf", &"x".repeat(300 << 10));
+    std::os::unix::fs::symlink(place.at("/etc/a.conf"), place.at("/etc/d.conf")).unwrap();
+    let mut client = place.locked().await;
+    let paths = ["/etc/a.conf", "/etc/b.bin", "/etc/c.conf", "/etc/d.conf", "/etc/none"].map(str::to_owned).to_vec();
+    let Reply::Texts(texts) = client.ask(Op::ReadFiles { paths }).await.unwrap() else { panic!("texts") };
+    assert_eq!(texts, [("/etc/a.conf".to_owned(), "one\n".to_owned())].into());
+    let refused = client.ask(Op::ReadFiles { paths: vec!["/etc/../etc/a.conf".to_owned()] }).await.unwrap_err();
+    assert_eq!(refused.kind, FaultKind::BadRequest);
+}

@@ -1,0 +1,93 @@
+//! What clients notice of changes: a connection that reads through the endpoint every 20 ms, while the inventory comes to ask for something else.
+//!
+//! `cargo test --test bench -- changes`. The table that README shows; every row is one run of `hactl up` or `certs` on the same cluster.
+
+use crate::support::{Api, ETCDCTL, Hactl, Knock, wait_for};
+use crate::{EVERY, on};
+use hactl::lab::{Scoped, Silent, Spec};
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+const HEAL: Duration = Duration::from_secs(180);
+
+struct Bench {
+    lab: Scoped,
+    hactl: Hactl,
+    rows: Vec<String>,
+}
+
+impl Bench {
+    fn api(&self) -> Api {
+        Api::new(&self.hactl.state(self.lab.name()).join("kubeconfig"), Duration::from_secs(10))
+    }
+
+    /// These hosts of the lab are in the inventory, as the lab wrote them.
+    fn hosts(&self, all: &str, names: &[&str]) {
+        let keep = |line: &&str| {
+            let name = line.trim_start().strip_prefix("- {name: ").and_then(|rest| rest.split(',').next());
+            name.is_none_or(|name| names.contains(&name))
+        };
+        let mut text = String::new();
+        for line in all.lines().filter(keep) {
+            let _ = writeln!(text, "{line}");
+        }
+        std::fs::write(self.lab.inventory(), text).expect("the inventory is writable");
+    }
+
+    /// Runs something and notes what a client saw of it.
+    fn change(&mut self, what: &str, act: impl FnOnce(&Self)) {
+        wait_for("all is well", HEAL, || self.hactl.run(&["status"]).code == 0);
+        let knocking = self.api().reads(EVERY);
+        std::thread::sleep(Duration::from_secs(2));
+        let begun = Instant::now();
+        act(self);
+        let took = begun.elapsed().as_secs_f64();
+        std::thread::sleep(Duration::from_secs(3));
+        let knocks: Vec<Knock> = knocking.end();
+        let failed = knocks.iter().filter(|k| k.2.is_some()).count();
+        let longest = knocks.iter().map(|k| k.1).max().unwrap_or_default().as_secs_f64();
+        self.rows.push(format!("| {what} | {took:.0} s | {} | {failed} | {longest:.2} s |", knocks.len()));
+        println!("{}", self.rows[self.rows.len() - 1]);
+    }
+}
+
+/// The table.
+pub fn main() {
+    let lab = Scoped::up(&Spec::new("b-day2").hosts(4, 0, 0), &Silent).expect("the lab comes up");
+    let hactl = Hactl::new(lab.inventory());
+    let mut bench = Bench { lab, hactl, rows: Vec::new() };
+    let all = std::fs::read_to_string(bench.lab.inventory()).expect("the inventory is readable");
+    let with =
+        |flag: &str| all.replace("extra: {", &format!("extra: {{kube-apiserver: {{args: {{event-ttl: {flag}}}}}, "));
+    let three = ["cp1", "cp2", "cp3"];
+    bench.hosts(&all, &three);
+    bench.hactl.up().ok();
+    bench.change("a flag of the API servers", |b| {
+        b.hosts(&with("2h"), &three);
+        b.hactl.up().ok();
+    });
+    bench.change("a flag that none comes up with", |b| {
+        b.hosts(&with("soon"), &three);
+        b.hactl.up().exits(1);
+    });
+    bench.hosts(&all, &three);
+    bench.hactl.up().ok();
+    bench.change("every certificate anew", |b| drop(b.hactl.run(&["certs", "renew", "--yes"]).ok()));
+    let fill = format!(
+        "head -c 1000000 /dev/urandom > /tmp/x; n=0; while [ $n -lt 400 ]; do {ETCDCTL} put /filler/$n < /tmp/x > /dev/null || exit 1; \
+         n=$((n+1)); done; rm -f /tmp/x; {ETCDCTL} del --prefix /filler/ > /dev/null; \
+         {ETCDCTL} compact $({ETCDCTL} get / -w fields | sed -n 's/^\"Revision\" : //p') > /dev/null; echo done"
+    );
+    assert_eq!(on(&bench.lab, "cp1", &fill).trim(), "done");
+    bench.change("400 MB of etcd that hold nothing", |b| {
+        b.hactl.up().ok().says("write etcd's store anew");
+    });
+    bench.change("a fourth host, in place of one that lives", |b| {
+        b.hosts(&all, &["cp1", "cp2", "cp4"]);
+        b.hactl.run(&["up", "--yes", "--prune", "cp3"]).ok();
+    });
+    println!("\n| change | took | connections | failed | the longest |\n|---|---|---|---|---|");
+    for row in &bench.rows {
+        println!("{row}");
+    }
+}
