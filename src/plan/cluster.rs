@@ -150,6 +150,10 @@ pub(super) fn strangers(d: &mut Draft) {
             _ if super::leave::lives(d, &name).is_some() => continue,
             (true, _) if super::leave::kubelet_is_off(d, &name) => "its host has left",
             (true, _) if node.silent => "it was named with --prune, and its kubelet is silent",
+            // Off for less than a minute, most likely: that is waited for.
+            (true, _) if matches!(d.facts.leaving.get(&name), Some(Err(_))) => {
+                "it was named with --prune, and its host does not answer"
+            }
             (true, _) => {
                 d.warn(format!(
                     "the kubelet of {name} still reports: its Node stays until that host is off, then `hactl up --prune {name}`"

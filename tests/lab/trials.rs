@@ -30,7 +30,7 @@ const FILES: &str = "sudo sh -c 'sha256sum /etc/kubernetes/manifests/* /etc/kube
 /// A connection is late when it takes longer.
 const LATE: Duration = Duration::from_secs(1);
 /// Told, for whoever wonders when it was.
-const SLOW: Duration = Duration::from_millis(400);
+const SLOW: Duration = Duration::from_millis(800);
 
 /// The lab's inventory with this put first into `extra`.
 fn with(w: &World, extra: &str) -> Hactl {

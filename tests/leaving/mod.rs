@@ -115,12 +115,14 @@ fn a_dead_host_that_leaves_goes_before_whoever_comes() {
     world.grow();
     world.power_off(&cp(2));
     world.leave(&cp(2));
-    world.strangers.insert(cp(2), (true, true));
+    world.strangers.insert(cp(2), (false, true));
     let plan = planned(&mut world);
     let removed = position(&plan, |a| a == &Action::RemoveMember { peer: peer(2) });
     let listed = position(&plan, |a| a == &Action::AddLearner { peer: peer(4) });
     assert!(follows(&plan, listed, removed));
     assert!(!plan.steps.iter().any(|s| s.action.host() == Some(&cp(2))), "nothing is done on it");
+    // It was on a moment ago: its Node is waited for, as long as its kubelet may still report.
+    position(&plan, |a| a == &Action::DeleteNode { node: cp(2), end: NodeEnd::Asked });
     assert!(
         plan.warnings.iter().any(|w| w.contains("cp2 did not answer") && w.contains("keep it off")),
         "{:?}",
