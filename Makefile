@@ -4,6 +4,8 @@ SHELL := /bin/sh
 HACTL := target/x86_64-unknown-linux-gnu/release/hactl
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hactl
 DIST  := $(CACHE)/dist
+# What an upgrade begins with and goes through.
+OLDER := 1.34 1.35
 LAB   ?= lab
 HOSTS ?= 3
 FUZZ_SECONDS ?= 60
@@ -20,7 +22,7 @@ STORAGE := $(CACHE)/tools/versitygw-$(STORAGE_VERSION)/versitygw
 PACKAGES := build-essential cmake protobuf-compiler libprotobuf-dev lxc mmdebstrap iptables nftables iproute2 \
             openssh-client openssh-server sudo openssl shellcheck ca-certificates age zstd curl $(shell sed 's/\#.*//' components/packages)
 
-.PHONY: help lab lab-down build packages components bundle registry storage test test-all check unit fuzz bench clean
+.PHONY: help lab lab-down build packages components bundle older registry storage test test-all check unit fuzz bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -41,6 +43,9 @@ components: packages ## build Kubernetes, etcd, containerd and the rest from the
 
 bundle: build components ## make the content-addressed bundle of them
 	@$(HACTL) bundle build --from "$(DIST)"
+
+older: build ## the same of the older Kubernetes that upgrades are tested from
+	@for minor in $(OLDER); do components/build.sh "$(CACHE)/dist-$$minor" $$minor && $(HACTL) bundle build --from "$(CACHE)/dist-$$minor" || exit 1; done
 
 lab: bundle ## three bare hosts on this machine, and a highly available cluster on them
 	@$(HACTL) lab --name $(LAB) up --hosts $(HOSTS)
@@ -84,7 +89,7 @@ test test-all: PACKAGES += vagrant vagrant-lxc vagrant-libvirt
 test: bundle registry storage ## everything, with a cut of the lab that touches every capability
 	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" tests/run.sh cut
 
-test-all: bundle registry storage ## everything, the whole lab
+test-all: bundle older registry storage ## everything, the whole lab
 	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" tests/run.sh all
 
 fuzz: ## damaged inputs for every reader, $(FUZZ_SECONDS) seconds each

@@ -20,20 +20,24 @@ pub struct Set {
 }
 
 /// The sets that were tried together, the newest last.
-pub const SETS: [Set; 1] = [Set {
-    kubernetes: "1.36",
-    versions: [
-        ("etcd", "3.6.16"),
-        ("containerd", "2.3.7"),
-        ("runc", "1.4.3"),
-        ("cni", "1.9.1"),
-        // Not the pin of components/: that is older, for its own repository is not on the Go module proxy.
-        ("cni-flannel", "1.9.1-flannel1"),
-        ("flannel", "0.28.4"),
-        ("coredns", "1.14.6"),
-        ("pause", "3.10.1"),
-    ],
-}];
+pub const SETS: [Set; 3] = [
+    Set { kubernetes: "1.34", versions: TOGETHER },
+    Set { kubernetes: "1.35", versions: TOGETHER },
+    Set { kubernetes: "1.36", versions: TOGETHER },
+];
+
+/// What goes with each of them: all were tried with the same.
+const TOGETHER: [(&str, &str); 8] = [
+    ("etcd", "3.6.16"),
+    ("containerd", "2.3.7"),
+    ("runc", "1.4.3"),
+    ("cni", "1.9.1"),
+    // Not the pin of components/: that is older, for its own repository is not on the Go module proxy.
+    ("cni-flannel", "1.9.1-flannel1"),
+    ("flannel", "0.28.4"),
+    ("coredns", "1.14.6"),
+    ("pause", "3.10.1"),
+];
 
 /// The hosts that are asked by name. Several send on to their own stores of blobs.
 pub const HOSTS: [&str; 4] = ["dl.k8s.io", "github.com", "registry.k8s.io", "ghcr.io"];

@@ -4,7 +4,7 @@ use super::bundle::blob_path;
 use super::*;
 use crate::model::desired::{
     Cidr, Cni, ControlPlane, Desired, Endpoint, EndpointKind, EtcdSettings, Extra, Host, KubeProxy, Network, Proxy,
-    Role, Security, Snapshots, SshTarget, Versions,
+    Role, Security, Snapshots, SshTarget, Upgrade, Versions,
 };
 use crate::model::names::Digest;
 use crate::model::target::{Part, Place};
@@ -109,6 +109,7 @@ fn desired(hosts: &[(&str, &[Role])]) -> Desired {
         control_plane: ControlPlane { schedulable: false, security: Security::Baseline },
         etcd: EtcdSettings { data_dir: "/var/lib/etcd".into(), quota_gib: 8 },
         snapshots: Snapshots::default(),
+        upgrade: Upgrade::default(),
         jwt: vec![],
         mirrors: BTreeMap::new(),
         named: crate::model::desired::Named::default(),
