@@ -79,6 +79,9 @@ pub struct Inventory {
     /// Recovery bundles: snapshots of etcd with all that a restore needs.
     #[schemars(with = "Snapshots")]
     pub snapshots: Option<At<Snapshots>>,
+    /// How Kubernetes takes another version.
+    #[schemars(with = "Upgrade")]
+    pub upgrade: Option<At<Upgrade>>,
     /// Who can open recovery bundles and the replicated state.
     #[schemars(with = "Vault")]
     pub vault: Option<At<Vault>>,
@@ -389,6 +392,27 @@ pub struct Snapshots {
     /// How the object storage of `to` is reached.
     #[schemars(with = "ObjectStorage")]
     pub s3: Option<At<ObjectStorage>>,
+}
+
+/// Upgrades of Kubernetes.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Upgrade {
+    /// Hosts that run a kubelet and no API server. Those with an API server always go one at a time.
+    #[schemars(with = "UpgradeWorkers")]
+    pub workers: Option<At<UpgradeWorkers>>,
+}
+
+/// Workers while their kubelets take another version.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct UpgradeWorkers {
+    /// So many of them at once; the next ones begin when all of these are well.
+    #[schemars(with = "i64", range(min = 1, max = 1000), extend("default" = 1))]
+    pub max_unavailable: Option<At<i64>>,
+    /// How long the pods of one may take to leave it before another minor version: a number with s, m, h or d.
+    #[schemars(with = "String", regex(pattern = "^[0-9]+[smhd]$"), extend("default" = "5m"))]
+    pub drain_timeout: Option<Text>,
 }
 
 /// Object storage that speaks S3.

@@ -35,6 +35,8 @@ pub struct Desired {
     pub etcd: EtcdSettings,
     /// Recovery bundles.
     pub snapshots: Snapshots,
+    /// How workers take another version.
+    pub upgrade: Upgrade,
     /// Extra JWT authenticators, passed through into the AuthenticationConfiguration.
     pub jwt: Vec<serde_json::Value>,
     /// Registry mirrors: registry host to mirror URLs.
@@ -62,6 +64,21 @@ pub struct Versions {
     pub etcd: Option<String>,
     /// containerd, when the inventory names one; else the bundle's.
     pub containerd: Option<String>,
+}
+
+/// How workers take another version of Kubernetes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Upgrade {
+    /// So many of them at once.
+    pub max_unavailable: u32,
+    /// How long the pods of one may take to leave it, seconds.
+    pub drain_timeout_s: u32,
+}
+
+impl Default for Upgrade {
+    fn default() -> Self {
+        Self { max_unavailable: 1, drain_timeout_s: 300 }
+    }
 }
 
 /// Recovery bundles: how often, which stay, where else they go, who can open them.
@@ -556,6 +573,7 @@ pub fn sample(n: u8) -> Desired {
         control_plane: ControlPlane { schedulable: false, security: Security::Baseline },
         etcd: EtcdSettings { data_dir: PathBuf::from("/var/lib/etcd"), quota_gib: 8 },
         snapshots: Snapshots::default(),
+        upgrade: Upgrade::default(),
         jwt: vec![],
         mirrors: BTreeMap::new(),
         named: Named::default(),

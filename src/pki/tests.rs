@@ -3,7 +3,7 @@
 use super::*;
 use crate::model::desired::{
     Cidr, Cni, ControlPlane, Desired, Endpoint, EndpointKind, EtcdSettings, Extra, Host, KubeProxy, Network, Proxy,
-    Role, Security, Snapshots, SshTarget, Versions,
+    Role, Security, Snapshots, SshTarget, Upgrade, Versions,
 };
 use crate::model::target::{Leaf, LeafId};
 use base64::Engine as _;
@@ -56,6 +56,7 @@ fn desired() -> Desired {
         control_plane: ControlPlane { schedulable: false, security: Security::Baseline },
         etcd: EtcdSettings { data_dir: "/var/lib/etcd".into(), quota_gib: 8 },
         snapshots: Snapshots::default(),
+        upgrade: Upgrade::default(),
         jwt: vec![],
         mirrors: BTreeMap::new(),
         named: crate::model::desired::Named::default(),

@@ -11,7 +11,7 @@ use crate::inventory::Attached;
 use crate::model::bucket::SCHEME;
 use crate::model::desired::{
     Cidr, Cni, ControlPlane, Endpoint, EndpointKind, EtcdSettings, Extra, KubeProxy, Network, Proxy, Role, Security,
-    Snapshots, SshTarget, Versions,
+    Snapshots, SshTarget, Upgrade, Versions,
 };
 use crate::model::facts::{HostFacts, InterfaceAddress};
 use crate::model::names::Digest;
@@ -58,6 +58,7 @@ pub(super) fn desired() -> Desired {
         control_plane: ControlPlane { schedulable: false, security: Security::Baseline },
         etcd: EtcdSettings { data_dir: "/var/lib/etcd".into(), quota_gib: 8 },
         snapshots: Snapshots::default(),
+        upgrade: Upgrade::default(),
         jwt: Vec::new(),
         mirrors: BTreeMap::new(),
         named: crate::model::desired::Named::default(),

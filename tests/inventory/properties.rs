@@ -36,7 +36,7 @@ fn model() -> impl Strategy<Value = Model> {
         (names, proptest::option::of(100..250_u8), 7000..8200_u16, 6500..7000_u16, proptest::option::of(1..=255_u8)),
         (1..6_u8, 0..8_u8, 0..3_u8, any::<bool>(), "[a-z][a-z0-9_-]{0,12}"),
         (btree_map("[a-z]([a-z0-9._-]{0,10}[a-z0-9])?", "[A-Za-z0-9]{0,10}", 0..4), 10..=19_u8),
-        (proptest::option::of(576..=9216_u16), 1..=8_u32, any::<bool>(), (0..99_u8, 0..99_u8)),
+        (proptest::option::of(576..=9216_u16), 1..=8_u32, any::<bool>(), (34..=36_u8, 0..99_u8)),
     )
         .prop_map(
             |(

@@ -66,6 +66,7 @@ fn cases() -> Vec<(&'static str, String)> {
         ("version-float", with("versions: {kubernetes: 1.36}")),
         ("version-float-that-would-shrink", with("versions: {kubernetes: 1.30}")),
         ("version-two-parts", with("versions: {kubernetes: \"1.36\"}")),
+        ("version-of-another-minor", with("versions: {kubernetes: \"1.30.4\"}")),
         ("version-with-v", with("versions: {kubernetes: v1.36.3}")),
         ("version-latest", with("versions: {etcd: latest}")),
         ("version-prerelease", with("versions: {containerd: 2.3.0-rc.1}")),

@@ -200,6 +200,7 @@ pub fn desired(judge: &mut Judge<'_>, raw: &At<Inventory>) -> Desired {
         control_plane: settings::control_plane(judge, raw.control_plane.as_ref()),
         etcd,
         snapshots: snapshots::snapshots(judge, raw.snapshots.as_ref(), raw.vault.as_ref()),
+        upgrade: settings::upgrade(judge, raw.upgrade.as_ref()),
         jwt: jwt::authenticators(judge, raw.authentication.as_ref()),
         mirrors: registries::mirrors(judge, raw.registries.as_ref()),
         named: Named {

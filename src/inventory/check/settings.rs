@@ -1,19 +1,23 @@
 //! Everything that is neither hosts nor networks: versions, etcd, proxy, manifests, and what is not built yet.
 
-use super::text::{choice, number, url, version};
+use super::text::{choice, duration, number, url, version};
 use super::{DATA_DIR, Judge, Reading, shorten};
 use crate::inventory::DEFAULT_KUBERNETES;
 use crate::inventory::at::At;
 use crate::inventory::schema::{self, Inventory, Texts};
-use crate::model::desired::{ControlPlane, EtcdSettings, Proxy, Security, Versions};
+use crate::model::desired::{ControlPlane, EtcdSettings, Proxy, Security, Upgrade, Versions};
 use crate::model::firewall::Firewall;
 use crate::model::survey::CHECKS;
+use crate::model::version::{MINORS, Version};
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 /// Versions.
 pub fn versions(judge: &mut Judge<'_>, raw: Option<&At<schema::Versions>>) -> Versions {
     let raw = raw.map(|v| &v.value);
+    if let Some(text) = raw.and_then(|v| v.kubernetes.as_ref()) {
+        installs(judge, text);
+    }
     let mut get = |what: &str, text: Option<&At<String>>| text.and_then(|t| version(judge, what, t));
     Versions {
         kubernetes: get("Kubernetes", raw.and_then(|v| v.kubernetes.as_ref()))
@@ -21,6 +25,36 @@ pub fn versions(judge: &mut Judge<'_>, raw: Option<&At<schema::Versions>>) -> Ve
         etcd: get("etcd", raw.and_then(|v| v.etcd.as_ref())),
         containerd: get("containerd", raw.and_then(|v| v.containerd.as_ref())),
     }
+}
+
+/// Another minor version has other flags and settings, which this hactl does not know.
+fn installs(judge: &mut Judge<'_>, text: &At<String>) {
+    let Some(version) = Version::parse(&text.value) else { return };
+    if !MINORS.contains(&version.minor) {
+        let known = MINORS.map(|minor| minor.to_string()).join(", ");
+        judge.refuse(
+            text.place,
+            format!("this hactl does not install Kubernetes {}", version.minor),
+            format!("a release of {known}"),
+            format!("write \"{DEFAULT_KUBERNETES}\", or take the release of hactl that installs {}", version.minor),
+        );
+    }
+}
+
+/// How Kubernetes takes another version.
+pub fn upgrade(judge: &mut Judge<'_>, raw: Option<&At<schema::Upgrade>>) -> Upgrade {
+    let mut wanted = Upgrade::default();
+    let Some(workers) = raw.and_then(|u| u.value.workers.as_ref()).map(|w| &w.value) else { return wanted };
+    let key = "upgrade.workers.maxUnavailable";
+    let at_once = workers.max_unavailable.as_ref().and_then(|n| number(judge, key, n, 1, 1000));
+    if let Some(at_once) = at_once.and_then(|n| u32::try_from(n).ok()) {
+        wanted.max_unavailable = at_once;
+    }
+    let timeout = workers.drain_timeout.as_ref().and_then(|t| duration(judge, "upgrade.workers.drainTimeout", t));
+    if let Some(seconds) = timeout.and_then(|s| u32::try_from(s).ok()) {
+        wanted.drain_timeout_s = seconds;
+    }
+    wanted
 }
 
 /// etcd.

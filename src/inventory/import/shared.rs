@@ -6,6 +6,7 @@ use super::draft::{Draft, Said};
 use super::notes::{Notes, listed, short};
 use crate::inventory::DEFAULT_KUBERNETES;
 use crate::inventory::check::extra::{owns, take_owned};
+use crate::model::version::{MINORS, Version};
 use serde_json::{Map, Value};
 
 /// Kubernetes' version as `1.36.3`, when this hactl installs that minor version.
@@ -14,15 +15,16 @@ pub fn kubernetes(said: &Said, notes: &mut Notes) -> Option<Said> {
     let text = text.split(['+', '-']).next().unwrap_or(text);
     let minor = |version: &str| version.rsplit_once('.').map(|(minor, _)| minor.to_owned());
     let three = text.split('.').count() == 3 && text.split('.').all(|part| part.parse::<u16>().is_ok());
-    if three && minor(text) == minor(DEFAULT_KUBERNETES) {
+    if three && Version::parse(text).is_some_and(|version| MINORS.contains(&version.minor)) {
         return Some(Said::new(text, said.key.as_str(), said.place.as_str()));
     }
     let own = minor(DEFAULT_KUBERNETES).unwrap_or_default();
     notes.add(
         &said.place,
         format!(
-            "it asks for Kubernetes {}, and this hactl installs {own}: the new cluster gets {DEFAULT_KUBERNETES}",
-            short(text)
+            "it asks for Kubernetes {}, and this hactl installs {}: the new cluster gets {DEFAULT_KUBERNETES}",
+            short(text),
+            listed(&MINORS.map(|minor| minor.to_string()), MINORS.len())
         ),
         format!("see what changed for your workloads up to {own} before you move them"),
     );
