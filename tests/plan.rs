@@ -10,6 +10,7 @@ mod recovering;
 mod renewing;
 mod sim;
 mod trials;
+mod upgrading;
 
 use hactl::model::desired::{Host, Role};
 use hactl::model::facts::{Etcd, Facts};

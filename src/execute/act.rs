@@ -434,6 +434,10 @@ impl Perform for Hands {
                 let op = Op::ChangeMembers { etcd, change: MemberChange::Lead(to.clone()) };
                 self.call(index, host, op, patience).await.map(drop)
             }
+            Action::UpgradeKubelet { host, version, how, ready } => {
+                self.upgrade_kubelet(index, host, (version, *how, *ready), patience).await
+            }
+            Action::SaveBundle { host } => self.save_bundle(index, host, patience).await,
             Action::StartMember { host, birth } => {
                 let op = Op::StartMember(member_start(&data_dir, birth));
                 self.call(index, host, op, patience).await.map(drop)

@@ -7,6 +7,7 @@ use crate::model::names::HostName;
 use crate::model::plan::{Action, HowToRun, Step};
 use crate::observe::Tries;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// How long putting files back may take.
 const PUT_BACK: Duration = Duration::from_secs(60);
@@ -38,6 +39,17 @@ pub(super) async fn conclude(
 async fn run_again(hands: &Hands, index: usize, host: &HostName, step: &Step) -> Result<(), StepError> {
     let op = match &step.action {
         Action::RunUnit { unit, .. } => Op::RunUnit { unit: unit.clone(), how: HowToRun::Restart, no_wait: false },
+        Action::UpgradeKubelet { how, ready, .. } => {
+            if *how == HowToRun::Start {
+                return Ok(());
+            }
+            let unit = crate::plan::kubelet_unit();
+            let op = Op::RunUnit { unit, how: HowToRun::Restart, no_wait: false };
+            hands.call(index, host, op, RUN_AGAIN).await?;
+            hands.shows(index, host, (None, *ready), Instant::now() + RUN_AGAIN).await?;
+            // It was drained for what did not come up.
+            return hands.uncordon(host, PUT_BACK).await;
+        }
         Action::AwaitServing { .. } => {
             let condition = hands.asks.serving(host, &hands.target, Tries::NEW).map_err(failed)?;
             Op::Await { condition, within_ms: within_ms(RUN_AGAIN) }

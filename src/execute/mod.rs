@@ -10,7 +10,8 @@ mod guard;
 mod learner;
 mod node;
 mod recover;
-pub mod walk;
+mod upgrade;
+mod walk;
 
 pub use act::{DELIVERIES_PER_HOST, Hands, IMPORTS_PER_HOST, Signing, member_start};
 pub use recover::{content_of, forget_taken, note_taken, taken};

@@ -109,6 +109,17 @@ pub enum Action {
         /// The peer URL of the one that leads then.
         to: PeerUrl,
     },
+    /// Brings the kubelet to run by its new files, and waits until its Node shows that it does.
+    UpgradeKubelet {
+        /// Where.
+        host: HostName,
+        /// The version that it is then.
+        version: String,
+        /// How.
+        how: HowToRun,
+        /// Whether its Node must be Ready then, and not only show it.
+        ready: bool,
+    },
     /// Starts an etcd member.
     StartMember {
         /// Where.
@@ -141,6 +152,11 @@ pub enum Action {
         aside: Option<String>,
         /// Term and index that its log must reach.
         reach: (u64, u64),
+    },
+    /// Takes a recovery bundle, which is proven before it is one.
+    SaveBundle {
+        /// Where.
+        host: HostName,
     },
     /// Puts the snapshot in the place of the member's data, which is moved aside.
     Restore {
@@ -337,6 +353,8 @@ impl Action {
             | Self::RunUnit { host, .. }
             | Self::StopUnit { host, .. }
             | Self::MoveLeader { host, .. }
+            | Self::UpgradeKubelet { host, .. }
+            | Self::SaveBundle { host }
             | Self::StartMember { host, .. }
             | Self::Defragment { host }
             | Self::MoveAside { host }
@@ -378,6 +396,8 @@ impl Action {
             Self::MoveLeader { .. } => p(60, Impact::None, Stage::Etcd),
             Self::RunUnit { .. } => p(120, Impact::None, Stage::ControlPlane),
             Self::Defragment { .. } => p(900, Impact::Restart, Stage::Etcd),
+            Self::UpgradeKubelet { .. } => p(300, Impact::Restart, Stage::ControlPlane),
+            Self::SaveBundle { .. } => p(1800, Impact::None, Stage::Etcd),
             Self::StartMember { .. } => p(120, Impact::None, Stage::Etcd),
             Self::MoveAside { .. } => p(60, Impact::Destructive, Stage::Etcd),
             Self::Halt { .. } => p(180, Impact::Destructive, Stage::Etcd),
@@ -434,6 +454,12 @@ impl fmt::Display for Action {
             }
             Self::StopUnit { unit, .. } => write!(f, "stop {unit}"),
             Self::MoveLeader { to, .. } => write!(f, "hand over etcd's lead to {to}"),
+            Self::UpgradeKubelet { version, how, ready, .. } => {
+                let verb = if *how == HowToRun::Start { "start" } else { "restart" };
+                let node = if *ready { "be Ready by it" } else { "show it" };
+                write!(f, "{verb} the kubelet as {version}, and wait for its Node to {node}")
+            }
+            Self::SaveBundle { .. } => f.write_str("take a recovery bundle, and prove it"),
             Self::StartMember { birth, .. } => match birth {
                 Birth::Genesis { founders, .. } => write!(f, "start etcd as one of {} founders", founders.len()),
                 Birth::Join { .. } => f.write_str("start etcd as a learner"),

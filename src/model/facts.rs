@@ -189,6 +189,8 @@ pub struct HostFacts {
     pub images: BTreeMap<String, String>,
     /// When the static pods' main processes started, by program name, milliseconds since 1970.
     pub processes: BTreeMap<String, i64>,
+    /// Versions of Kubernetes that the manifests of the static pods name, by program name.
+    pub versions: BTreeMap<String, String>,
     /// Programs that were asked for and exist, by absolute path.
     pub programs: BTreeSet<String>,
     /// Kernel settings that were asked for, by sysctl name.
@@ -444,6 +446,8 @@ pub struct ApiFact {
     pub own_trouble: Option<String>,
     /// `None`: the endpoint, asked from this host, says ready. Else why not.
     pub endpoint_trouble: Option<String>,
+    /// The version that its own API server says it is, with the `v`; empty when it does not say.
+    pub version: String,
     /// Leader election leases of the control plane.
     pub leases: Vec<LeaseFact>,
     /// Nodes.

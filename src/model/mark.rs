@@ -54,6 +54,12 @@ pub enum Mark {
     Quorum,
     /// The host knows that its cluster was born: no start of it can found another.
     Sealed(HostName),
+    /// A proven recovery bundle of a moment ago lies on some host.
+    Saved,
+    /// The API server's own manifest on the host is as it should be.
+    Manifest(HostName),
+    /// The API server of the host says ready and runs by its own manifest, whatever runs beside it.
+    ApiServer(HostName),
     /// The API server of the host says ready by its own address.
     Serving(HostName),
     /// Some API server says ready by its own address.
@@ -101,6 +107,9 @@ impl fmt::Display for Mark {
             Self::Voter(peer) => write!(f, "a vote for {peer}"),
             Self::Quorum => f.write_str("a quorum that answers"),
             Self::Sealed(h) => write!(f, "etcd sealed on {h}"),
+            Self::Saved => f.write_str("a recovery bundle of the last few minutes"),
+            Self::Manifest(h) => write!(f, "the API server's manifest on {h}"),
+            Self::ApiServer(h) => write!(f, "the new API server on {h} ready"),
             Self::Serving(h) => write!(f, "the API server on {h} ready"),
             Self::Api => f.write_str("an API server that is ready"),
             Self::Endpoint => f.write_str("the endpoint ready"),

@@ -29,4 +29,5 @@ pub mod sum;
 pub mod support;
 pub mod survey;
 pub mod target;
+pub mod version;
 pub mod ways;

@@ -3,6 +3,7 @@
 use super::facts::Evidence;
 use super::names::{ClusterName, HostName, PeerUrl};
 use super::recovery::{Fullness, Origin};
+use super::version::{Minor, Version};
 use serde::Serialize;
 
 /// A typed refusal. Exit code 3, except [`Refusal::Locked`] and [`Refusal::StateInUse`], which are 6.
@@ -104,15 +105,33 @@ pub enum Refusal {
         /// Hosts with the role etcd.
         hosts: usize,
     },
-    /// The inventory asks for another minor version than the one that runs.
-    #[error("{node} runs Kubernetes {runs}, and the inventory asks for {wanted}, another minor version")]
-    OtherMinor {
-        /// A Node that runs it.
-        node: HostName,
-        /// What it runs.
-        runs: String,
+    /// The inventory asks for a version that is more than one minor version ahead.
+    #[error(
+        "{component} on {host} is of version {runs}, and the inventory asks for {wanted}: that skips a minor version"
+    )]
+    SkipsMinor {
+        /// Where.
+        host: HostName,
+        /// What is too old.
+        component: String,
+        /// Its version.
+        runs: Version,
         /// What the inventory asks for.
-        wanted: String,
+        wanted: Version,
+        /// The minor version to go to first; `None`: this hactl does not install it.
+        first: Option<Minor>,
+    },
+    /// The inventory asks for an older minor version than the one that runs.
+    #[error("{component} on {host} is of version {runs}, and the inventory asks for {wanted}, an older minor version")]
+    OlderMinor {
+        /// Where.
+        host: HostName,
+        /// What is newer.
+        component: String,
+        /// Its version.
+        runs: Version,
+        /// What the inventory asks for.
+        wanted: Version,
     },
     /// A host that was named cannot leave.
     #[error("{host} cannot leave: {why}")]

@@ -1,6 +1,7 @@
 //! Files, certificates and units of a host.
 
 use super::draft::Draft;
+use super::upgrade::API_MANIFEST;
 use crate::model::desired::{Host, Role};
 use crate::model::names::{HostName, UnitName};
 use crate::model::plan::{Action, Guard, HowToRun, Mark};
@@ -155,10 +156,17 @@ pub(super) fn balancers(d: &mut Draft, host: &Host) {
 /// The kubelet.
 pub(super) fn kubelet(d: &mut Draft, host: &Host) {
     let name = &host.name;
-    if !wants(d, name, FileSet::Kubelet) {
+    if !wants(d, name, FileSet::Kubelet) || d.rollout.kubelets.contains_key(name) {
         return;
     }
     write(d, name, FileSet::Kubelet, vec![]);
+    let needs = kubelet_needs(d, host);
+    run(d, name, FileSet::Kubelet, needs);
+}
+
+/// What a kubelet needs besides its own files.
+pub(super) fn kubelet_needs(d: &Draft, host: &Host) -> Vec<Mark> {
+    let name = &host.name;
     let mut needs = vec![
         Mark::Configured(name.clone(), FileSet::Trust),
         Mark::Configured(name.clone(), FileSet::Os),
@@ -182,7 +190,7 @@ pub(super) fn kubelet(d: &mut Draft, host: &Host) {
             needs.push(Mark::Running(name.clone(), unit("haproxy.service")));
         }
     }
-    run(d, name, FileSet::Kubelet, needs);
+    needs
 }
 
 /// Files that an API server runs by, and that are put back together.
@@ -208,19 +216,53 @@ pub(super) fn control_plane(d: &mut Draft, host: &Host) {
     if !host.is(Role::ControlPlane) {
         return;
     }
-    let (serving, serves_now) = (Mark::Serving(name.clone()), d.serves_now(name));
-    let paths = d.look().differing(name, FileSet::ControlPlane);
+    static_pods(d, name, if d.rollout.api_first { Pods::Rest } else { Pods::All });
+    write(d, name, FileSet::Approver, vec![]);
+    let needs = vec![Mark::Certified(name.clone()), Mark::Applied("rbac".to_owned())];
+    run(d, name, FileSet::Approver, needs);
+}
+
+/// The API server alone, before anything that asks it gets another version.
+pub(super) fn api_server(d: &mut Draft, host: &Host) {
+    if host.is(Role::ControlPlane) {
+        static_pods(d, &host.name, Pods::ApiServer);
+    }
+}
+
+/// Which of the static pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pods {
+    All,
+    ApiServer,
+    /// Those that ask the API server, once it has been seen to.
+    Rest,
+}
+
+/// Manifests, and whoever runs by them.
+fn static_pods(d: &mut Draft, name: &HostName, pods: Pods) {
+    let serves_now = d.serves_now(name);
+    let mut paths = d.look().differing(name, FileSet::ControlPlane);
+    match pods {
+        Pods::All => {}
+        Pods::ApiServer => paths.retain(|path| path == API_MANIFEST),
+        Pods::Rest => paths.retain(|path| path != API_MANIFEST),
+    }
+    let (configured, serving) = match pods {
+        Pods::ApiServer => (Mark::Manifest(name.clone()), Mark::ApiServer(name.clone())),
+        Pods::All | Pods::Rest => (Mark::Configured(name.clone(), FileSet::ControlPlane), Mark::Serving(name.clone())),
+    };
+    let restarts = paths.iter().any(|path| path == API_MANIFEST);
     let unproven = TRIED_TOGETHER.map(|set| d.look().unproven(name, set));
     let others =
         d.reachable_with(Role::ControlPlane).iter().filter(|h| &h.name != name && d.serves_now(&h.name)).count();
     let rising = d.rising();
     let lone = d.desired.with(Role::ControlPlane).count() == 1;
-    let must_wait = !paths.is_empty() && serves_now && others == 0 && rising.is_empty() && !lone;
+    let must_wait = restarts && serves_now && others == 0 && rising.is_empty() && !lone;
     if must_wait {
         d.warn(format!(
             "the manifests on {name} are to change; that waits until another API server is ready to stand in for it"
         ));
-    } else {
+    } else if pods != Pods::Rest {
         // What is read only at a start is put back together with the manifest that brings the start about.
         let keep = unproven[1] || (!paths.is_empty() && serves_now);
         write_and(d, name, FileSet::ControlPlaneConfig, vec![], keep);
@@ -235,31 +277,46 @@ pub(super) fn control_plane(d: &mut Draft, host: &Host) {
     // No API server writes before every reachable member can only join: see failure mode 1 of the recovery experiments.
     needs.extend(d.reachable_with(Role::Etcd).into_iter().map(|h| Mark::Sealed(h.name)));
     for part in &d.host_target(name).parts {
-        if matches!(part.name.as_str(), "kube-apiserver" | "kube-controller-manager" | "kube-scheduler") {
+        let wanted = match part.name.as_str() {
+            "kube-apiserver" => pods != Pods::Rest,
+            "kube-controller-manager" | "kube-scheduler" => pods != Pods::ApiServer,
+            _ => false,
+        };
+        if wanted {
             needs.push(Mark::Imported(name.clone(), part.digest));
         }
     }
-    let configured = Mark::Configured(name.clone(), FileSet::ControlPlane);
+    match pods {
+        Pods::All => {}
+        Pods::ApiServer if d.rollout.api.contains_key(name) && !d.rollout.begun => needs.push(Mark::Saved),
+        Pods::ApiServer => {}
+        Pods::Rest => needs.extend(d.reachable_with(Role::ControlPlane).into_iter().map(|h| Mark::ApiServer(h.name))),
+    }
     if !paths.is_empty() && !must_wait {
-        let guard = if serves_now {
-            if others == 0 {
+        // One whose API server this very plan brings up serves by the time that the others follow.
+        let guard = if serves_now || (pods == Pods::Rest && d.plans(&Mark::ApiServer(name.clone()))) {
+            if others == 0 && restarts {
                 needs.extend(rising);
             }
             let config = Mark::Configured(name.clone(), FileSet::ControlPlaneConfig);
-            d.take_turn(&mut needs, &[config], serving.clone());
-            Guard::Tolerates { down: name.clone() }
+            // The rest needs none of it, and the API server that does has had its turn.
+            let writes = if pods == Pods::Rest { vec![] } else { vec![config] };
+            d.take_turn(&mut needs, &writes, serving.clone());
+            // What asks an API server can restart beside the only one.
+            if restarts || others > 0 { Guard::Tolerates { down: name.clone() } } else { Guard::None }
         } else {
             if unproven.contains(&true) {
                 d.take_turn(&mut needs, &[], serving.clone());
             }
             Guard::None
         };
-        let why = format!(
+        let differ = format!(
             "{} {} missing or differ{}",
             paths.len(),
             if paths.len() == 1 { "manifest is" } else { "manifests are" },
             if paths.len() == 1 { "s" } else { "" }
         );
+        let why = super::upgrade::reason(d, name, &paths).unwrap_or(differ);
         d.must(
             Action::Configure {
                 host: name.clone(),
@@ -277,7 +334,9 @@ pub(super) fn control_plane(d: &mut Draft, host: &Host) {
     // Where the API server is only made now, or the Node is, the kubelet has been refused often enough to ask but seldom.
     let new = d.plans(&configured) || !d.look().registered(name);
     let wake = d.plans(&kubelet) && !serves_now && new;
-    let mut await_needs = vec![configured.clone(), kubelet];
+    let mut await_needs = vec![configured.clone()];
+    // One that waits for its own new version runs by what it has.
+    await_needs.extend(Some(kubelet).filter(|_| !d.rollout.kubelets.contains_key(name)));
     let action = Action::AwaitServing { host: name.clone(), wake };
     if d.plans(&configured) {
         d.must(action, "its manifests are new", await_needs, serving, Guard::None);
@@ -286,16 +345,19 @@ pub(super) fn control_plane(d: &mut Draft, host: &Host) {
         let trouble = d.host_facts(name).and_then(|f| f.api.as_ref()?.own_trouble.clone());
         let why = trouble
             .map_or("not all static pods run by their manifests".to_owned(), |t| format!("it is not ready: {t}"));
-        if unproven.contains(&true) && !d.holds(&serving) {
+        let tried = unproven.contains(&true);
+        if tried && !d.holds(&serving) {
             d.take_turn(&mut await_needs, &[], serving.clone());
         }
-        if d.ensure(action, why, await_needs, serving) {
+        if pods == Pods::ApiServer && tried && d.holds(&serving) {
+            // It has proven itself: what comes next must go back to it, and not to what was before it.
+            let why = "a run that was cut off left it on trial, and it is ready";
+            d.must(action, why, await_needs, serving, Guard::None);
+            d.or_back_to(name, &TRIED_TOGETHER);
+        } else if d.ensure(action, why, await_needs, serving) {
             d.or_back_to(name, &TRIED_TOGETHER);
         }
     }
-    write(d, name, FileSet::Approver, vec![]);
-    let needs = vec![Mark::Certified(name.clone()), Mark::Applied("rbac".to_owned())];
-    run(d, name, FileSet::Approver, needs);
 }
 
 /// The sealed state, and what takes recovery bundles.

@@ -2,6 +2,7 @@
 
 use super::Intent;
 use super::holds::Look;
+use super::upgrade::Rollout;
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{Etcd, Facts, HostFacts, Members};
 use crate::model::names::HostName;
@@ -23,6 +24,8 @@ pub(super) struct Draft<'a> {
     horizon: Option<String>,
     /// The last mark of the chain of disturbances: one host at a time.
     turn: Option<Mark>,
+    /// What is of another version than it should be.
+    pub rollout: Rollout,
 }
 
 impl<'a> Draft<'a> {
@@ -58,6 +61,7 @@ impl<'a> Draft<'a> {
             warnings: Vec::new(),
             horizon: None,
             turn: None,
+            rollout: Rollout::of(desired, Look { target, facts, intent }),
         };
         if let Some(limit) = &intent.limit {
             let left: Vec<&str> =
@@ -117,7 +121,8 @@ impl<'a> Draft<'a> {
     /// API servers that do not serve now and that a step planned so far waits for.
     pub fn rising(&self) -> Vec<Mark> {
         let serving = self.steps.iter().map(|s| &s.gives);
-        serving.filter(|g| matches!(g, Mark::Serving(h) if !self.serves_now(h))).cloned().collect()
+        let rises = |mark: &&Mark| matches!(mark, Mark::Serving(h) | Mark::ApiServer(h) if !self.serves_now(h));
+        serving.filter(rises).cloned().collect()
     }
     pub fn forecast(&mut self, members: Members) {
         self.members = Some(members);

@@ -1,12 +1,16 @@
 //! Whether a mark holds, told from facts alone.
 
 use super::Intent;
+use super::upgrade::API_MANIFEST;
 use crate::model::facts::{ETCD_UNIT, Etcd, Facts, HostFacts, Members, UnitFact};
 use crate::model::firewall::Opening;
 use crate::model::leaf::needs_renewal;
 use crate::model::names::{HostName, PeerUrl, UnitName};
 use crate::model::plan::Mark;
 use crate::model::target::{FileSet, HostTarget, LeafId, Place, SetTarget, Target};
+
+/// A recovery bundle is of a moment ago for so long, milliseconds: what a run that was cut off took need not be taken again.
+const RECENT_MS: i64 = 10 * 60 * 1000;
 
 /// The unit that runs etcd.
 ///
@@ -156,8 +160,33 @@ impl<'a> Look<'a> {
         self.facts.host(host).and_then(|f| f.units.get(unit)).is_some_and(|u| u.active == "active")
     }
 
+    /// Whether files of a kubelet are there.
+    pub fn has_kubelet(&self, host: &HostName) -> bool {
+        let Some((facts, target)) = self.pair(host) else { return false };
+        let files = target.sets.get(&FileSet::Kubelet).map(|s| s.files.as_slice()).unwrap_or_default();
+        files.iter().any(|file| facts.files.contains_key(&file.path))
+    }
+
+    /// Whether the kubelet is to get other files, or runs by older ones than are there.
+    pub fn kubelet_changes(&self, host: &HostName) -> bool {
+        let set = self.target.hosts.get(host).and_then(|t| t.sets.get(&FileSet::Kubelet));
+        let pending = |set: &SetTarget| self.is_active(host, &kubelet_unit()) && !self.runs(host, set);
+        !self.differing(host, FileSet::Kubelet).is_empty() || set.is_some_and(pending)
+    }
+
+    /// Whether the API server's own manifest is as it should be.
+    fn has_manifest(&self, host: &HostName) -> bool {
+        self.facts.host(host).is_some()
+            && !self.differing(host, FileSet::ControlPlane).iter().any(|p| p == API_MANIFEST)
+    }
+
     /// Whether the static pods run by the manifests that are there.
     fn serving(&self, host: &HostName) -> bool {
+        self.serves_by(host, |_| true)
+    }
+
+    /// Whether the API server is ready, and the static pods of these manifests run by them.
+    fn serves_by(&self, host: &HostName, which: fn(&str) -> bool) -> bool {
         let Some((facts, target)) = self.pair(host) else { return false };
         let Some(api) = &facts.api else { return false };
         let manifests = target.sets.get(&FileSet::ControlPlane).map(|s| s.files.as_slice()).unwrap_or_default();
@@ -168,7 +197,7 @@ impl<'a> Look<'a> {
                 _ => false,
             }
         };
-        api.own_trouble.is_none() && manifests.iter().all(|f| current(&f.path))
+        api.own_trouble.is_none() && manifests.iter().filter(|f| which(&f.path)).all(|f| current(&f.path))
     }
 
     pub fn holds(&self, mark: &Mark) -> bool {
@@ -218,6 +247,12 @@ impl<'a> Look<'a> {
                 let born = self.facts.host(h).and_then(|f| f.etcd.as_ref()).and_then(|e| e.born.as_ref());
                 born.is_some_and(|b| self.facts.living_cluster().is_none_or(|c| c == b))
             }
+            Mark::Saved => self.facts.hosts.values().filter_map(|f| f.as_ref().ok()).any(|facts| {
+                let newest = facts.bundles.as_ref().and_then(|b| b.bundles.first());
+                newest.is_some_and(|b| (0..=RECENT_MS).contains(&(facts.now_ms - b.taken_ms)))
+            }),
+            Mark::Manifest(h) => self.has_manifest(h),
+            Mark::ApiServer(h) => self.has_manifest(h) && self.serves_by(h, |path| path == API_MANIFEST),
             Mark::Serving(h) => self.serving(h),
             Mark::Api => self.apis().any(|a| a.own_trouble.is_none()),
             Mark::Endpoint => self.apis().any(|a| a.endpoint_trouble.is_none()),

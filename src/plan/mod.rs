@@ -16,6 +16,7 @@ mod leave;
 mod prepare;
 mod recover;
 mod sources;
+mod upgrade;
 
 use crate::model::desired::{Desired, Host};
 use crate::model::facts::Stamp;
@@ -70,34 +71,13 @@ impl Intent {
     }
 }
 
-/// Major and minor of a version such as `v1.36.3`.
-fn minor(version: &str) -> Option<(u32, u32)> {
-    let mut numbers = version.trim_start_matches('v').split('.').map(str::parse);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
-}
-
-/// A change of the minor version has an order of its own, which is not planned here: API servers before kubelets, one at a time.
-fn same_minor(desired: &Desired, facts: &Facts) -> Result<(), Refusal> {
-    let wanted = &desired.versions.kubernetes;
-    let apis = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.api.as_ref());
-    for node in apis.flat_map(|api| &api.nodes) {
-        let other = minor(&node.version).zip(minor(wanted)).is_some_and(|(runs, wanted)| runs != wanted);
-        if let (true, Ok(name)) = (other, node.name.parse::<HostName>())
-            && desired.host(&name).is_some()
-        {
-            return Err(Refusal::OtherMinor { node: name, runs: node.version.clone(), wanted: wanted.clone() });
-        }
-    }
-    Ok(())
-}
-
 /// What `hactl up` has to do.
 ///
 /// # Errors
 /// A [`Refusal`] when going on would not be safe.
 pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -> Result<Plan, Refusal> {
     let mut draft = draft::Draft::new(desired, target, facts, intent)?;
-    same_minor(desired, facts)?;
+    upgrade::judge(desired, facts)?;
     leave::judge(&mut draft)?;
     leave::addresses(&mut draft);
     for host in draft.changing() {
@@ -113,14 +93,25 @@ pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) ->
         return Ok(draft.finish());
     }
     let hosts = draft.changing();
+    if upgrade::wake(&mut draft) {
+        return Ok(draft.finish());
+    }
     for host in &hosts {
         configure::kubelet(&mut draft, host);
     }
+    upgrade::save(&mut draft);
     // Whoever does not serve yet comes first: it may have to stand in while the others restart.
     let (serving, rising): (Vec<_>, Vec<_>) = hosts.iter().partition(|h| draft.serves_now(&h.name));
-    for host in rising.into_iter().chain(serving) {
+    let order: Vec<_> = rising.into_iter().chain(serving).collect();
+    if draft.rollout.api_first {
+        for host in &order {
+            configure::api_server(&mut draft, host);
+        }
+    }
+    for host in &order {
         configure::control_plane(&mut draft, host);
     }
+    upgrade::roll_kubelets(&mut draft);
     cluster::endpoint(&mut draft);
     for host in &hosts {
         prepare::deliver_rest(&mut draft, host);
@@ -131,6 +122,7 @@ pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) ->
     cluster::prune(&mut draft);
     cluster::strangers(&mut draft);
     cluster::nodes(&mut draft);
+    upgrade::open(&mut draft);
     leave::leave(&mut draft)?;
     Ok(draft.finish())
 }

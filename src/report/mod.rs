@@ -34,6 +34,7 @@ mod table;
 pub mod times;
 mod told;
 pub mod verdict;
+mod versions;
 pub mod words;
 
 pub use consent::{ask, ask_name};

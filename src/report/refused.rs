@@ -112,15 +112,8 @@ impl From<&Refusal> for Verdict {
                 ],
                 vec!["make the other hosts of etcd reachable by SSH, then run the same command again".to_owned()],
             ),
-            Refusal::OtherMinor { .. } => (
-                "other-minor",
-                vec![
-                    "Kubelets must never be newer than API servers, and this version of hactl does not order the change by that."
-                        .to_owned(),
-                    untouched.to_owned(),
-                ],
-                vec!["set versions.kubernetes to the minor version that runs; any patch of it is fine".to_owned()],
-            ),
+            Refusal::SkipsMinor { wanted, first, .. } => super::versions::skipped(*wanted, *first, untouched),
+            Refusal::OlderMinor { runs, .. } => super::versions::older(*runs, untouched),
             Refusal::CannotLeave { .. } => {
                 ("cannot-leave", vec![untouched.to_owned()], vec!["see who is part of the cluster with `hactl status`".to_owned()])
             }

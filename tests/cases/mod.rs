@@ -53,25 +53,6 @@ fn silence_is_never_read_as_no_cluster_yet() {
 }
 
 #[test]
-fn another_minor_version_is_refused_in_either_direction_and_another_patch_is_not() {
-    let mut world = converged(Shape::Stacked(3));
-    let mut runs = |version: &str| {
-        let mut facts = world.observe();
-        let answers = facts.hosts.values_mut().filter_map(|f| f.as_mut().ok());
-        for node in answers.filter_map(|f| f.api.as_mut()).flat_map(|api| &mut api.nodes) {
-            node.version = version.to_owned();
-        }
-        up(&world, &facts)
-    };
-    for other in ["v1.35.4", "v1.37.0", "v2.36.3"] {
-        assert!(matches!(runs(other), Err(Refusal::OtherMinor { .. })), "{other}");
-    }
-    for fine in ["v1.36.3", "v1.36.0", "v1.36.9", "unknown"] {
-        assert!(runs(fine).is_ok(), "{fine}");
-    }
-}
-
-#[test]
 fn empty_etcd_disks_under_a_control_plane_are_a_loss_even_without_a_journal() {
     let mut world = converged(Shape::Stacked(3));
     for n in 1..=3 {

@@ -37,6 +37,7 @@ mod settings;
 mod shapes;
 mod tiny_tls;
 mod trials;
+mod upgrades;
 mod ways_in;
 mod worker;
 
@@ -191,6 +192,7 @@ fn main() {
         ]
         .concat(),
     );
+    tally.suite("t-up", (3, 1), upgrades::SCENARIOS);
     tally.suite("t-found", (3, 0), &[bare_hosts::SCENARIOS, founding::SCENARIOS].concat());
     tally.suite(
         "t-rec",

@@ -4,6 +4,7 @@ use crate::world::*;
 use hactl::model::facts::Evidence;
 use hactl::model::recovery::Fullness;
 use hactl::model::refusal::Refusal;
+use hactl::model::version::Version;
 use hactl::report::{ConnectKind, FailureKind, FetchKind, Style, Verdict};
 use snapbox::{assert_data_eq, file};
 use std::fmt;
@@ -50,9 +51,21 @@ fn refusals() -> Vec<Refusal> {
             holder: "hactl up, pid 4711, user anna, since 2026-11-21T06:57:00Z".into(),
         },
         Refusal::NoMajorityLock { locked: 1, hosts: 3 },
-        Refusal::OtherMinor { node: name("cp1"), runs: "v1.35.4".into(), wanted: "1.36.3".into() },
         Refusal::CannotLeave { host: name("cp1"), why: "no other control-plane host answers".into() },
         Refusal::LeftBehind { host: name("cp3") },
+        Refusal::SkipsMinor {
+            host: name("cp1"),
+            component: "kube-apiserver".into(),
+            runs: Version::parse("1.34.4").expect("a version"),
+            wanted: Version::parse("1.36.3").expect("a version"),
+            first: Some(Version::parse("1.35.0").expect("a version").minor),
+        },
+        Refusal::OlderMinor {
+            host: name("cp1"),
+            component: "kubelet".into(),
+            runs: Version::parse("1.36.3").expect("a version"),
+            wanted: Version::parse("1.35.4").expect("a version"),
+        },
         Refusal::NeedsConsent { what: "etcd's members on cp2".into() },
         Refusal::LimitedFounding { left: vec![name("cp2"), name("cp3")] },
         Refusal::Declined,

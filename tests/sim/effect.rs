@@ -23,6 +23,7 @@ pub enum Effect {
     UnitStops(HostName, UnitName),
     UnitStarts(HostName, UnitName),
     UnitReloads(HostName, UnitName),
+    Bundled(HostName),
     UnitEnabled(HostName, UnitName),
     FirstBoot(HostName, FirstBoot),
     MemberStarts(HostName, bool),
@@ -86,6 +87,15 @@ pub fn effects(world: &World, action: &Action) -> Vec<Effect> {
         ],
         Action::StopUnit { host, unit } => vec![Effect::UnitStops(host.clone(), unit.clone())],
         Action::MoveLeader { host, to } => vec![Effect::Leads(host.clone(), to.clone())],
+        Action::UpgradeKubelet { host, version: _, how, ready } => {
+            let unit = make::unit("kubelet.service");
+            let mut all = vec![Effect::UnitEnabled(host.clone(), unit.clone())];
+            all.extend((*how != HowToRun::Start).then(|| Effect::UnitStops(host.clone(), unit.clone())));
+            all.push(Effect::UnitStarts(host.clone(), unit));
+            all.extend(ready.then(|| Effect::NodeSeen(host.clone())));
+            all
+        }
+        Action::SaveBundle { host } => vec![Effect::Bundled(host.clone())],
         Action::StartMember { host, birth } => {
             let boot = match birth {
                 Birth::Genesis { token, founders } => {
@@ -154,6 +164,7 @@ pub fn place(effect: &Effect) -> Option<&HostName> {
         | Effect::UnitStops(h, _)
         | Effect::UnitStarts(h, _)
         | Effect::UnitReloads(h, _)
+        | Effect::Bundled(h)
         | Effect::UnitEnabled(h, _)
         | Effect::FirstBoot(h, _)
         | Effect::MemberStarts(h, _)
@@ -226,6 +237,14 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
             let found = host.units.get_mut(unit).filter(|u| u.running);
             let Some(found) = found else { return failed(format!("{unit} does not run on {h}")) };
             found.reloaded_ms = now;
+        }
+        Effect::Bundled(h) => {
+            need(world.host(h).runs("etcd.service") && world.living().is_some(), || {
+                format!("no member answers on {h}")
+            })?;
+            need(world.stale_files(h, FileSet::Snapshots) == 0, || format!("{h} does not know how to take a bundle"))?;
+            let now = world.tick();
+            world.host_mut(h).bundled_ms = Some(now);
         }
         Effect::UnitEnabled(h, unit) => {
             world.host_mut(h).units.entry(unit.clone()).or_default().enabled = true;
@@ -418,7 +437,12 @@ fn write(world: &mut World, host: &HostName, set: FileSet, path: &str) -> Result
     }
     let changed_ms = world.tick();
     let fact = FileFact { digest: file.digest, mode: file.mode, owner: file.owner, changed_ms };
-    world.host_mut(host).files.insert(path.to_owned(), fact);
+    let program = if path == make::KUBELET { "kubelet" } else { super::world::program_of(path) };
+    let version = world.desired.versions.kubernetes.clone();
+    let named = target.parts.iter().find(|part| part.name == program).map(|part| (version, part.digest));
+    let found = world.host_mut(host);
+    found.names.extend(named.map(|named| (path.to_owned(), named)));
+    found.files.insert(path.to_owned(), fact);
     Ok(())
 }
 
@@ -457,7 +481,8 @@ fn start(world: &mut World, host: &HostName, unit: &UnitName) -> Result<(), Stop
     let can = match unit.as_str() {
         "containerd.service" => part("containerd"),
         "kubelet.service" => {
-            part("kubelet") && found.runs("containerd.service") && found.leaves.contains_key(&LeafId::Kubelet)
+            let named = found.names.get(make::KUBELET).is_some_and(|(_, digest)| found.blobs.contains(digest));
+            named && found.runs("containerd.service") && found.leaves.contains_key(&LeafId::Kubelet)
         }
         "haproxy.service" | "hactl-etcd-balancer.service" => program("/usr/sbin/haproxy"),
         "keepalived.service" => program("/usr/sbin/keepalived") && found.runs("haproxy.service"),

@@ -56,6 +56,9 @@ impl World {
             Mark::Voter(peer) => self.list().and_then(|c| c.by_peer(peer)).is_some_and(|(_, m)| !m.learner),
             Mark::Quorum => self.living().is_some(),
             Mark::Sealed(h) => at(h).born.is_some(),
+            Mark::Saved => self.hosts.values().any(|h| h.bundled_ms.is_some_and(|at| self.now - at <= 600_000)),
+            Mark::Manifest(h) => self.has_manifest(h),
+            Mark::ApiServer(h) => self.has_manifest(h) && self.api_serves(h),
             Mark::Serving(h) => self.api_serves(h),
             Mark::Api => self.with(Role::ControlPlane).iter().any(|h| self.api_serves(h)),
             Mark::Endpoint => self.endpoint_serves(),
@@ -66,6 +69,12 @@ impl World {
             Mark::NodeReady(h) => self.node_ready(h),
             Mark::Wiped(h) => at(h).stamp.is_none() && at(h).disk.is_none() && at(h).units.values().all(|u| !u.running),
         }
+    }
+
+    fn has_manifest(&self, host: &HostName) -> bool {
+        let target = self.host_target(host);
+        let files = target.sets.get(&FileSet::ControlPlane).map(|set| set.files.clone()).unwrap_or_default();
+        files.iter().filter(|file| file.path == super::make::MANIFESTS[0]).all(|file| self.host(host).has(file))
     }
 
     fn list(&self) -> Option<&super::member::Cluster> {

@@ -2,10 +2,13 @@
 //! plan before it is run.
 
 use super::effect::Effect;
+use super::make::MANIFESTS;
 use super::world::World;
+use hactl::model::desired::Role;
 use hactl::model::names::{HostName, PeerUrl};
 use hactl::model::plan::{Action, Guard, HowToRun, Mark, Plan, Step};
 use hactl::model::target::FileSet;
+use hactl::model::version::{Minor, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A law that was broken.
@@ -29,6 +32,10 @@ pub enum Broken {
     TwoDisturbed { hosts: Vec<HostName> },
     /// No API server serves any more, by our doing, although more than one host could.
     ApiLost,
+    /// Two programs of Kubernetes are of versions that may not stand beside one another, by our doing.
+    Skewed { what: String },
+    /// The first API server was to get another version before there was a recovery bundle.
+    NotSaved { host: HostName },
     /// A step ran although what it needs did not hold.
     NeedUnmet { step: String, need: Mark },
     /// A step succeeded and what it gives does not hold.
@@ -45,6 +52,46 @@ pub struct Scene {
     quorum: BTreeMap<String, (bool, usize)>,
     data: BTreeSet<(HostName, String, u64)>,
     api: bool,
+    skewed: Option<String>,
+    minors: BTreeSet<Minor>,
+}
+
+/// What may not stand beside one another: API servers two minor versions apart, and whatever is newer than the API server it asks.
+fn skewed(world: &World) -> Option<String> {
+    let minor = |text: &str| Version::parse(text).map(|version| version.minor);
+    let up = || world.hosts.iter().filter(|(_, host)| host.on);
+    let of = |path: &'static str| {
+        up().filter_map(move |(name, host)| Some((name.clone(), minor(host.version_of(path)?)?))).collect::<Vec<_>>()
+    };
+    let servers = of(MANIFESTS[0]);
+    let (oldest, newest) = (servers.iter().min_by_key(|s| s.1)?, servers.iter().max_by_key(|s| s.1)?);
+    if newest.1.after(oldest.1) > Some(1) {
+        return Some(format!("the API servers of {} ({}) and {} ({})", oldest.0, oldest.1, newest.0, newest.1));
+    }
+    // Each asks the API server of its own host, and no other.
+    for path in &MANIFESTS[1..] {
+        let newer = |(name, found): &(HostName, Minor)| servers.iter().any(|(other, own)| other == name && found > own);
+        if let Some((name, found)) = of(path).into_iter().find(newer) {
+            return Some(format!("{path} ({found}) and the API server beside it on {name}"));
+        }
+    }
+    for (name, host) in up().filter(|(_, host)| host.runs("kubelet.service")) {
+        let Some(found) = host.ran.get("kubelet").and_then(|text| minor(text)) else { continue };
+        // Beside an API server a kubelet asks that one alone, and none while there is none.
+        let own = servers.iter().find(|(other, _)| other == name);
+        let apart = world.desired.host(name).is_none_or(|host| !host.is(Role::ControlPlane));
+        let Some(asked) = own.or(Some(oldest).filter(|_| apart)) else { continue };
+        if found > asked.1 || asked.1.after(found) > Some(3) {
+            return Some(format!("the kubelet of {name} ({found}) and the API server of {} ({})", asked.0, asked.1));
+        }
+    }
+    None
+}
+
+/// The minor versions that API servers are of.
+fn minors(world: &World) -> BTreeSet<Minor> {
+    let of = |host: &super::world::SimHost| Version::parse(host.version_of(MANIFESTS[0])?).map(|v| v.minor);
+    world.hosts.values().filter(|host| host.on).filter_map(of).collect()
 }
 
 /// Everything that must not get lost, as it is now.
@@ -54,7 +101,8 @@ pub fn scene(world: &World) -> Scene {
         let all = host.disk.iter().chain(&host.aside);
         all.map(|d| (name.clone(), d.cluster.clone(), d.member)).collect::<Vec<_>>()
     });
-    Scene { quorum: quorum.collect(), data: disks.collect(), api: world.any_api() }
+    let (skewed, minors) = (skewed(world), minors(world));
+    Scene { quorum: quorum.collect(), data: disks.collect(), api: world.any_api(), skewed, minors }
 }
 
 /// Whether an effect that has just happened broke a law.
@@ -96,6 +144,18 @@ pub fn judge(before: &Scene, world: &World, effect: &Effect) -> Result<(), Broke
         if let Some(unsealed) = unsealed.filter(|h| world.host(h).disk.is_some() && world.host(h).answers()) {
             return Err(Broken::ManifestBeforeSeal { host: host.clone(), unsealed });
         }
+    }
+    if let (None, Some(what)) = (&before.skewed, &after.skewed) {
+        return Err(Broken::Skewed { what: what.clone() });
+    }
+    if let Effect::File(host, FileSet::ControlPlane, path) = effect
+        && path == MANIFESTS[0]
+        && let Some(named) = world.host(host).names.get(path).and_then(|(text, _)| Version::parse(text))
+        && !before.minors.is_empty()
+        && before.minors.iter().all(|minor| *minor < named.minor)
+        && !world.holds(&Mark::Saved)
+    {
+        return Err(Broken::NotSaved { host: host.clone() });
     }
     if world.disturbed.len() > 1 && !world.standstill {
         return Err(Broken::TwoDisturbed { hosts: world.disturbed.iter().cloned().collect() });
@@ -140,6 +200,9 @@ pub fn lint(world: &World, plan: &Plan) -> Result<(), Broken> {
     let count = plan.steps.len();
     if plan.after.len() != count || plan.forecast.len() != count {
         return bad(format!("{count} steps, {} waits, {} forecasts", plan.after.len(), plan.forecast.len()));
+    }
+    if let Some(stuck) = plan.warnings.iter().find(|text| text.contains("wait for one another")) {
+        return bad(stuck.clone());
     }
     for (index, waits) in plan.after.iter().enumerate() {
         if let Some(other) = waits.iter().find(|w| **w >= index) {
@@ -193,8 +256,10 @@ fn serial(world: &World, plan: &Plan) -> Result<(), Broken> {
     };
     let written: Vec<usize> = (0..plan.steps.len()).filter(serving).collect();
     let healed = |i: usize| {
-        let host = plan.steps[i].action.host().cloned();
-        plan.steps.iter().position(|s| host.as_ref().is_some_and(|h| s.gives == Mark::Serving(h.clone())))
+        let host = plan.steps[i].action.host()?;
+        let waits = |at: &usize| plan.after[*at].contains(&i);
+        let marks = [Mark::ApiServer(host.clone()), Mark::Serving(host.clone())];
+        (0..plan.steps.len()).filter(waits).find(|at| marks.contains(&plan.steps[*at].gives))
     };
     let chained = waits(&written);
     for (at, a) in written.iter().enumerate() {

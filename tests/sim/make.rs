@@ -3,7 +3,7 @@
 
 use hactl::model::desired::{
     Cidr, Cni, ControlPlane, Desired, Endpoint, EndpointKind, EtcdSettings, Extra, Host, KubeProxy, Network, Proxy,
-    Role, Security, Snapshots, SshTarget, Versions,
+    Role, Security, Snapshots, SshTarget, Upgrade, Versions,
 };
 use hactl::model::names::{Digest, HostName, UnitName};
 use hactl::model::target::{
@@ -83,7 +83,7 @@ pub fn desired(control: u8, workers: u8) -> Desired {
     };
     Desired {
         cluster: "lab".parse().expect("a valid cluster name"),
-        versions: Versions { kubernetes: "1.36.3".to_owned(), etcd: None, containerd: None },
+        versions: Versions { kubernetes: KUBERNETES.to_owned(), etcd: None, containerd: None },
         endpoint: Endpoint {
             kind: EndpointKind::Vip { address: IpAddr::from([10, 88, 0, 100]), interface: None, vrid: 51 },
             port: 6443,
@@ -96,6 +96,7 @@ pub fn desired(control: u8, workers: u8) -> Desired {
         control_plane: ControlPlane { schedulable: false, security: Security::Baseline },
         etcd: EtcdSettings { data_dir: "/var/lib/etcd".into(), quota_gib: 8 },
         snapshots: Snapshots::default(),
+        upgrade: Upgrade::default(),
         jwt: vec![],
         mirrors: BTreeMap::new(),
         named: hactl::model::desired::Named::default(),
@@ -135,6 +136,19 @@ fn program(name: &str, release: u8) -> Part {
 
 fn image(name: &str, release: u8) -> Part {
     part(name, release, Place::Image { reference: format!("registry.k8s.io/{name}:v{release}") })
+}
+
+/// The Kubernetes that worlds have which ask for none.
+pub const KUBERNETES: &str = "1.36.3";
+
+/// A part of Kubernetes itself.
+fn of_kubernetes(desired: &Desired, part: Part) -> Part {
+    let version = desired.versions.kubernetes.clone();
+    if version == KUBERNETES {
+        return part;
+    }
+    let digest = digest(&format!("{} {version} {}", part.name, part.version));
+    Part { version, digest, ..part }
 }
 
 fn part(name: &str, release: u8, place: Place) -> Part {
@@ -191,6 +205,9 @@ pub const MANIFESTS: [&str; 3] = [
     "/etc/kubernetes/manifests/kube-scheduler.yaml",
 ];
 
+/// The kubelet's file, which names its binary.
+pub const KUBELET: &str = "/etc/kubernetes/kubelet.yaml";
+
 /// What asks before a start of etcd.
 pub const FENCE: &str = "/etc/systemd/system/etcd.service.d/10-fence.conf";
 
@@ -199,6 +216,7 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
     let peers: Vec<&str> = desired.with(Role::Etcd).map(|h| h.name.as_str()).collect();
     let everyone = format!("{} r{}", peers.join(","), release.balancer);
     let plain = |n: u8| format!("r{n}");
+    let version = desired.versions.kubernetes.clone();
     let mut target = HostTarget::default();
     let mut sets = Vec::new();
     sets.push((FileSet::Os, set(None, false, &["/etc/sysctl.d/90-hactl.conf"], "r0")));
@@ -211,8 +229,10 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
         let mut registries = set(None, false, files, &plain(release.registries));
         registries.folders = vec![CERTS.to_owned()];
         sets.push((FileSet::Registries, registries));
-        sets.push((FileSet::Kubelet, set(Some("kubelet.service"), false, &["/etc/kubernetes/kubelet.yaml"], "r0")));
-        target.parts.extend(["containerd", "kubelet"].map(|n| program(n, release.runtime)));
+        // The unit names the kubelet's binary, which is of one version.
+        sets.push((FileSet::Kubelet, set(Some("kubelet.service"), false, &[KUBELET], &version)));
+        target.parts.push(program("containerd", release.runtime));
+        target.parts.push(of_kubernetes(desired, program("kubelet", release.runtime)));
         target.parts.push(image("pause", 0));
         target.leaves.push(leaf(LeafId::Kubelet, host, 0));
     }
@@ -237,11 +257,12 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
             FileSet::ControlPlaneConfig,
             set(None, false, &["/etc/kubernetes/audit.yaml"], &plain(release.manifests)),
         ));
-        sets.push((FileSet::ControlPlane, set(None, false, &MANIFESTS, &plain(release.manifests))));
+        let content = format!("{version} {}", plain(release.manifests));
+        sets.push((FileSet::ControlPlane, set(None, false, &MANIFESTS, &content)));
         let approver = ["/etc/systemd/system/hactl-approver.service"];
         sets.push((FileSet::Approver, set(Some("hactl-approver.service"), false, &approver, &plain(release.approver))));
         let images = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
-        target.parts.extend(images.map(|n| image(n, release.manifests)));
+        target.parts.extend(images.map(|n| of_kubernetes(desired, image(n, release.manifests))));
         target.leaves.push(leaf(LeafId::Apiserver, host, release.leaves));
     }
     let content = plain(release.balancer);

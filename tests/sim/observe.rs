@@ -1,13 +1,14 @@
 //! Facts as `observe/` tells them: what each host says, and what the answers say together about etcd.
 
 use super::make;
-use super::world::{Disk, SimHost, World};
+use super::world::{Disk, SimHost, World, program_of};
 use hactl::model::desired::Role;
 use hactl::model::facts::{
     ApiFact, DiskFact, Etcd, EtcdFact, EtcdView, Evidence, Facts, HostFacts, Member, Members, Silence, Stale, UnitFact,
 };
 use hactl::model::names::HostName;
 use hactl::model::node::NodeFact;
+use hactl::model::snapshot::{BundleFact, BundlesFact, Point, Proof};
 use hactl::model::target::object_key;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -83,6 +84,12 @@ impl World {
             leaves: host.leaves.clone(),
             images: host.images.clone(),
             processes: host.processes.clone(),
+            versions: make::MANIFESTS
+                .iter()
+                .filter(|path| host.files.contains_key(**path))
+                .filter_map(|path| Some((program_of(path).to_owned(), host.names.get(*path)?.0.clone())))
+                .collect(),
+            bundles: desired.is(Role::Etcd).then(|| self.bundles_fact(host)),
             programs: host.programs.clone(),
             sysctls: host.sysctls.clone(),
             etcd: desired.is(Role::Etcd).then(|| self.etcd_fact(host)),
@@ -150,6 +157,18 @@ impl World {
         }
     }
 
+    fn bundles_fact(&self, host: &SimHost) -> BundlesFact {
+        let bundle = |taken_ms| BundleFact {
+            name: "lab-20260101T000000000Z-cp1.hactl".to_owned(),
+            bytes: 9,
+            taken_ms,
+            authority: make::digest("ca"),
+            point: Point { cluster: String::new(), term: 2, index: 9, revision: 9, high_water: 9 },
+            proof: Proof { keys: 9, hash: 9, restored_ms: 9 },
+        };
+        BundlesFact { bundles: host.bundled_ms.map(bundle).into_iter().collect(), ..BundlesFact::default() }
+    }
+
     /// The first living voter leads.
     pub fn leader(&self, cluster: &str) -> Option<u64> {
         if !self.has_quorum(cluster) {
@@ -171,7 +190,12 @@ impl World {
             ready,
             message: String::new(),
             heard_ms: self.now,
-            version: "v1.36.3".to_owned(),
+            version: self
+                .hosts
+                .get(name)
+                .and_then(|h| h.ran.get("kubelet"))
+                .map(|v| format!("v{v}"))
+                .unwrap_or_default(),
             unschedulable: false,
             drained: false,
             silent,
@@ -185,6 +209,7 @@ impl World {
             own_trouble: (!serves).then(|| "connection refused".to_owned()),
             endpoint_trouble: (!self.endpoint_serves()).then(|| "connection refused".to_owned()),
             nodes: nodes.collect(),
+            version: self.host(name).ran.get("kube-apiserver").map(|v| format!("v{v}")).unwrap_or_default(),
             ..ApiFact::default()
         }
     }

@@ -63,6 +63,12 @@ pub struct SimHost {
     pub born: Option<String>,
     /// Main processes of static pods: program to start time.
     pub processes: BTreeMap<String, i64>,
+    /// The part of Kubernetes that a file names, by its path: version and digest.
+    pub names: BTreeMap<String, (String, Digest)>,
+    /// The version that each program of Kubernetes was when it started last.
+    pub ran: BTreeMap<String, String>,
+    /// When the newest recovery bundle was taken.
+    pub bundled_ms: Option<i64>,
 }
 
 impl SimHost {
@@ -79,6 +85,19 @@ impl SimHost {
     }
     pub fn answers(&self) -> bool {
         self.on && !self.cut
+    }
+    /// A program starts by a file, as the version that it names.
+    fn runs_as(&mut self, program: &str, path: &str) {
+        if let Some((version, _)) = self.names.get(path) {
+            self.ran.insert(program.to_owned(), version.clone());
+        }
+    }
+    /// The version that a static pod is, or becomes as soon as its kubelet looks.
+    pub fn version_of(&self, path: &str) -> Option<&str> {
+        let program = program_of(path);
+        let running = self.ran.get(program).filter(|_| self.processes.contains_key(program));
+        let named = self.files.get(path).and_then(|_| self.names.get(path)).map(|(version, _)| version);
+        running.or(named.filter(|_| self.runs("kubelet.service"))).map(String::as_str)
     }
     /// Whether a file is just as it should be.
     pub fn has(&self, file: &FileTarget) -> bool {
@@ -219,6 +238,12 @@ impl World {
         });
     }
 
+    /// The inventory asks for another Kubernetes from now on.
+    pub fn kubernetes(&mut self, version: &str) {
+        version.clone_into(&mut self.desired.versions.kubernetes);
+        self.retarget();
+    }
+
     fn retarget(&mut self) {
         self.target = make::target(&self.desired, self.release);
     }
@@ -245,6 +270,9 @@ impl World {
     pub fn unit_started(&mut self, name: &HostName, unit: &UnitName) {
         let now = self.tick();
         let etcd = unit.as_str() == "etcd.service";
+        if unit.as_str() == "kubelet.service" {
+            self.host_mut(name).runs_as("kubelet", make::KUBELET);
+        }
         let found = self.host_mut(name).units.entry(unit.clone()).or_default();
         *found = SimUnit { running: true, ready: !etcd, failed: false, started_ms: now, ..found.clone() };
     }
@@ -261,14 +289,13 @@ impl World {
         if !host.on || !host.runs("kubelet.service") || !host.runs("containerd.service") {
             return;
         }
-        let target = self.host_target(name);
-        let image = |program: &str| target.parts.iter().any(|p| p.name == program && host.blobs.contains(&p.digest));
+        let image = |path: &str| host.names.get(path).is_some_and(|(_, digest)| host.blobs.contains(digest));
         let mut due = Vec::new();
         for path in MANIFESTS {
             let program = program_of(path);
             let Some(file) = host.files.get(path) else { continue };
             let since = host.processes.get(program).copied().unwrap_or(0);
-            if since < file.changed_ms && image(program) && host.leaves.contains_key(&LeafId::Apiserver) {
+            if since < file.changed_ms && image(path) && host.leaves.contains_key(&LeafId::Apiserver) {
                 due.push(program.to_owned());
             }
         }
@@ -276,6 +303,9 @@ impl World {
             MANIFESTS.iter().filter(|p| !host.files.contains_key(**p)).map(|p| program_of(p).to_owned()).collect();
         let now = self.tick();
         let host = self.host_mut(name);
+        for path in MANIFESTS.iter().filter(|path| due.iter().any(|program| program == program_of(path))) {
+            host.runs_as(program_of(path), path);
+        }
         host.processes.extend(due.into_iter().map(|program| (program, now)));
         host.processes.retain(|program, _| !gone.contains(program));
         self.settle();

@@ -87,6 +87,19 @@ fn the_key_of_object_storage_is_a_file_of_roots_on_etcd_hosts_alone_and_goes_wit
 }
 
 #[test]
+fn what_a_kubelet_of_another_minor_version_refuses_is_not_in_its_settings() {
+    let config = |version: &str| {
+        let mut desired = desired();
+        version.clone_into(&mut desired.versions.kubernetes);
+        content(&desired, "cp1", "/var/lib/kubelet/config.yaml")
+    };
+    for key in ["crashLoopBackOff:", "imagePullCredentialsVerificationPolicy:"] {
+        assert!(!config("1.34.4").contains(key), "{key} is behind a gate there");
+        assert!(config("1.35.4").contains(key) && config("1.36.3").contains(key), "{key}");
+    }
+}
+
+#[test]
 fn a_changed_label_or_taint_restarts_no_kubelet() {
     let mut other = desired();
     other.hosts[3].labels.insert("disk".to_owned(), "nvme".to_owned());

@@ -105,6 +105,7 @@ pub(in crate::render) struct Config {
     resolv_conf: &'static str,
     control_plane: bool,
     can_cap_restarts: bool,
+    verifies_pulls: bool,
 }
 
 pub(in crate::render) fn config(input: &Input<'_>) -> Config {
@@ -117,6 +118,8 @@ pub(in crate::render) fn config(input: &Input<'_>) -> Config {
         control_plane: input.host.is(Role::ControlPlane),
         // Behind a gate that is off before 1.35, where the kubelet refuses the setting.
         can_cap_restarts: minor(&input.desired.versions.kubernetes) >= 35,
+        // The same.
+        verifies_pulls: minor(&input.desired.versions.kubernetes) >= 35,
     }
 }
 

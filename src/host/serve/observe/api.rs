@@ -54,7 +54,7 @@ async fn endpoint(root: &Root, ask: &ApiAsk) -> Result<(), String> {
 type Answer = Result<Option<Value>, String>;
 
 async fn inside(web: &Web, ask: &ApiAsk) -> ApiFact {
-    let mut paths = vec!["/api/v1/nodes".to_owned()];
+    let mut paths = vec!["/version".to_owned(), "/api/v1/nodes".to_owned()];
     paths.extend(LEASES.map(|name| format!("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{name}")));
     paths.extend(NAMESPACES.map(|namespace| format!("/api/v1/namespaces/{namespace}/pods")));
     let keys: Vec<(&String, Option<String>)> = ask.objects.iter().map(|key| (key, path(key))).collect();
@@ -79,6 +79,7 @@ async fn inside(web: &Web, ask: &ApiAsk) -> ApiFact {
             None
         }
     });
+    let version = found.next().flatten().map(|answer| text(&answer, "/gitVersion")).unwrap_or_default();
     let nodes = found.next().flatten().map(|list| items(&list).filter_map(NodeFact::of).collect()).unwrap_or_default();
     let leases = found.by_ref().take(LEASES.len()).filter_map(|l| lease(&l?, now)).collect();
     let lists: Vec<Value> = found.by_ref().take(NAMESPACES.len()).flatten().collect();
@@ -92,7 +93,7 @@ async fn inside(web: &Web, ask: &ApiAsk) -> ApiFact {
         }
         live.insert((*key).clone(), object);
     }
-    ApiFact { own_trouble: trouble, leases, pods, nodes, objects: live, ..ApiFact::default() }
+    ApiFact { own_trouble: trouble, version, leases, pods, nodes, objects: live, ..ApiFact::default() }
 }
 
 fn items(list: &Value) -> impl Iterator<Item = &Value> {

@@ -11,6 +11,7 @@ pub(super) mod neighbour;
 pub(super) mod ports;
 pub(super) mod processes;
 pub(super) mod system;
+mod versions;
 
 use super::fault::Outcome;
 use super::root::Root;
@@ -49,7 +50,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         system,
         addresses,
         files,
-        unproven,
+        (unproven, versions),
         blobs,
         shown,
         leaves,
@@ -69,7 +70,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
             paths.extend(own_files(root, &folders)?);
             file_facts(root, &paths)
         }),
-        with(root, (), |root, ()| kept::sets(root)),
+        with(root, (), |root, ()| Ok((kept::sets(root)?, versions::named(root)?))),
         with(root, parts, |root, parts| blobs(root, &parts)),
         units::facts(root, &units),
         with(root, leaves, |root, leaves| leaf_facts(root, &leaves)),
@@ -113,6 +114,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         certificates,
         images: listed,
         processes: processes::started(),
+        versions,
         programs,
         sysctls,
         ports: taken,

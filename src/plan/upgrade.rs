@@ -1,0 +1,274 @@
+//! Upgrades of Kubernetes: what is of another version than the inventory asks for, what is refused, and in which order the rest goes.
+//!
+//! A bundle first, then API servers one host at a time, then what they serve (controller managers, schedulers) one host at a time, then
+//! kubelets: those beside API servers one at a time, workers in batches. Nothing is ever newer than the API server that it asks, and no
+//! two API servers are more than one minor version apart. What has its new version is left as it is, so that a run which was cut off is
+//! gone on with.
+
+use super::configure;
+use super::draft::Draft;
+use super::holds::{Look, kubelet_unit};
+use crate::model::desired::{Cni, Desired, Host, Role};
+use crate::model::facts::{Facts, HostFacts};
+use crate::model::names::HostName;
+use crate::model::plan::{Action, Guard, HowToRun, Mark};
+use crate::model::refusal::Refusal;
+use crate::model::target::FileSet;
+use crate::model::version::{KUBELET_MAY_LAG, MINORS, Version};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The API server's own manifest.
+pub(super) const API_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
+const API_SERVER: &str = "kube-apiserver";
+const BESIDE: [&str; 2] = ["kube-controller-manager", "kube-scheduler"];
+
+/// What is of another version than it should be.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Rollout {
+    /// API servers first: some host's is still to change, and so is the version of something.
+    pub api_first: bool,
+    /// API servers of another version, with it.
+    pub api: BTreeMap<HostName, Version>,
+    /// Whether an API server of the new version serves already, and has written as it does.
+    pub begun: bool,
+    /// Hosts whose kubelet waits until all control planes have theirs, with its version as far as it is known.
+    pub kubelets: BTreeMap<HostName, Option<Version>>,
+}
+
+/// What the API server of a host says that it is, where it is ready.
+fn said(facts: &HostFacts) -> Option<&str> {
+    facts.api.as_ref().filter(|api| api.own_trouble.is_none()).map(|api| api.version.as_str())
+}
+
+/// What a program of the control plane is: an API server as it says itself, others as their manifests do.
+fn version_of(facts: &HostFacts, program: &str) -> Option<Version> {
+    let said = said(facts).filter(|_| program == API_SERVER);
+    said.and_then(Version::parse).or_else(|| Version::parse(facts.versions.get(program)?))
+}
+
+/// The kubelets' versions, as their Nodes show them.
+fn kubelets(desired: &Desired, facts: &Facts) -> BTreeMap<HostName, Version> {
+    let apis = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.api.as_ref());
+    let nodes = apis.flat_map(|api| &api.nodes);
+    let known = nodes.filter_map(|node| Some((node.name.parse::<HostName>().ok()?, Version::parse(&node.version)?)));
+    known.filter(|(name, _)| desired.host(name).is_some_and(Host::is_node)).collect()
+}
+
+impl Rollout {
+    pub fn of(desired: &Desired, look: Look<'_>) -> Self {
+        let Some(wanted) = Version::parse(&desired.versions.kubernetes) else { return Self::default() };
+        let planes = || desired.with(Role::ControlPlane).filter_map(|h| Some((&h.name, look.facts.host(&h.name)?)));
+        let mut rollout = Self::default();
+        let mut others = false;
+        for (name, facts) in planes() {
+            if let Some(runs) = version_of(facts, API_SERVER).filter(|runs| *runs != wanted) {
+                rollout.api.insert(name.clone(), runs);
+            }
+            rollout.begun |= said(facts).and_then(Version::parse) == Some(wanted);
+            others |= BESIDE.into_iter().filter_map(|program| version_of(facts, program)).any(|runs| runs != wanted);
+        }
+        let moves = others || !rollout.api.is_empty();
+        rollout.api_first = moves && planes().any(|(name, _)| !look.holds(&Mark::ApiServer(name.clone())));
+        let known = kubelets(desired, look.facts);
+        for host in desired.hosts.iter().filter(|h| h.is_node() && look.facts.host(&h.name).is_some()) {
+            let name = &host.name;
+            let runs = known.get(name).copied();
+            let other = moves || runs.is_some_and(|runs| runs != wanted);
+            // A new host with a control plane needs its kubelet to get one, of the new version at once.
+            let new = host.is(Role::ControlPlane) && !look.has_kubelet(name);
+            if other && !new && look.kubelet_changes(name) {
+                rollout.kubelets.insert(name.clone(), runs);
+            }
+        }
+        rollout
+    }
+}
+
+/// Refuses what would lead through no supported state: older minor versions, and skipped ones.
+pub(super) fn judge(desired: &Desired, facts: &Facts) -> Result<(), Refusal> {
+    let Some(wanted) = Version::parse(&desired.versions.kubernetes) else { return Ok(()) };
+    let refuse = |host: &HostName, component: &str, runs: Version, may_lag: u32| {
+        let (host, component) = (host.clone(), component.to_owned());
+        match wanted.minor.after(runs.minor) {
+            Some(ahead) if ahead <= may_lag => Ok(()),
+            None if runs > wanted => Err(Refusal::OlderMinor { host, component, runs, wanted }),
+            _ => {
+                let first = Some(runs.minor.next()).filter(|next| MINORS.contains(next));
+                Err(Refusal::SkipsMinor { host, component, runs, wanted, first })
+            }
+        }
+    };
+    for host in desired.with(Role::ControlPlane) {
+        let Some(found) = facts.host(&host.name) else { continue };
+        let tried = found.unproven.contains(&FileSet::ControlPlane);
+        for program in [API_SERVER].into_iter().chain(BESIDE) {
+            // A manifest on trial that serves nobody has proven nothing: one can go back from it.
+            let answers = program == API_SERVER && found.api.as_ref().is_some_and(|api| api.own_trouble.is_none());
+            if let Some(runs) = version_of(found, program).filter(|_| answers || !tried) {
+                refuse(&host.name, program, runs, 1)?;
+            }
+        }
+    }
+    kubelets(desired, facts).iter().try_for_each(|(host, runs)| refuse(host, "kubelet", *runs, KUBELET_MAY_LAG))
+}
+
+/// Why manifests change, where they get another version.
+pub(super) fn reason(d: &Draft, host: &HostName, paths: &[String]) -> Option<String> {
+    let (facts, wanted) = (d.host_facts(host)?, Version::parse(&d.desired.versions.kubernetes)?);
+    let program = |path: &String| Some(path.rsplit('/').next()?.strip_suffix(".yaml")?.to_owned());
+    let changes = |program: String| Some((version_of(facts, &program).filter(|runs| *runs != wanted)?, program));
+    let mut changes: Vec<(Version, String)> = paths.iter().filter_map(program).filter_map(changes).collect();
+    changes.sort_by(|a, b| a.1.cmp(&b.1));
+    let (runs, _) = changes.first()?;
+    let names: Vec<&str> = changes.iter().map(|(_, name)| name.as_str()).collect();
+    let verb = if names.len() == 1 { "becomes" } else { "become" };
+    Some(format!("{} {runs} {verb} {wanted}", names.join(" and ")))
+}
+
+/// In words, from which version to which.
+fn from_to(d: &Draft, program: &str, runs: Option<Version>) -> String {
+    let wanted = &d.desired.versions.kubernetes;
+    runs.map_or_else(|| format!("{program} becomes {wanted}"), |runs| format!("{program} {runs} becomes {wanted}"))
+}
+
+/// A bundle before the first API server gets another version. Says what its change has to wait for.
+pub(super) fn save(d: &mut Draft) {
+    if d.rollout.api.is_empty() || d.rollout.begun {
+        return;
+    }
+    let follows = |host: &Host| {
+        let view = d.host_facts(&host.name)?.etcd.as_ref()?.view.as_ref().filter(|view| view.linearizable)?;
+        Some((view.leader == view.member, host.name.clone()))
+    };
+    let members = d.changing().into_iter().filter(|host| host.is(Role::Etcd));
+    // A member that follows costs nobody anything.
+    let Some((_, host)) = members.filter_map(|host| follows(&host)).min_by_key(|(leads, _)| *leads) else { return };
+    let mut needs = vec![
+        Mark::Quorum,
+        Mark::Certified(host.clone()),
+        Mark::Configured(host.clone(), FileSet::State),
+        Mark::Configured(host.clone(), FileSet::Snapshots),
+    ];
+    let tools = d.host_target(&host).parts.iter().filter(|p| matches!(p.name.as_str(), "etcd" | "etcdutl"));
+    needs.extend(tools.map(|p| Mark::Delivered(host.clone(), p.digest)));
+    let why = format!("Kubernetes becomes {}, and none is a few minutes old", d.desired.versions.kubernetes);
+    d.ensure(Action::SaveBundle { host }, why, needs, Mark::Saved);
+}
+
+/// A kubelet that does not run brings no manifest to run: by the files that are there it starts first. Says whether any has to.
+pub(super) fn wake(d: &mut Draft) -> bool {
+    let (mut woken, hosts) = (Vec::new(), d.changing());
+    for host in hosts.iter().filter(|h| h.is(Role::ControlPlane)) {
+        let name = &host.name;
+        let waits = d.rollout.kubelets.contains_key(name) && !d.look().is_active(name, &kubelet_unit());
+        if waits
+            && d.look().has_kubelet(name)
+            && d.look().differing(name, FileSet::ControlPlane).iter().any(|p| p == API_MANIFEST)
+        {
+            let needs = vec![Mark::Running(name.clone(), configure::containerd_unit())];
+            configure::run_as_it_is(d, name, FileSet::Kubelet, needs);
+            woken.push(name.as_str());
+        }
+    }
+    if woken.is_empty() {
+        return false;
+    }
+    d.stop_at(format!("the kubelet of {} has to run before its API server can be upgraded", woken.join(", ")));
+    true
+}
+
+/// The kubelets that waited: beside API servers one at a time, workers in batches, drained before another minor version.
+pub(super) fn roll_kubelets(d: &mut Draft) {
+    let waiting = d.rollout.kubelets.clone();
+    let (planes, workers): (Vec<Host>, Vec<Host>) =
+        d.changing().into_iter().filter(|h| waiting.contains_key(&h.name)).partition(|h| h.is(Role::ControlPlane));
+    for host in &planes {
+        let mut needs = served(d, host, waiting[&host.name]);
+        let configured = Mark::Configured(host.name.clone(), FileSet::Kubelet);
+        let running = Mark::Running(host.name.clone(), kubelet_unit());
+        d.take_turn(&mut needs, &[], running);
+        roll(d, host, waiting[&host.name], needs, configured);
+    }
+    let wanted = Version::parse(&d.desired.versions.kubernetes);
+    let settings = d.desired.upgrade;
+    let mut before = Vec::new();
+    d.after_turns(&mut before);
+    for batch in workers.chunks(usize::try_from(settings.max_unavailable).unwrap_or(1).max(1)) {
+        let mut healed = Vec::new();
+        for host in batch {
+            let name = &host.name;
+            let runs = waiting[name];
+            let mut needs = served(d, host, runs);
+            needs.extend(before.iter().cloned());
+            let minor = runs.map(|v| v.minor) != wanted.map(|v| v.minor);
+            let drained = minor && d.look().registered(name) && d.look().is_active(name, &kubelet_unit());
+            let running = Mark::Running(name.clone(), kubelet_unit());
+            if drained {
+                let action = Action::Drain { host: name.clone(), within_s: settings.drain_timeout_s };
+                let why = "its kubelet gets another minor version, which may start its pods anew";
+                d.must(action, why, needs, Mark::Drained(name.clone()), Guard::None);
+                needs = vec![Mark::Drained(name.clone())];
+            }
+            roll(d, host, runs, needs, Mark::Configured(name.clone(), FileSet::Kubelet));
+            if drained {
+                let (action, open) = (Action::Uncordon { host: name.clone() }, Mark::Schedulable(name.clone()));
+                d.must(action, "it was drained for the upgrade", vec![running], open.clone(), Guard::None);
+                healed.push(open);
+            } else {
+                healed.push(running);
+            }
+        }
+        before = healed;
+    }
+}
+
+/// What must serve before a kubelet gets this version: every API server that it may ask, with what belongs to it.
+fn served(d: &Draft, host: &Host, runs: Option<Version>) -> Vec<Mark> {
+    let wanted = Version::parse(&d.desired.versions.kubernetes);
+    let minor = runs.map(|v| v.minor) != wanted.map(|v| v.minor);
+    let mut needs = Vec::new();
+    for plane in d.desired.with(Role::ControlPlane).map(|h| &h.name) {
+        let marks = [Mark::ApiServer(plane.clone()), Mark::Serving(plane.clone())];
+        let planned = marks.iter().any(|mark| d.plans(mark));
+        // One that is silent may come back as it was: whoever asks the endpoint may come to it.
+        if planned || plane == &host.name || (minor && !host.is(Role::ControlPlane)) {
+            needs.extend(marks);
+        }
+    }
+    needs
+}
+
+/// The new files of one kubelet, and the kubelet by them.
+fn roll(d: &mut Draft, host: &Host, runs: Option<Version>, needs: Vec<Mark>, configured: Mark) {
+    let name = &host.name;
+    configure::write(d, name, FileSet::Kubelet, needs.clone());
+    let active = d.look().is_active(name, &kubelet_unit());
+    let ready = d.desired.network.cni != Cni::None || d.holds(&Mark::NodeReady(name.clone()));
+    let action = Action::UpgradeKubelet {
+        host: name.clone(),
+        version: d.desired.versions.kubernetes.clone(),
+        how: if active { HowToRun::Restart } else { HowToRun::Start },
+        ready,
+    };
+    let mut needs = [needs, configure::kubelet_needs(d, host)].concat();
+    needs.push(configured);
+    let why = from_to(d, "kubelet", runs);
+    d.must(action, why, needs, Mark::Running(name.clone(), kubelet_unit()), Guard::None);
+    d.or_back_to(name, &[FileSet::Kubelet]);
+}
+
+/// Nodes that hactl drained, and that nothing of this plan needs drained, are open to pods again.
+pub(super) fn open(d: &mut Draft) {
+    let hosts: BTreeSet<HostName> = d.changing().into_iter().filter(Host::is_node).map(|h| h.name).collect();
+    for name in hosts {
+        let open = Mark::Schedulable(name.clone());
+        if d.plans(&open) {
+            continue;
+        }
+        let mut needs = vec![Mark::Api];
+        d.after_turns(&mut needs);
+        needs.extend(Some(Mark::NodeReady(name.clone())).filter(|ready| d.plans(ready)));
+        needs.extend(Some(Mark::Running(name.clone(), kubelet_unit())).filter(|running| d.plans(running)));
+        d.ensure(Action::Uncordon { host: name }, "hactl drained it, and is done with it", needs, open);
+    }
+}

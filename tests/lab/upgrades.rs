@@ -1,0 +1,134 @@
+//! Upgrades from one minor version of Kubernetes to the next, with real components of each, while somebody uses the cluster.
+
+use super::bare_hosts::variant;
+use super::recover::members;
+use super::support::{Hactl, Knock, Writer, wait_for};
+use super::{Scenario, World, in_one_line};
+use std::time::{Duration, Instant};
+
+const OLD: &str = "1.34.4";
+const NEXT: &str = "1.35.4";
+const NEWEST: &str = "1.36.3";
+
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "Kubernetes 1.35 that does not come up stops at the first host, which goes back to 1.34, and no client notices",
+        cut: false,
+        run: broken,
+    },
+    Scenario {
+        name: "Kubernetes 1.34 becomes 1.35, its worker is drained meanwhile, and no request fails",
+        cut: false,
+        run: next,
+    },
+    Scenario {
+        name: "Kubernetes 1.35 becomes 1.36 by a run that is killed and one that finishes it, and no request fails",
+        cut: false,
+        run: killed,
+    },
+];
+
+/// A request is late when it takes longer.
+const LATE: Duration = Duration::from_secs(1);
+/// What a gate does to an API server that does not know it. 1.34 does, and 1.35 has forgotten it.
+const GATE: &str = "kube-apiserver: {args: {feature-gates: PodIndexLabel=true}}";
+/// What tells that nothing was changed on a host.
+const FILES: &str = "sudo sh -c 'sha256sum /etc/kubernetes/manifests/* /etc/systemd/system/kubelet.service /var/lib/kubelet/config.yaml; \
+                     ls /var/lib/hactl/kept'";
+
+/// The lab's inventory with another Kubernetes, and with this put first into `extra`.
+fn of(w: &World, version: &str, extra: &str) -> Hactl {
+    let named = |text: String| {
+        let text = text.replace(&format!("kubernetes: \"{NEWEST}\""), &format!("kubernetes: \"{version}\""));
+        if extra.is_empty() { text } else { text.replace("extra: {", &format!("extra: {{{extra}, ")) }
+    };
+    variant(w, "upgrade.yaml", named)
+}
+
+/// The version of every kubelet and of every static pod's image, each once.
+fn versions(hactl: &Hactl) -> Vec<String> {
+    let nodes = hactl.kubectl(&["get", "nodes", "-o", "jsonpath={.items[*].status.nodeInfo.kubeletVersion}"]).ok().out;
+    let image = "jsonpath={.items[*].spec.containers[*].image}";
+    let pods = hactl.kubectl(&["get", "pods", "-n", "kube-system", "-l", "tier=control-plane", "-o", image]).ok().out;
+    let tags = pods.split_whitespace().filter_map(|image| image.rsplit(':').next()).map(str::to_owned);
+    let mut all: Vec<String> = nodes.split_whitespace().map(str::to_owned).chain(tags).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+fn unnoticed(knocks: &[Knock], writer: Writer) {
+    let failed: Vec<_> = knocks.iter().filter(|k| k.2.is_some()).collect();
+    let longest = knocks.iter().map(|k| k.1).max().unwrap_or_default();
+    println!("        {} reads, {} failed, the longest took {longest:.2?}", knocks.len(), failed.len());
+    let (written, pause) = writer.end();
+    println!("        {written} writes acknowledged, none lost; the longest pause: {pause:.2?}");
+    assert!(failed.is_empty(), "{failed:?}");
+    assert!(longest <= LATE && pause <= LATE, "somebody waited for {longest:?}, or {pause:?}");
+}
+
+/// Begins at 1.34 on bare hosts; later scenarios go on from there.
+fn broken(w: &World) {
+    let hactl = of(w, OLD, GATE);
+    hactl.up().ok();
+    assert_eq!(versions(&hactl), [format!("v{OLD}")]);
+    let before: Vec<String> = members(w).into_iter().map(|host| w.on(host, FILES)).collect();
+    let writer = Writer::start(&w.api(), "w-broken");
+    let reading = w.api().reads(Duration::from_millis(20));
+    let ran = of(w, NEXT, GATE).up().exits(1);
+    println!("{}", ran.all().lines().map(|l| format!("        {l}")).collect::<Vec<_>>().join("\n"));
+    let said = in_one_line(&ran);
+    assert!(said.contains("the earlier files are back, and it runs by them again"), "{}", ran.all());
+    assert!(ran.all().contains("PodIndexLabel"), "what it did not come up with is told: {}", ran.all());
+    unnoticed(&reading.end(), writer);
+    let after: Vec<String> = members(w).into_iter().map(|host| w.on(host, FILES)).collect();
+    assert_eq!(after, before, "every host has what it had");
+    let hactl = of(w, OLD, GATE);
+    assert_eq!(versions(&hactl), [format!("v{OLD}")]);
+    hactl.up().ok().says("nothing to do");
+    of(w, NEWEST, "")
+        .up()
+        .exits(3)
+        .says("skips a minor version")
+        .says("first set versions.kubernetes to a release of 1.35");
+}
+
+fn next(w: &World) {
+    let hactl = of(w, NEXT, "");
+    println!("{}", hactl.run(&["plan"]).ok().out);
+    let writer = Writer::start(&w.api(), "w-next");
+    let reading = w.api().reads(Duration::from_millis(20));
+    let ran = hactl.up().ok();
+    println!("        1.34 became 1.35 after {:.1?}", ran.took);
+    unnoticed(&reading.end(), writer);
+    assert_eq!(versions(&hactl), [format!("v{NEXT}")]);
+    let shut = hactl.kubectl(&["get", "nodes", "-o", "jsonpath={.items[*].spec.unschedulable}"]).ok().out;
+    assert_eq!(shut.trim(), "", "every Node is open to pods");
+    hactl.up().ok().says("nothing to do");
+    of(w, OLD, "").up().exits(3).says("an older minor version");
+}
+
+fn killed(w: &World) {
+    let hactl = of(w, NEWEST, "");
+    let writer = Writer::start(&w.api(), "w-killed");
+    let reading = w.api().reads(Duration::from_millis(20));
+    let mut child = hactl.command(&["up", "--yes"]).spawn().expect("hactl can be started");
+    wait_for("a second host gets its new API server", Duration::from_secs(400), || {
+        let has = |host: &&str| w.on(host, "sudo cat /etc/kubernetes/manifests/kube-apiserver.yaml").contains(NEWEST);
+        members(w).iter().filter(|host| has(host)).count() >= 2
+    });
+    child.kill().expect("it can be killed");
+    child.wait().expect("it ends");
+    let begun = Instant::now();
+    let mut ran = hactl.up();
+    // The lock of a killed run is given back within seconds.
+    while ran.code == 6 && begun.elapsed() < Duration::from_secs(40) {
+        std::thread::sleep(Duration::from_millis(500));
+        ran = hactl.up();
+    }
+    ran.ok();
+    unnoticed(&reading.end(), writer);
+    assert_eq!(versions(&hactl), [format!("v{NEWEST}")]);
+    hactl.up().ok().says("nothing to do");
+    w.healthy(Duration::from_secs(120));
+}

@@ -1,0 +1,279 @@
+//! Upgrades of Kubernetes: the order, what is refused, and what a run that was cut off leaves.
+
+use crate::sim::{Broken, Ended, Script, World, config, make};
+use crate::{Shape, check, ends_well, suffer};
+use hactl::model::names::HostName;
+use hactl::model::plan::{Action, Mark, Plan};
+use hactl::model::refusal::Refusal;
+use hactl::model::target::FileSet;
+use hactl::model::version::Version;
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+const OLD: &str = "1.34.4";
+const NEXT: &str = "1.35.4";
+const NEWEST: &str = "1.36.3";
+
+fn cp(n: u8) -> HostName {
+    make::host_name(&format!("cp{n}"))
+}
+
+/// A converged cluster of this version.
+fn of(shape: Shape, version: &str) -> World {
+    let mut world = shape.bare();
+    world.kubernetes(version);
+    assert_eq!(world.converge(3, 4), Ok(Ended::Converged));
+    world
+}
+
+fn version(text: &str) -> Version {
+    Version::parse(text).expect("a version")
+}
+
+fn planned(world: &mut World) -> Plan {
+    world.plan().expect("no law is broken").0.expect("a plan")
+}
+
+fn at(plan: &Plan, is: impl Fn(&Action) -> bool) -> Vec<usize> {
+    (0..plan.steps.len()).filter(|at| is(&plan.steps[*at].action)).collect()
+}
+
+fn gives(plan: &Plan, mark: &Mark) -> usize {
+    plan.steps.iter().position(|s| &s.gives == mark).unwrap_or_else(|| panic!("nothing gives {mark}"))
+}
+
+/// Whether a step comes only after another one, by whatever way.
+fn follows(plan: &Plan, later: usize, earlier: usize) -> bool {
+    plan.after[later].iter().any(|&before| before == earlier || follows(plan, before, earlier))
+}
+
+fn kubelet(host: &HostName) -> Mark {
+    Mark::Running(host.clone(), make::unit("kubelet.service"))
+}
+
+/// What every program is, by host.
+fn versions(world: &World) -> Vec<String> {
+    let all = world
+        .hosts
+        .iter()
+        .flat_map(|(host, found)| found.ran.iter().map(move |(what, v)| format!("{host} {what} {v}")));
+    all.collect()
+}
+
+fn all_of(world: &World, version: &str) -> bool {
+    versions(world).iter().all(|text| text.ends_with(version))
+}
+
+#[test]
+fn a_bundle_then_api_servers_then_what_asks_them_then_kubelets_one_host_after_the_other() {
+    let mut world = of(Shape::Stacked(3), OLD);
+    world.kubernetes(NEXT);
+    let plan = planned(&mut world);
+    let saved = gives(&plan, &Mark::Saved);
+    let servers: Vec<usize> = (1..=3).map(|n| gives(&plan, &Mark::ApiServer(cp(n)))).collect();
+    let beside: Vec<usize> = (1..=3).map(|n| gives(&plan, &Mark::Serving(cp(n)))).collect();
+    let kubelets: Vec<usize> = (1..=3).map(|n| gives(&plan, &kubelet(&cp(n)))).collect();
+    let worker = gives(&plan, &kubelet(&make::host_name("w1")));
+    let manifests: Vec<usize> = (1..=3).map(|n| gives(&plan, &Mark::Manifest(cp(n)))).collect();
+    for (n, manifest) in manifests.iter().enumerate() {
+        assert!(follows(&plan, *manifest, saved), "a bundle comes first");
+        assert!(n == 0 || follows(&plan, *manifest, servers[n - 1]), "one API server after the other");
+    }
+    let chain = [servers, beside, kubelets, vec![worker]].concat();
+    for pair in chain.windows(2) {
+        assert!(follows(&plan, pair[1], pair[0]), "{} before {}", plan.steps[pair[0]].gives, plan.steps[pair[1]].gives);
+    }
+    assert_eq!(world.converge(5, 3), Ok(Ended::Converged));
+    assert!(all_of(&world, NEXT), "{:?}", versions(&world));
+}
+
+#[test]
+fn a_patch_goes_the_same_way_and_drains_nobody() {
+    let mut world = of(Shape::Stacked(3), "1.36.0");
+    world.kubernetes(NEWEST);
+    let plan = planned(&mut world);
+    assert!(at(&plan, |a| matches!(a, Action::Drain { .. } | Action::Uncordon { .. })).is_empty());
+    assert!(follows(&plan, gives(&plan, &kubelet(&cp(1))), gives(&plan, &Mark::ApiServer(cp(3)))));
+    assert!(follows(&plan, gives(&plan, &Mark::Manifest(cp(1))), gives(&plan, &Mark::Saved)));
+    world.kubernetes("1.36.0");
+    assert_eq!(world.converge(5, 3), Ok(Ended::Converged), "what was not begun is not missed");
+}
+
+#[test]
+fn workers_are_drained_for_another_minor_version_in_batches_and_open_again() {
+    let mut world = World::bare(3, 5);
+    world.kubernetes(OLD);
+    world.desired.upgrade.max_unavailable = 2;
+    assert_eq!(world.converge(3, 4), Ok(Ended::Converged));
+    world.kubernetes(NEXT);
+    let plan = planned(&mut world);
+    let drained = at(&plan, |a| matches!(a, Action::Drain { within_s: 300, .. }));
+    assert_eq!(drained.len(), 5);
+    for host in ["w1", "w2", "w3", "w4", "w5"].map(make::host_name) {
+        let (drain, open) =
+            (gives(&plan, &Mark::Drained(host.clone())), gives(&plan, &Mark::Schedulable(host.clone())));
+        let files = gives(&plan, &Mark::Configured(host.clone(), FileSet::Kubelet));
+        assert!(follows(&plan, files, drain) && follows(&plan, gives(&plan, &kubelet(&host)), files));
+        assert!(follows(&plan, open, gives(&plan, &kubelet(&host))));
+    }
+    let of = |n: u8| make::host_name(&format!("w{n}"));
+    let (drain, open) = (|n| gives(&plan, &Mark::Drained(of(n))), |n| gives(&plan, &Mark::Schedulable(of(n))));
+    assert!(!follows(&plan, drain(2), open(1)), "two at once");
+    assert!([1, 2].iter().all(|before| [3, 4].iter().all(|next| follows(&plan, drain(*next), open(*before)))));
+    assert!(follows(&plan, drain(5), open(3)) && follows(&plan, drain(5), open(4)));
+    assert!(at(&plan, |a| matches!(a, Action::Drain { host, .. } if host.as_str().starts_with("cp"))).is_empty());
+}
+
+#[test]
+fn a_skipped_minor_version_and_an_older_one_are_refused_with_what_runs_and_what_to_do() {
+    let mut world = of(Shape::Stacked(3), OLD);
+    world.kubernetes(NEWEST);
+    let (answer, _) = world.plan().expect("no law is broken");
+    assert_eq!(
+        answer.unwrap_err(),
+        Refusal::SkipsMinor {
+            host: cp(1),
+            component: "kube-apiserver".to_owned(),
+            runs: version(OLD),
+            wanted: version(NEWEST),
+            first: Some(version(NEXT).minor),
+        }
+    );
+    let mut world = of(Shape::Stacked(3), NEXT);
+    world.kubernetes(OLD);
+    let (answer, _) = world.plan().expect("no law is broken");
+    assert!(matches!(answer, Err(Refusal::OlderMinor { runs, .. }) if runs == version(NEXT)), "{answer:?}");
+}
+
+#[test]
+fn a_bundle_that_a_run_took_before_it_was_cut_off_is_not_taken_again_and_an_old_one_is() {
+    let mut world = of(Shape::Stacked(3), OLD);
+    world.kubernetes(NEXT);
+    let plan = planned(&mut world);
+    let save = plan.steps[gives(&plan, &Mark::Saved)].action.clone();
+    assert_eq!(world.force(&save), Ok(()));
+    let taken = |plan: &Plan| at(plan, |a| matches!(a, Action::SaveBundle { .. })).len();
+    assert_eq!(taken(&planned(&mut world)), 0);
+    world.now += 700_000;
+    assert_eq!(taken(&planned(&mut world)), 1);
+}
+
+#[test]
+fn an_api_server_on_trial_that_never_came_up_can_be_gone_back_from() {
+    let mut world = of(Shape::Stacked(3), OLD);
+    world.kubernetes(NEXT);
+    let mut facts = world.observe();
+    let host = facts.hosts.get_mut(&cp(1)).and_then(|f| f.as_mut().ok()).expect("it answers");
+    host.unproven.insert(FileSet::ControlPlane);
+    host.versions.insert("kube-apiserver".to_owned(), NEXT.to_owned());
+    host.api.as_mut().expect("it was asked").own_trouble = Some("it ends again and again".to_owned());
+    world.kubernetes(OLD);
+    assert!(hactl::plan::up(&world.desired, &world.target, &facts, &world.intent).is_ok());
+    let host = facts.hosts.get_mut(&cp(1)).and_then(|f| f.as_mut().ok()).expect("it answers");
+    let api = host.api.as_mut().expect("it was asked");
+    (api.own_trouble, api.version) = (None, format!("v{NEXT}"));
+    let answer = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent);
+    assert!(matches!(answer, Err(Refusal::OlderMinor { .. })), "it serves: what it wrote is there");
+}
+
+#[test]
+fn an_api_server_that_proved_itself_before_the_run_was_cut_off_is_never_put_back_for_what_comes_after_it() {
+    let mut world = of(Shape::Stacked(3), OLD);
+    world.kubernetes(NEXT);
+    let mut facts = world.observe();
+    let manifest = world.target.hosts[&cp(1)].sets[&FileSet::ControlPlane].files[0].clone();
+    let host = facts.hosts.get_mut(&cp(1)).and_then(|f| f.as_mut().ok()).expect("it answers");
+    host.unproven.insert(FileSet::ControlPlane);
+    host.versions.insert("kube-apiserver".to_owned(), NEXT.to_owned());
+    host.files.get_mut(&manifest.path).expect("it was there").digest = manifest.digest;
+    host.api.as_mut().expect("it was asked").version = format!("v{NEXT}");
+    let plan = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent).expect("a plan");
+    let proven = gives(&plan, &Mark::ApiServer(cp(1)));
+    assert!(plan.steps[proven].fallback.contains(&FileSet::ControlPlane), "it is let go of there");
+    assert!(follows(&plan, gives(&plan, &Mark::Configured(cp(1), FileSet::ControlPlane)), proven));
+    assert!(at(&plan, |a| matches!(a, Action::SaveBundle { .. })).is_empty(), "the upgrade has begun");
+}
+
+#[test]
+fn settings_that_change_along_with_the_version_go_with_the_api_server() {
+    let mut world = of(Shape::Stacked(3), OLD);
+    world.release(|r| r.manifests += 1);
+    world.kubernetes(NEXT);
+    let plan = planned(&mut world);
+    for n in 1..=3 {
+        let config = gives(&plan, &Mark::Configured(cp(n), FileSet::ControlPlaneConfig));
+        assert!(follows(&plan, gives(&plan, &Mark::Manifest(cp(n))), config));
+        assert!(
+            n == 1 || follows(&plan, config, gives(&plan, &Mark::ApiServer(cp(n - 1)))),
+            "nobody has it before its turn"
+        );
+    }
+    assert_eq!(world.converge(5, 3), Ok(Ended::Converged));
+}
+
+#[test]
+fn the_law_of_versions_fires_for_a_kubelet_that_is_newer_than_its_api_server() {
+    let mut world = of(Shape::Stacked(3), OLD);
+    world.kubernetes(NEXT);
+    let plan = planned(&mut world);
+    for index in at(&plan, |a| matches!(a, Action::Deliver { host, .. } if *host == cp(1))) {
+        assert_eq!(world.force(&plan.steps[index].action), Ok(()));
+    }
+    let files = plan.steps[gives(&plan, &Mark::Configured(cp(1), FileSet::Kubelet))].action.clone();
+    assert_eq!(world.force(&files), Ok(()));
+    let upgrade = plan.steps[gives(&plan, &kubelet(&cp(1)))].action.clone();
+    assert!(matches!(world.force(&upgrade), Err(Broken::Skewed { .. })));
+    let mut world = of(Shape::Stacked(3), OLD);
+    world.kubernetes(NEXT);
+    let manifest = planned(&mut world);
+    let manifest = manifest.steps[gives(&manifest, &Mark::Manifest(cp(1)))].action.clone();
+    assert!(matches!(world.force(&manifest), Err(Broken::NotSaved { .. })));
+}
+
+#[test]
+fn an_upgrade_killed_after_any_effect_is_finished_by_the_next_run() {
+    for order in 0..4 {
+        for crash in 0.. {
+            let mut world = of(Shape::Stacked(3), OLD);
+            world.kubernetes(NEXT);
+            let script = Script { order, crash_after: Some(crash), meanwhile: vec![] };
+            let end = world.round(&script).unwrap_or_else(|b| panic!("crash after {crash}, order {order}: {b:?}"));
+            assert_eq!(ends_well(&mut world, order), Ok(()), "crash after {crash}, order {order}");
+            assert!(all_of(&world, NEXT), "crash after {crash}, order {order}: {:?}", versions(&world));
+            if end != Ended::Crashed {
+                assert!(crash > 30, "an upgrade has more effects than {crash}");
+                break;
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(config(600, 4000))]
+
+    /// Every law is judged after every effect, that of versions among them.
+    #[test]
+    fn versions_always_fit_together_whatever_happens_between_the_effects(
+        shape in prop::sample::select(vec![Shape::Stacked(1), Shape::Stacked(3), Shape::Apart, Shape::Local]),
+        first in option::of(0..90_u16),
+        acts in vec(crate::act(), 0..5),
+        second in option::of(0..90_u16),
+        order: u64,
+    ) {
+        let mut world = of(shape, OLD);
+        for (wanted, cut) in [(NEXT, first), (NEWEST, second)] {
+            world.kubernetes(wanted);
+            let script = Script { order, crash_after: cut, meanwhile: vec![] };
+            let end = world.round(&script).map_err(|b| TestCaseError::fail(format!("{b:?}")))?;
+            prop_assert!(!matches!(end, Ended::Failed(_)), "{end:?}");
+            check(suffer(&mut world, &acts).map_err(|b| format!("{b:?}")))?;
+            check(ends_well(&mut world, order))?;
+            if world.living().is_some() && !world.lost_for_good() {
+                prop_assert!(all_of(&world, wanted), "{wanted}: {:?}", versions(&world));
+            } else {
+                return Ok(());
+            }
+        }
+    }
+}
