@@ -89,7 +89,7 @@ impl World {
                 .filter(|path| host.files.contains_key(**path))
                 .filter_map(|path| Some((program_of(path).to_owned(), host.names.get(*path)?.0.clone())))
                 .collect(),
-            bundles: desired.is(Role::Etcd).then(|| self.bundles_fact(host)),
+            bundles: desired.is(Role::Etcd).then(|| Self::bundles_fact(host)),
             programs: host.programs.clone(),
             sysctls: host.sysctls.clone(),
             etcd: desired.is(Role::Etcd).then(|| self.etcd_fact(host)),
@@ -157,7 +157,7 @@ impl World {
         }
     }
 
-    fn bundles_fact(&self, host: &SimHost) -> BundlesFact {
+    fn bundles_fact(host: &SimHost) -> BundlesFact {
         let bundle = |taken_ms| BundleFact {
             name: "lab-20260101T000000000Z-cp1.hactl".to_owned(),
             bytes: 9,
