@@ -26,6 +26,8 @@ pub(super) struct Draft<'a> {
     turn: Option<Mark>,
     /// What is of another version than it should be.
     pub rollout: Rollout,
+    /// Who takes in parts for an upgrade now, and what the one before is given.
+    intake: (Option<HostName>, Vec<Mark>),
 }
 
 impl<'a> Draft<'a> {
@@ -62,6 +64,7 @@ impl<'a> Draft<'a> {
             horizon: None,
             turn: None,
             rollout: Rollout::of(desired, Look { target, facts, intent }),
+            intake: (None, Vec::new()),
         };
         if let Some(limit) = &intent.limit {
             let left: Vec<&str> =
@@ -206,6 +209,28 @@ impl<'a> Draft<'a> {
     /// Whether some step planned so far gives this mark.
     pub fn plans(&self, mark: &Mark) -> bool {
         self.steps.iter().any(|s| &s.gives == mark)
+    }
+
+    /// What the parts of a host wait for in an upgrade: those of the host before. To take in images takes processors and disks from
+    /// whoever serves there, and where all hosts did so at once, clients would notice. Elsewhere, and where parts wait for something else, nothing.
+    pub fn delivery_turn(&mut self, host: &HostName, free: bool) -> Vec<Mark> {
+        if !free || (self.rollout.api.is_empty() && self.rollout.kubelets.is_empty()) {
+            return Vec::new();
+        }
+        if self.intake.0.as_ref() != Some(host) {
+            let gives = |step: &Step| match &step.action {
+                Action::Deliver { host: at, .. } | Action::Import { host: at, .. } => {
+                    (self.intake.0.as_ref() == Some(at)).then(|| step.gives.clone())
+                }
+                _ => None,
+            };
+            let given: Vec<Mark> = self.steps.iter().filter_map(gives).collect();
+            if !given.is_empty() {
+                self.intake.1 = given;
+            }
+            self.intake.0 = Some(host.clone());
+        }
+        self.intake.1.clone()
     }
 
     /// Takes a turn in the chain of disturbances: the step that disturbs must wait for what the last one healed. So do the steps

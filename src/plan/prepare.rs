@@ -78,11 +78,12 @@ pub(super) fn deliver_tools(d: &mut Draft, host: &Host, tools: &[&str]) {
 /// Parts by content address, and images into containerd.
 fn deliver(d: &mut Draft, host: &Host, which: impl Fn(&str) -> bool, after: Option<Mark>) {
     let name = &host.name;
+    let turn = d.delivery_turn(name, after.is_none());
     for part in d.host_target(name).parts.iter().filter(|p| which(&p.name)) {
         let action = Action::Deliver { host: name.clone(), part: part.name.clone(), digest: part.digest };
         let why = format!("{} {} is not there, or not intact", part.name, part.version);
         let delivered = Mark::Delivered(name.clone(), part.digest);
-        let needs = std::iter::once(Mark::Prepared(name.clone())).chain(after.clone()).collect();
+        let needs = std::iter::once(Mark::Prepared(name.clone())).chain(after.clone()).chain(turn.clone()).collect();
         d.ensure(action, why, needs, delivered.clone());
         if let Place::Image { reference } = &part.place {
             let action = Action::Import { host: name.clone(), reference: reference.clone(), digest: part.digest };
