@@ -2,15 +2,17 @@
 //!
 //! In: the host, and the version that its kubelet is to be of. Out: done, or what the Node was last seen as.
 
-use super::act::{Hands, failed, unexpected};
+use super::act::{Hands, failed, unexpected, within_ms};
 use super::walk::StepError;
 use crate::host::op::{Op, Reply};
 use crate::kube::{KubeError, ObjectRef};
+use crate::model::desired::Role;
 use crate::model::event::Event;
 use crate::model::facts::UnitFact;
 use crate::model::names::HostName;
 use crate::model::node::NodeFact;
 use crate::model::plan::HowToRun;
+use crate::observe::Tries;
 use serde_json::Value;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -38,7 +40,14 @@ impl Hands {
         let until = Instant::now() + patience;
         let op = Op::RunUnit { unit: crate::plan::kubelet_unit(), how, no_wait: false };
         self.call(index, host, op, patience).await?;
-        self.shows(index, host, (Some(version), ready), until).await
+        self.shows(index, host, (Some(version), ready), until).await?;
+        // A new kubelet may start static pods anew: the next host waits until these serve again.
+        if self.desired.host(host).is_some_and(|host| host.is(Role::ControlPlane)) {
+            let condition = self.asks.serving(host, &self.target, Tries::NEW).map_err(failed)?;
+            let left = until.saturating_duration_since(Instant::now());
+            self.call(index, host, Op::Await { condition, within_ms: within_ms(left) }, left).await?;
+        }
+        Ok(())
     }
 
     /// Waits until the Node is of the kubelet that runs now: of a version where one is given, and Ready if that is asked for.

@@ -169,10 +169,16 @@ fn by_set(files: Vec<(FileSet, RenderedFile)>) -> Vec<RenderedSet> {
     sets
 }
 
+/// A manifest, with an identity of its own that is made from all the rest of it: another manifest is another pod. By an identity that stays,
+/// the kubelet would not start anew what only has other flags.
 fn static_pod(input: &Input<'_>, row: &table::Row, name: &str, before: &[RenderedFile]) -> Result<String, RenderError> {
-    let text = row.fill(&views::control_plane::static_pod(input, name, before)?)?;
-    let Some(extra) = input.desired.extra.args.get(name).filter(|args| !args.is_empty()) else { return Ok(text) };
-    let mut pod = yaml::parse(row.template, &text)?;
-    yaml::set_flags(&mut pod, extra.iter());
-    yaml::write(row.template, &pod)
+    let manifest = |uid: &str| {
+        let text = row.fill(&views::control_plane::static_pod(input, name, before, uid)?)?;
+        let Some(extra) = input.desired.extra.args.get(name).filter(|args| !args.is_empty()) else { return Ok(text) };
+        let mut pod = yaml::parse(row.template, &text)?;
+        yaml::set_flags(&mut pod, extra.iter());
+        yaml::write(row.template, &pod)
+    };
+    let rest = Digest::of(manifest("")?.as_bytes()).hex();
+    manifest(&rest[..32])
 }

@@ -100,6 +100,22 @@ fn what_a_kubelet_of_another_minor_version_refuses_is_not_in_its_settings() {
 }
 
 #[test]
+fn a_static_pod_has_an_identity_of_its_own_that_changes_with_whatever_is_in_its_manifest() {
+    let uid = |desired: &Desired, name: &str| {
+        let manifest = content(desired, "cp1", &format!("/etc/kubernetes/manifests/{name}.yaml"));
+        let line = manifest.lines().find_map(|line| line.trim().strip_prefix("uid: ").map(str::to_owned));
+        line.expect("no kubelet makes one")
+    };
+    let (plain, mut other) = (desired(), desired());
+    other.api_port += 1;
+    for name in ["kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
+        assert_eq!(uid(&plain, name), uid(&plain, name));
+        assert_eq!(uid(&plain, name) == uid(&other, name), name == "kube-scheduler", "{name}");
+    }
+    assert_ne!(uid(&plain, "kube-apiserver"), uid(&plain, "kube-scheduler"));
+}
+
+#[test]
 fn a_changed_label_or_taint_restarts_no_kubelet() {
     let mut other = desired();
     other.hosts[3].labels.insert("disk".to_owned(), "nvme".to_owned());

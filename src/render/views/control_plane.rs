@@ -56,6 +56,7 @@ pub(in crate::render) fn kubeconfig(input: &Input<'_>, who: &str) -> Kubeconfig 
 /// For the static pods.
 #[derive(Debug, Serialize)]
 pub(in crate::render) struct StaticPod {
+    uid: String,
     reads: String,
     image: String,
     address: String,
@@ -103,6 +104,7 @@ pub(in crate::render) fn static_pod(
     input: &Input<'_>,
     name: &str,
     written: &[RenderedFile],
+    uid: &str,
 ) -> Result<StaticPod, RenderError> {
     let desired = input.desired;
     let mut all = Sum::new(());
@@ -117,6 +119,7 @@ pub(in crate::render) fn static_pod(
         public_cas.push("/etc/pki");
     }
     Ok(StaticPod {
+        uid: uid.to_owned(),
         reads: all.so_far().short(),
         image: input.image(name)?,
         address: input.host.address.to_string(),
