@@ -156,11 +156,35 @@ pub(super) fn balancers(d: &mut Draft, host: &Host) {
 /// The kubelet.
 pub(super) fn kubelet(d: &mut Draft, host: &Host) {
     let name = &host.name;
-    if !wants(d, name, FileSet::Kubelet) || d.rollout.kubelets.contains_key(name) {
+    if !wants(d, name, FileSet::Kubelet) || d.rollout.kubelets.contains_key(name) || comes_after(d, name) {
         return;
     }
-    write(d, name, FileSet::Kubelet, vec![]);
-    let needs = kubelet_needs(d, host);
+    kubelet_by_its_files(d, host, vec![]);
+}
+
+/// The kubelets that come after the API servers beside them.
+pub(super) fn kubelets_after(d: &mut Draft, hosts: &[Host]) {
+    for host in hosts {
+        if !d.rollout.kubelets.contains_key(&host.name) && comes_after(d, &host.name) {
+            kubelet_by_its_files(d, host, vec![Mark::Serving(host.name.clone())]);
+        }
+    }
+}
+
+/// Whether a kubelet is to read new settings only once its API server runs by its new manifest. One that is started anew leaves alone what ran
+/// before until it has heard of its pods from the API; where its way to that is new, too, what it waits for is what it would have to start.
+fn comes_after(d: &Draft, host: &HostName) -> bool {
+    let changes = |set, path: &str| d.look().differing(host, set).iter().any(|p| p == path);
+    d.look().is_active(host, &super::holds::kubelet_unit())
+        && changes(FileSet::ControlPlane, API_MANIFEST)
+        && !d.look().differing(host, FileSet::Kubelet).is_empty()
+}
+
+fn kubelet_by_its_files(d: &mut Draft, host: &Host, before: Vec<Mark>) {
+    let name = &host.name;
+    write(d, name, FileSet::Kubelet, before.clone());
+    let mut needs = kubelet_needs(d, host);
+    needs.extend(before);
     run(d, name, FileSet::Kubelet, needs);
 }
 
@@ -336,7 +360,8 @@ fn static_pods(d: &mut Draft, name: &HostName, pods: Pods) {
     let wake = d.plans(&kubelet) && !serves_now && new;
     let mut await_needs = vec![configured.clone()];
     // One that waits for its own new version runs by what it has.
-    await_needs.extend(Some(kubelet).filter(|_| !d.rollout.kubelets.contains_key(name)));
+    let later = d.rollout.kubelets.contains_key(name) || comes_after(d, name);
+    await_needs.extend(Some(kubelet).filter(|_| !later));
     let action = Action::AwaitServing { host: name.clone(), wake };
     if d.plans(&configured) {
         d.must(action, "its manifests are new", await_needs, serving, Guard::None);
