@@ -27,14 +27,16 @@ pub fn differences_text(differences: &[Difference], style: &Style) -> String {
         let head = format!("{}  {}", one.path, hosts(&places, NAMED));
         text.push_str(&format!("  {}\n", style.paint(Paint::Bold, &head)));
         match &one.shown {
-            Shown::Secret => {
-                text.push_str(&format!("    {}\n", style.paint(Paint::Dim, "what it holds is secret and not shown")))
-            }
-            Shown::Removed => text.push_str(&format!("    {}\n", style.paint(Paint::Dim, "is removed"))),
+            Shown::Secret => said(&mut text, "what it holds is secret and not shown", style),
+            Shown::Removed => said(&mut text, "is removed", style),
             Shown::Texts { before, after } => text.push_str(&lines(before, after, style)),
         }
     }
     text
+}
+
+fn said(text: &mut String, what: &str, style: &Style) {
+    text.push_str(&format!("    {}\n", style.paint(Paint::Dim, what)));
 }
 
 fn lines(before: &str, after: &str, style: &Style) -> String {
@@ -55,7 +57,10 @@ fn lines(before: &str, after: &str, style: &Style) -> String {
     }
     let most = if style.verbosity > 0 { usize::MAX } else { MOST };
     let more = all.len().saturating_sub(most);
-    let mut text: String = all.into_iter().take(most).map(|line| format!("{line}\n")).collect();
+    let mut text = String::new();
+    for line in all.iter().take(most) {
+        text.push_str(&format!("{line}\n"));
+    }
     if more > 0 {
         text.push_str(&format!(
             "    {}\n",

@@ -133,12 +133,18 @@ impl State {
     }
     /// Notes who has been taken in and who has left.
     pub fn note_hosts(&self, taken_in: &[&Host], left: &[&HostName]) -> Result<(), Failure> {
-        Ok(self.vault().map(|vault| vault.note_hosts(taken_in, left)).transpose()?.unwrap_or_default())
+        match self.vault() {
+            Some(vault) => Ok(vault.note_hosts(taken_in, left)?),
+            None => Ok(()),
+        }
     }
     /// Notes that the cluster was taken down on purpose: empty disks are no loss from here on, and nobody is part of it.
     pub fn taken_down(&self, deleted: bool) -> Result<(), Failure> {
         self.record(Entry::TakenDown { deleted })?;
-        Ok(self.vault().map(Vault::forget_hosts).transpose()?.unwrap_or_default())
+        match self.vault() {
+            Some(vault) => Ok(vault.forget_hosts()?),
+            None => Ok(()),
+        }
     }
     /// Writes to the journal.
     pub fn record(&self, entry: Entry) -> Result<(), Failure> {

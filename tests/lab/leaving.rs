@@ -230,7 +230,8 @@ fn kept(w: &World) {
     w.hactl.up().ok();
     w.healthy(HEAL);
     inventory(w, &vip(w), &three);
-    w.hactl.up().ok().says("up --prune cp5");
+    let told = in_one_line(&w.hactl.up().ok());
+    assert!(told.contains("up --prune cp5"), "{told}");
     with_pod(&w.hactl, "cp5", || {
         let told = in_one_line(&w.hactl.run(&["up", "--yes", "--prune", "cp5"]).exits(1));
         assert!(told.contains("would be lost") && told.contains("default/on-cp5"), "{told}");

@@ -22,7 +22,7 @@ fn planned(world: &mut World) -> Plan {
 }
 
 fn refused(world: &mut World) -> Refusal {
-    world.plan().expect("a sound answer").0.err().expect("a refusal")
+    world.plan().expect("a sound answer").0.expect_err("a refusal")
 }
 
 fn position(plan: &Plan, is: impl Fn(&Action) -> bool) -> usize {

@@ -223,7 +223,7 @@ fn changes_of_files_are_shown_line_by_line_and_secrets_by_name_alone() {
         serde_json::json!({"path": "/etc/kubernetes/config/encryption.yaml", "hosts": ["cp1"], "change": "secret"})
     );
     assert_eq!(differences_text(&[], &Style::plain()), "");
-    let long: String = (0..60).map(|n| format!("line {n}\n")).collect();
+    let long = "line\n".repeat(60);
     let texts = Shown::Texts { before: String::new(), after: long };
     let text = differences_text(&[file("/etc/long", &["cp1"], texts)], &Style::plain());
     assert!(text.ends_with("36 lines more; all of them with -v\n"), "{text}");

@@ -37,6 +37,7 @@ pub struct SimUnit {
 }
 
 /// One host.
+#[allow(clippy::struct_excessive_bools, reason = "what may be so of a host, each independent of the others")]
 #[derive(Debug, Clone, Default)]
 pub struct SimHost {
     pub on: bool,

@@ -311,7 +311,7 @@ async fn texts_of_files_are_told_as_far_as_they_are_there_and_are_text() {
     let place = Place::new();
     place.write("/etc/a.conf", "one\n");
     std::fs::write(place.at("/etc/b.bin"), [0xff, 0xfe]).unwrap();
-    place.write("/etc/c.conf", &"x".repeat(300 << 10));
+    place.write("/etc/c.conf", "x".repeat(300 << 10));
     std::os::unix::fs::symlink(place.at("/etc/a.conf"), place.at("/etc/d.conf")).unwrap();
     let mut client = place.locked().await;
     let paths = ["/etc/a.conf", "/etc/b.bin", "/etc/c.conf", "/etc/d.conf", "/etc/none"].map(str::to_owned).to_vec();
