@@ -125,7 +125,7 @@ impl From<&Refusal> for Verdict {
                     untouched.to_owned(),
                 ],
                 vec![
-                    format!("let it leave: `hactl up --prune {host}` takes it out and cleans it, or waits for nobody if it is off for good"),
+                    format!("let it leave: `hactl up --prune {host}` takes it out and cleans it; one that is off for good is taken out all the same"),
                     "or name it again in the inventory".to_owned(),
                 ],
             ),

@@ -147,7 +147,7 @@ fn another_version_of_a_component_can_be_chosen_and_unknown_ones_are_refused_bef
         (with("etcd", "3.6"), "no version of etcd"),
         (with("etcd", "../../x"), "no version of etcd"),
         (with("docker", "1.2.3"), "there is one of etcd"),
-        (Order { kubernetes: "1.30.1".into(), ..world.order() }, "it knows those of 1.36"),
+        (Order { kubernetes: "1.30.1".into(), ..world.order() }, "it knows those of 1.34, 1.35, 1.36"),
         (Order { kubernetes: "v1.36.3".into(), ..world.order() }, "no version of Kubernetes"),
     ] {
         let error = build(&world.store(), &order).map(|_| ()).unwrap_err().to_string();

@@ -229,8 +229,9 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
         let mut registries = set(None, false, files, &plain(release.registries));
         registries.folders = vec![CERTS.to_owned()];
         sets.push((FileSet::Registries, registries));
-        // The unit names the kubelet's binary, which is of one version.
-        sets.push((FileSet::Kubelet, set(Some("kubelet.service"), false, &[KUBELET], &version)));
+        // The unit names the kubelet's binary by its content.
+        let named = format!("{version} {}", plain(release.runtime));
+        sets.push((FileSet::Kubelet, set(Some("kubelet.service"), false, &[KUBELET], &named)));
         target.parts.push(program("containerd", release.runtime));
         target.parts.push(of_kubernetes(desired, program("kubelet", release.runtime)));
         target.parts.push(image("pause", 0));

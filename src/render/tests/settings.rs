@@ -107,10 +107,11 @@ fn a_static_pod_has_an_identity_of_its_own_that_changes_with_whatever_is_in_its_
         line.expect("no kubelet makes one")
     };
     let (plain, mut other) = (desired(), desired());
-    other.api_port += 1;
+    let flag = [("event-ttl".to_owned(), "2h".to_owned())];
+    other.extra.args.insert("kube-apiserver".to_owned(), flag.into());
     for name in ["kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
         assert_eq!(uid(&plain, name), uid(&plain, name));
-        assert_eq!(uid(&plain, name) == uid(&other, name), name == "kube-scheduler", "{name}");
+        assert_eq!(uid(&plain, name) == uid(&other, name), name != "kube-apiserver", "{name}");
     }
     assert_ne!(uid(&plain, "kube-apiserver"), uid(&plain, "kube-scheduler"));
 }
