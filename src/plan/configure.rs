@@ -124,33 +124,52 @@ pub(super) fn runtime(d: &mut Draft, host: &Host) {
 pub(super) fn balancers(d: &mut Draft, host: &Host) {
     let name = &host.name;
     for set in [FileSet::EtcdBalancer, FileSet::LoadBalancer, FileSet::Keepalived] {
-        if !wants(d, name, set) {
-            continue;
+        if wants(d, name, set) && !(set == FileSet::LoadBalancer && waits_for_servers(d, name)) {
+            balancer(d, name, set, vec![]);
         }
-        let mut needs = vec![Mark::Packaged(name.clone())];
-        // The new files are checked before they are put in place: haproxy reads certificates then, keepalived's script
-        // must be there when it starts.
-        needs.push(Mark::Configured(
-            name.clone(),
-            if set == FileSet::Keepalived { FileSet::Os } else { FileSet::Trust },
-        ));
-        if set == FileSet::EtcdBalancer {
-            needs.push(Mark::Certified(name.clone()));
-        }
-        if set == FileSet::Keepalived {
-            // Who leaves must not be left alone with the endpoint's address.
-            let stopped = d.desired.leaving.iter().map(|h| Mark::Stopped(h.name.clone(), unit("keepalived.service")));
-            needs.extend(stopped.filter(|stopped| d.plans(stopped)));
-        }
-        write(d, name, set, needs);
-        // Its files may be there although its package is not any more.
-        let mut first = vec![Mark::Packaged(name.clone())];
-        if set == FileSet::Keepalived {
-            // The address must not come to a host whose haproxy does not listen yet.
-            first.push(Mark::Running(name.clone(), unit("haproxy.service")));
-        }
-        run(d, name, set, first);
     }
+}
+
+/// The balancers that learn of API servers only once those serve.
+pub(super) fn balancers_after(d: &mut Draft, hosts: &[Host]) {
+    for host in hosts {
+        if wants(d, &host.name, FileSet::LoadBalancer) && waits_for_servers(d, &host.name) {
+            let rising = d.rising();
+            balancer(d, &host.name, FileSet::LoadBalancer, rising);
+        }
+    }
+}
+
+/// Whether a balancer that works is to be told of others while API servers are still to come up. It takes whoever it has just heard of for
+/// one that serves, until a check says otherwise; and then it cuts off the clients that it has sent there meanwhile.
+fn waits_for_servers(d: &Draft, host: &HostName) -> bool {
+    d.look().is_active(host, &unit("haproxy.service"))
+        && !d.look().differing(host, FileSet::LoadBalancer).is_empty()
+        && d.reachable_with(Role::ControlPlane).iter().any(|h| !d.serves_now(&h.name))
+}
+
+fn balancer(d: &mut Draft, name: &HostName, set: FileSet, after: Vec<Mark>) {
+    let mut needs = vec![Mark::Packaged(name.clone())];
+    needs.extend(after);
+    // The new files are checked before they are put in place: haproxy reads certificates then, keepalived's script
+    // must be there when it starts.
+    needs.push(Mark::Configured(name.clone(), if set == FileSet::Keepalived { FileSet::Os } else { FileSet::Trust }));
+    if set == FileSet::EtcdBalancer {
+        needs.push(Mark::Certified(name.clone()));
+    }
+    if set == FileSet::Keepalived {
+        // Who leaves must not be left alone with the endpoint's address.
+        let stopped = d.desired.leaving.iter().map(|h| Mark::Stopped(h.name.clone(), unit("keepalived.service")));
+        needs.extend(stopped.filter(|stopped| d.plans(stopped)));
+    }
+    write(d, name, set, needs);
+    // Its files may be there although its package is not any more.
+    let mut first = vec![Mark::Packaged(name.clone())];
+    if set == FileSet::Keepalived {
+        // The address must not come to a host whose haproxy does not listen yet.
+        first.push(Mark::Running(name.clone(), unit("haproxy.service")));
+    }
+    run(d, name, set, first);
 }
 
 /// The kubelet.

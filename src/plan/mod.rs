@@ -111,6 +111,7 @@ pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) ->
     for host in &order {
         configure::control_plane(&mut draft, host);
     }
+    configure::balancers_after(&mut draft, &hosts);
     configure::kubelets_after(&mut draft, &hosts);
     upgrade::roll_kubelets(&mut draft);
     cluster::endpoint(&mut draft);

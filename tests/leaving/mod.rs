@@ -71,6 +71,23 @@ fn a_host_that_leaves_alive_goes_once_whoever_comes_is_there() {
 }
 
 #[test]
+fn balancers_that_work_hear_of_an_api_server_only_once_it_serves() {
+    let mut world = converged(Shape::Stacked(3));
+    world.grow();
+    let plan = planned(&mut world);
+    let serves = position(&plan, |a| matches!(a, Action::AwaitServing { host, .. } if host == &cp(4)));
+    for n in [1, 2, 3] {
+        let told = position(&plan, |a| {
+            matches!(a, Action::Configure { host, set: FileSet::LoadBalancer, .. } if host == &cp(n))
+        });
+        assert!(follows(&plan, told, serves), "cp{n}");
+    }
+    let own =
+        position(&plan, |a| matches!(a, Action::Configure { host, set: FileSet::LoadBalancer, .. } if host == &cp(4)));
+    assert!(!follows(&plan, own, serves), "one that does not run yet sends nobody anywhere");
+}
+
+#[test]
 fn a_run_killed_after_any_effect_of_a_leave_is_finished_by_the_next_one() {
     for grows in [true, false] {
         for crash in 0.. {
