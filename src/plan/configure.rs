@@ -148,6 +148,20 @@ fn waits_for_servers(d: &Draft, host: &HostName) -> bool {
         && d.reachable_with(Role::ControlPlane).iter().any(|h| !d.serves_now(&h.name))
 }
 
+/// Before keepalived starts on a host, those that run elsewhere must send to it: one that hears of nobody takes the endpoint's address, and
+/// then two have it.
+fn known_to(d: &Draft, name: &HostName) -> Vec<Mark> {
+    let keepalived = unit("keepalived.service");
+    if d.look().is_active(name, &keepalived) {
+        return Vec::new();
+    }
+    let others = d.reachable_with(Role::LoadBalancer).into_iter().map(|h| h.name);
+    let running = others.filter(|h| h != name && d.look().is_active(h, &keepalived));
+    running
+        .flat_map(|h| [Mark::Configured(h.clone(), FileSet::Keepalived), Mark::Running(h, keepalived.clone())])
+        .collect()
+}
+
 fn balancer(d: &mut Draft, name: &HostName, set: FileSet, after: Vec<Mark>) {
     let mut needs = vec![Mark::Packaged(name.clone())];
     needs.extend(after);
@@ -167,7 +181,9 @@ fn balancer(d: &mut Draft, name: &HostName, set: FileSet, after: Vec<Mark>) {
     let mut first = vec![Mark::Packaged(name.clone())];
     if set == FileSet::Keepalived {
         // The address must not come to a host whose haproxy does not listen yet.
-        first.push(Mark::Running(name.clone(), unit("haproxy.service")));
+        let haproxy = unit("haproxy.service");
+        first.extend((!d.look().is_active(name, &haproxy)).then(|| Mark::Running(name.clone(), haproxy)));
+        first.extend(known_to(d, name));
     }
     run(d, name, set, first);
 }

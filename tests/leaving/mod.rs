@@ -77,14 +77,31 @@ fn balancers_that_work_hear_of_an_api_server_only_once_it_serves() {
     let plan = planned(&mut world);
     let serves = position(&plan, |a| matches!(a, Action::AwaitServing { host, .. } if host == &cp(4)));
     for n in [1, 2, 3] {
-        let told = position(&plan, |a| {
-            matches!(a, Action::Configure { host, set: FileSet::LoadBalancer, .. } if host == &cp(n))
-        });
+        let told = position(
+            &plan,
+            |a| matches!(a, Action::Configure { host, set: FileSet::LoadBalancer, .. } if host == &cp(n)),
+        );
         assert!(follows(&plan, told, serves), "cp{n}");
     }
     let own =
         position(&plan, |a| matches!(a, Action::Configure { host, set: FileSet::LoadBalancer, .. } if host == &cp(4)));
     assert!(!follows(&plan, own, serves), "one that does not run yet sends nobody anywhere");
+}
+
+#[test]
+fn a_host_waits_for_the_endpoints_address_until_those_who_may_have_it_tell_it_so() {
+    let mut world = converged(Shape::Stacked(3));
+    world.grow();
+    let plan = planned(&mut world);
+    let keepalived = make::unit("keepalived.service");
+    let run = |n: u8| {
+        position(&plan, |a| matches!(a, Action::RunUnit { host, unit, .. } if host == &cp(n) && *unit == keepalived))
+    };
+    for n in [1, 2, 3] {
+        assert!(follows(&plan, run(4), run(n)), "cp{n} knows of it first");
+    }
+    let serves = position(&plan, |a| matches!(a, Action::AwaitServing { host, .. } if host == &cp(4)));
+    assert!(!follows(&plan, run(1), serves), "who has the address tells at once that it has it");
 }
 
 #[test]

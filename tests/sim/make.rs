@@ -266,8 +266,12 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
         target.parts.extend(images.map(|n| of_kubernetes(desired, image(n, release.manifests))));
         target.leaves.push(leaf(LeafId::Apiserver, host, release.leaves));
     }
-    let content = plain(release.balancer);
+    let naming = |role: Role| {
+        let named: Vec<&str> = desired.with(role).map(|h| h.name.as_str()).collect();
+        format!("{} r{}", named.join(","), release.balancer)
+    };
     if desired.balances(host) {
+        let content = naming(Role::ControlPlane);
         sets.push((FileSet::LoadBalancer, set(Some("haproxy.service"), true, &["/etc/haproxy/haproxy.cfg"], &content)));
     }
     if desired.balances(host) || host.is(Role::ControlPlane) {
@@ -276,7 +280,7 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
     if host.is(Role::LoadBalancer) {
         sets.push((
             FileSet::Keepalived,
-            set(Some("keepalived.service"), false, &["/etc/keepalived/keepalived.conf"], &content),
+            set(Some("keepalived.service"), true, &["/etc/keepalived/keepalived.conf"], &naming(Role::LoadBalancer)),
         ));
         target.packages.insert("/usr/sbin/keepalived".to_owned(), "keepalived".to_owned());
     }
