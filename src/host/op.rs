@@ -584,4 +584,6 @@ pub struct WipeAsk {
     pub delete: bool,
     /// The VIP to take off whatever interface has it.
     pub vip: Option<IpAddr>,
+    /// Whether others go on: then the API server may first say that it stops.
+    pub hand_over: bool,
 }

@@ -235,5 +235,6 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
         EndpointKind::Vip { address, .. } => Some(address),
         EndpointKind::External(_) | EndpointKind::Local { .. } => None,
     };
-    WipeAsk { units, remove, data, delete, vip }
+    let hand_over = host.is(Role::ControlPlane) && desired.host(&host.name).is_none();
+    WipeAsk { units, remove, data, delete, vip, hand_over }
 }

@@ -19,6 +19,10 @@ use tokio::time::{Instant, sleep};
 const SHORT: Duration = Duration::from_secs(20);
 /// How long killed containers may take to be gone.
 const GONE: Duration = Duration::from_secs(20);
+/// How long an API server may take to stop: three seconds of telling, and what clients are at (its pod's grace period is 30 seconds).
+const HAND_OVER: Duration = Duration::from_secs(40);
+const API_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
+const API_SERVER: &str = "kube-apiserver";
 /// Below these, everything mounted belongs to pods.
 const MOUNTS: [&str; 3] = ["/var/lib/kubelet/", "/run/containerd/", "/run/netns/cni-"];
 /// Interfaces that the network plugin made.
@@ -35,6 +39,10 @@ const NEVER: [&str; 12] = ["bin", "boot", "dev", "etc", "home", "lib", "proc", "
 pub(super) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
     let paths = |list: &[String]| list.iter().map(|p| ours(host, p)).collect::<Outcome<Vec<_>>>();
     let (remove, data) = (paths(&ask.remove)?, paths(&ask.data)?);
+    if ask.hand_over && host.root.is_host() {
+        host.waits("the API server to say that it stops");
+        hand_over(host).await?;
+    }
     units::stop(host, &ask.units).await?;
     if host.root.is_host() {
         host.waits("the containers to end");
@@ -71,6 +79,27 @@ pub(super) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
     // Last: a host that carries no stamp any more belongs to nobody, and nothing would come back to finish this.
     let stamp = host.root.own(files::STAMP);
     blocking(move || files::remove(&stamp)).await
+}
+
+/// An API server that is killed stays among those that pods are sent to until its lease ends, a quarter of a minute; one that is stopped takes
+/// itself out. Its kubelet stops it once it has no manifest; where nobody does, there is nothing to wait for.
+async fn hand_over(host: &Host) -> Outcome<()> {
+    let manifest = host.root.own(API_MANIFEST);
+    let kubelet = "kubelet.service".parse().expect("a constant that is a valid unit name");
+    if units::state(&kubelet).await? != "active" {
+        return Ok(());
+    }
+    blocking(move || files::remove(&manifest)).await?;
+    let until = Instant::now() + HAND_OVER;
+    let api_server = [API_SERVER.to_owned()];
+    while Instant::now() < until {
+        let api_server = api_server.clone();
+        if blocking(move || Ok(pods_of(&api_server))).await?.is_empty() {
+            return Ok(());
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
 }
 
 /// Removes what pods that are gone left behind. Interfaces stay: pods that still run hang on them.

@@ -192,7 +192,14 @@ async fn a_wipe_moves_data_aside_and_spares_the_lock_and_can_be_repeated() {
     let mut client = place.locked().await;
     let op = |delete| {
         let remove = vec!["/etc/kubernetes".to_owned(), "/var/lib/hactl".to_owned()];
-        Op::Wipe(WipeAsk { units: vec![], remove, data: vec!["/var/lib/etcd".to_owned()], delete, vip: None })
+        Op::Wipe(WipeAsk {
+            units: vec![],
+            remove,
+            data: vec!["/var/lib/etcd".to_owned()],
+            delete,
+            vip: None,
+            hand_over: false,
+        })
     };
     client.ask(op(false)).await.unwrap();
     let aside = place.list("/var/lib");
@@ -219,7 +226,14 @@ async fn the_folder_of_a_units_changes_goes_with_the_last_of_them() {
         } else {
             std::fs::remove_file(place.at(other)).unwrap();
         }
-        let ask = WipeAsk { units: vec![], remove: vec![ours.to_owned()], data: vec![], delete: false, vip: None };
+        let ask = WipeAsk {
+            units: vec![],
+            remove: vec![ours.to_owned()],
+            data: vec![],
+            delete: false,
+            vip: None,
+            hand_over: false,
+        };
         client.ask(Op::Wipe(ask)).await.unwrap();
         let left = place.list("/etc/systemd/system");
         assert_eq!(left, if theirs { vec!["etcd.service.d/limits.conf"] } else { vec![] });
@@ -237,7 +251,7 @@ async fn a_wiped_host_belongs_to_no_cluster_any_more_and_may_be_of_another_one()
         Op::Stamp(crate::model::facts::Stamp { cluster: name.parse().unwrap(), ca })
     };
     client.ask(stamp("lab")).await.unwrap();
-    let ask = WipeAsk { units: vec![], remove: vec![], data: vec![], delete: false, vip: None };
+    let ask = WipeAsk { units: vec![], remove: vec![], data: vec![], delete: false, vip: None, hand_over: false };
     client.ask(Op::Wipe(ask)).await.unwrap();
     assert_eq!(place.list("/var/lib/hactl"), ["busy", "lock", "parts/x/y"]);
     client.ask(stamp("other")).await.unwrap();
@@ -249,7 +263,14 @@ async fn a_wipe_refuses_what_the_system_stands_on() {
     place.write("/etc/passwd", "");
     let mut client = place.locked().await;
     for path in ["/etc", "/usr", "/var", "/var/lib", "/etc/../usr"] {
-        let ask = WipeAsk { units: vec![], remove: vec![path.to_owned()], data: vec![], delete: true, vip: None };
+        let ask = WipeAsk {
+            units: vec![],
+            remove: vec![path.to_owned()],
+            data: vec![],
+            delete: true,
+            vip: None,
+            hand_over: false,
+        };
         assert_eq!(client.ask(Op::Wipe(ask)).await.unwrap_err().kind, FaultKind::BadRequest, "{path}");
     }
     assert!(place.at("/etc/passwd").exists());
