@@ -3,12 +3,13 @@
 use super::common::{Common, Needs, Output, Quiet, failure_verdict, known};
 use super::verbs::{Terminal, ended, print};
 use crate::model::desired::Desired;
-use crate::model::event::Sink;
+use crate::model::event::{Event, Sink};
 use crate::model::names::HostName;
+use crate::model::rotation::Rotatable;
 use crate::pki::list::ADMIN;
 use crate::pki::{Chosen, NotRenewable, choose, renewable};
 use crate::report::{self, FailureKind, Reader, Style, Verdict, certs as words};
-use crate::workflow::{self, Choices, Failure};
+use crate::workflow::{self, Choices, Failure, Rotating};
 use clap::{Args, Subcommand};
 use std::sync::Arc;
 
@@ -44,6 +45,24 @@ enum Verb {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Replace an authority or a key while the cluster serves: both are trusted, then the new one is used, then the old one goes
+    #[command(
+        after_help = "Examples:\n  hactl certs rotate etcd-ca --dry-run    what its next stage would do\n  hactl certs rotate etcd-ca              etcd's authority, and every certificate that it signed\n  hactl certs rotate encryption           the key of Secrets in etcd; all are written anew\n  hactl certs rotate cluster-ca           Kubernetes' authority; the old one stays trusted ...\n  hactl certs rotate cluster-ca --finish  ... until now: kubeconfigs that were given to people end\n\nWHAT: cluster-ca, etcd-ca, front-proxy-ca, signing-ca, service-account, encryption.\nHosts are restarted one at a time, and every host must answer before the next stage begins.\nCut off at any moment, the same command goes on where it was; `up` meanwhile changes nothing about it.\nPeople's kubeconfigs and tokens that were copied are known to nobody here: of cluster-ca and\nservice-account the old one stays trusted until --finish. Bundles from before stay good."
+    )]
+    Rotate {
+        /// Which authority or key
+        #[arg(value_name = "WHAT")]
+        what: Rotatable,
+        /// Also let the old one go of what people and programs may still hold something of
+        #[arg(long)]
+        finish: bool,
+        /// With service-account --finish: do not wait a day until pods have got other tokens
+        #[arg(long, requires = "finish")]
+        at_once: bool,
+        /// Show what the next stage would do, and change nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
 }
 
 pub fn run(common: &Common, args: &CertsArgs) -> u8 {
@@ -53,6 +72,10 @@ pub fn run(common: &Common, args: &CertsArgs) -> u8 {
         Verb::Renew { names, host, dry_run } => {
             let asked = Asked { names, hosts: host };
             if *dry_run { plan(common, &asked, &reader) } else { renew(common, &asked, &reader) }
+        }
+        Verb::Rotate { what, finish, at_once, dry_run } => {
+            let asked = Rotating { what: *what, finish: *finish, at_once: *at_once };
+            if *dry_run { would_rotate(common, asked, &reader) } else { rotate(common, asked, &reader) }
         }
     }
 }
@@ -161,6 +184,46 @@ fn renew(common: &Common, asked: &Asked<'_>, reader: &Arc<dyn Reader>) -> u8 {
     ended(reader, result)
 }
 
+fn would_rotate(common: &Common, asked: Rotating, reader: &Arc<dyn Reader>) -> u8 {
+    let json = common.output == Output::Json;
+    let planned = common.run_checked(
+        |_| Ok(()),
+        sink(json, reader),
+        Needs::Bundle,
+        async |session| workflow::would_rotate(session, asked).await,
+    );
+    let result = planned.map(|(stage, plan)| {
+        reader.pause();
+        if json {
+            print(&format!("{}\n", report::plan_json(&plan)));
+        } else {
+            print(&words::rotation(asked.what, stage, asked.finish));
+            print(&report::plan_text(&plan, &Style::stdout(common.verbose)));
+        }
+        0
+    });
+    ended(reader, result)
+}
+
+fn rotate(common: &Common, asked: Rotating, reader: &Arc<dyn Reader>) -> u8 {
+    let choices = Choices { yes: common.yes, ..Choices::default() };
+    let terminal = Terminal(Arc::clone(reader));
+    let rotated = common.run_checked(
+        |_| Ok(()),
+        sink(false, reader),
+        Needs::Bundle,
+        async |session| workflow::rotate(session, asked, &choices, &terminal).await,
+    );
+    let result = rotated.map(|rotated| {
+        for text in words::after_rotation(rotated.what, rotated.old_is_trusted, &rotated.kubeconfig) {
+            reader.emit(Event::Note { text });
+        }
+        reader.end(&Verdict::ok(words::rotated(rotated.what, rotated.old_is_trusted, rotated.rewritten)));
+        0
+    });
+    ended(reader, result)
+}
+
 /// What to do about something that is not renewed so.
 pub(super) fn verdict(why: &NotRenewable, mut verdict: Verdict) -> Verdict {
     let names = || format!("these can be renewed: {}", renewable().join(", "));
@@ -171,7 +234,7 @@ pub(super) fn verdict(why: &NotRenewable, mut verdict: Verdict) -> Verdict {
                 .to_owned(),
             names(),
         ],
-        NotRenewable::Authority { .. } => vec![names()],
+        NotRenewable::Authority { name } => vec![format!("hactl certs rotate {name}"), names()],
         NotRenewable::NotThere { .. } => vec!["hactl certs list shows what lies where".to_owned()],
     };
     verdict

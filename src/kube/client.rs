@@ -28,6 +28,11 @@ const LONGEST_MESSAGE: usize = 600;
 /// By group and version, and kind: the name in paths, and whether it lives in a namespace.
 type Discovered = BTreeMap<(String, String), (String, bool)>;
 
+/// Objects in one answer.
+const PAGE: usize = 500;
+/// Asks for objects without what is in them.
+const NAMES_ALONE: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+
 /// A connection to one API server.
 #[derive(Clone)]
 pub struct Client {
@@ -156,6 +161,26 @@ impl Client {
             }
         }
         Ok(found)
+    }
+
+    /// The names of all objects of a kind, in pages, without what is in them.
+    pub async fn names(&self, path: &str, kind: &str, until: Instant) -> Result<Vec<ObjectRef>, KubeError> {
+        let what = format!("list the names of {path}");
+        let (mut names, mut from) = (Vec::new(), String::new());
+        loop {
+            let url = self.url(&format!("{path}?limit={PAGE}&continue={from}"));
+            let page = self.call(&what, until, || self.http.get(&url).header("accept", NAMES_ALONE)).await?;
+            let items = page.get("items").and_then(Value::as_array).into_iter().flatten();
+            for item in items {
+                let text = |at: &str| item.pointer(at).and_then(Value::as_str);
+                let name = text("/metadata/name").ok_or(KubeError::Nameless { field: "metadata.name" })?;
+                names.push(ObjectRef::new("v1", kind, text("/metadata/namespace"), name));
+            }
+            match page.pointer("/metadata/continue").and_then(Value::as_str) {
+                Some(more) if !more.is_empty() => more.clone_into(&mut from),
+                _ => return Ok(names),
+            }
+        }
     }
 
     /// Lists objects of a kind; `query` as in a URL, such as `fieldSelector=spec.nodeName%3Dcp1`.

@@ -16,6 +16,7 @@ pub mod manifests;
 mod node;
 pub mod probe;
 pub mod record;
+pub mod rewrite;
 
 pub use access::{Access, SERVER_NAME, Through};
 pub use client::{Client, ObjectRef};

@@ -3,6 +3,7 @@
 use super::facts::Evidence;
 use super::names::{ClusterName, HostName, PeerUrl};
 use super::recovery::{Fullness, Origin};
+use super::rotation::{NoRotation, Rotatable};
 use super::version::{Minor, Version};
 use serde::Serialize;
 
@@ -94,6 +95,14 @@ pub enum Refusal {
         state: String,
         /// Who.
         holder: String,
+    },
+    /// An authority or a key cannot be replaced now.
+    #[error("{what} is not rotated: {why}")]
+    CannotRotate {
+        /// Which.
+        what: Rotatable,
+        /// Why not.
+        why: NoRotation,
     },
     /// Too few of etcd's hosts are locked to change its members.
     #[error(

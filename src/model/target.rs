@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+/// Where a kubelet keeps the certificate that it serves with: its own link to the newest.
+pub const KUBELET_SERVES_WITH: &str = "/var/lib/kubelet/pki/kubelet-server-current.pem";
+
 /// What all hosts should hold.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Target {

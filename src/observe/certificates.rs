@@ -27,7 +27,7 @@ impl By {
     const fn hint(self) -> &'static str {
         match self {
             Self::Nobody => {
-                "no run of hactl replaces an authority: plan for it now, every certificate below it ends with it; hactl certs list"
+                "every certificate below an authority ends with it: `hactl certs rotate` replaces one while the cluster serves; hactl certs list"
             }
             Self::Kubelet => {
                 "the kubelet asks for another by itself: journalctl -u kubelet -u hactl-approver on the host; hactl certs list"
@@ -243,7 +243,7 @@ mod tests {
         })
         .unwrap();
         assert_eq!((outcome, detail.as_str()), (Outcome::Warn, "the lab etcd authority ends in 20 d, within 30 days"));
-        assert!(hint.contains("no run of hactl"), "{hint}");
+        assert!(hint.contains("hactl certs rotate"), "{hint}");
         let (outcome, _, hint) = told(|all| drop(all[2].leaves.insert(LeafId::Kubelet, leaf(9)))).unwrap();
         assert!(outcome == Outcome::Warn && hint.contains("hactl-approver"), "{hint}");
         let path = "/var/lib/kubelet/pki/kubelet-server-current.pem".to_owned();

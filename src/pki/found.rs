@@ -9,7 +9,7 @@ use super::sign::{Subject, random_serial};
 use crate::model::certificate::BACKDATED;
 use crate::model::names::ClusterName;
 use crate::model::secret::Secret;
-use crate::vault::{Authority, Contents, KeyPairPem, new_encryption_key};
+use crate::vault::{Authority, Contents, KeyPairPem, Turning, new_encryption_key};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256};
 use time::{Duration, OffsetDateTime};
 
@@ -18,42 +18,77 @@ const INTERMEDIATE_DAYS: i64 = 1826;
 
 /// Makes everything a new cluster is founded on, around what was brought along.
 pub fn found(cluster: &ClusterName, brought: Brought, now: OffsetDateTime) -> Result<Contents, PkiError> {
-    let root = |what: &str, below: u8| {
-        let name = format!("{cluster} {what} authority");
-        let key = new_key(&name)?;
-        let cert = params(&name, below, now + Duration::days(AUTHORITY_DAYS), now)?.self_signed(&key);
-        joined(name, cert, &key)
-    };
     let or_made = |brought: Option<Authority>, what: &str, below: u8| match brought {
         Some(authority) => Ok(authority),
-        None => root(what, below),
+        None => root(&format!("{cluster} {what} authority"), below, now),
     };
-    let cluster_ca = or_made(brought.cluster, "cluster", 1)?;
-    let name = format!("{cluster} signing authority");
-    let key = new_key(&name)?;
-    let above = KeyPair::from_pem(cluster_ca.key().reveal())
-        .and_then(|key| Issuer::from_ca_cert_pem(cluster_ca.cert_pem(), key))
-        .map_err(|source| PkiError::Sign { what: name.clone(), source })?;
-    // One that outlives the authority above it would only look valid.
-    let last = OffsetDateTime::from_unix_timestamp(cluster_ca.public().not_after_s).unwrap_or(now);
-    let until = (now + Duration::days(INTERMEDIATE_DAYS)).min(last);
-    let cert = params(&name, 0, until, now)?.signed_by(&key, &above);
-    let signing = joined(name, cert, &key)?;
+    let cluster_ca = or_made(brought.cluster, "cluster", BELOW_CLUSTER)?;
+    let signing = intermediate(&format!("{cluster} signing authority"), &cluster_ca, now)?;
     let service_account = match brought.service_account {
         Some(pair) => pair,
-        None => {
-            let tokens = new_key("service account tokens")?;
-            KeyPairPem { private: Secret::new(tokens.serialize_pem()), public: tokens.public_key_pem() }
-        }
+        None => token_key()?,
     };
     Ok(Contents {
         etcd: or_made(brought.etcd, "etcd", 0)?,
         front_proxy: or_made(brought.front_proxy, "front-proxy", 0)?,
+        turning: Turning::never(cluster_ca.fingerprint()),
         cluster: cluster_ca,
         signing,
         service_account,
         encryption: new_encryption_key().map_err(PkiError::Random)?,
     })
+}
+
+/// How many authorities may be below the cluster's: the signing intermediate.
+pub(super) const BELOW_CLUSTER: u8 = 1;
+
+/// A new authority that signs itself.
+pub(super) fn root(name: &str, below: u8, now: OffsetDateTime) -> Result<Authority, PkiError> {
+    let key = new_key(name)?;
+    let cert = params(name, below, now + Duration::days(AUTHORITY_DAYS), now)?.self_signed(&key);
+    joined(name.to_owned(), cert, &key)
+}
+
+/// A new authority below another one, which may sign nothing but leaves.
+pub(super) fn intermediate(name: &str, above: &Authority, now: OffsetDateTime) -> Result<Authority, PkiError> {
+    let key = new_key(name)?;
+    let cert = below(name, &key, above, now + Duration::days(INTERMEDIATE_DAYS), now)?;
+    joined(name.to_owned(), Ok(cert), &key)
+}
+
+/// An authority that is there already, signed by another one as well; in PEM.
+pub(super) fn signed_by(
+    authority: &Authority,
+    name: &str,
+    above: &Authority,
+    now: OffsetDateTime,
+) -> Result<String, PkiError> {
+    let key = KeyPair::from_pem(authority.key().reveal());
+    let key = key.map_err(|source| PkiError::Sign { what: name.to_owned(), source })?;
+    let last = OffsetDateTime::from_unix_timestamp(authority.public().not_after_s).unwrap_or(now);
+    below(name, &key, above, last, now).map(|cert| cert.pem())
+}
+
+fn below(
+    name: &str,
+    key: &KeyPair,
+    above: &Authority,
+    until: OffsetDateTime,
+    now: OffsetDateTime,
+) -> Result<rcgen::Certificate, PkiError> {
+    let failed = |source| PkiError::Sign { what: name.to_owned(), source };
+    let issuer = KeyPair::from_pem(above.key().reveal())
+        .and_then(|key| Issuer::from_ca_cert_pem(above.cert_pem(), key))
+        .map_err(failed)?;
+    // One that outlives the authority above it would only look valid.
+    let last = OffsetDateTime::from_unix_timestamp(above.public().not_after_s).unwrap_or(now);
+    params(name, 0, until.min(last), now)?.signed_by(key, &issuer).map_err(failed)
+}
+
+/// A new key for service account tokens.
+pub(super) fn token_key() -> Result<KeyPairPem, PkiError> {
+    let tokens = new_key("service account tokens")?;
+    Ok(KeyPairPem { private: Secret::new(tokens.serialize_pem()), public: tokens.public_key_pem() })
 }
 
 /// A new P-256 key.

@@ -8,6 +8,7 @@ use crate::model::certificate::{CertFact, Certificate, Fate, OfHost, Presented, 
 use crate::model::desired::{Desired, Host};
 use crate::model::facts::HostFacts;
 use crate::model::leaf::{needs_renewal, span};
+use crate::model::rotation::{Rotatable, Stage};
 use crate::model::target::Leaf;
 use crate::vault::Publics;
 use std::collections::BTreeMap;
@@ -63,8 +64,19 @@ fn signer(found: &CertFact, publics: &Publics) -> String {
     if found.authority.is_empty() || found.authority == found.key_id {
         return if found.key_id.is_empty() { "unknown" } else { "itself" }.to_owned();
     }
-    let kind = Kind::ALL.into_iter().find(|kind| kind.of(publics).id == found.authority);
-    kind.map_or("unknown", Kind::name).to_owned()
+    if let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.of(publics).id == found.authority) {
+        return kind.name().to_owned();
+    }
+    let other = publics.others.iter().find(|(_, _, other)| other.id == found.authority);
+    other.map_or_else(|| "unknown".to_owned(), |(what, stage, _)| other_name(*what, *stage))
+}
+
+/// The name of an authority that is trusted beside the one that signs.
+fn other_name(what: Rotatable, stage: Stage) -> String {
+    match stage {
+        Stage::Spread => format!("{what}.next"),
+        Stage::Issued => format!("{what}.old"),
+    }
 }
 
 fn first<'a>(facts: &'a HostFacts, path: &str) -> Option<&'a CertFact> {
@@ -159,6 +171,18 @@ fn authorities(host: &Host, publics: &Publics, facts: &HostFacts) -> Vec<Certifi
         let ours = |found: &CertFact| Kind::ALL.iter().any(|kind| kind.of(publics).fingerprint == found.fingerprint);
         let all = facts.certificates.files.get(path).map(Vec::as_slice).unwrap_or_default();
         for stranger in all.iter().filter(|found| !ours(found)) {
+            let other = publics.others.iter().find(|(_, _, other)| other.fingerprint == stranger.fingerprint);
+            if let Some((what, stage, _)) = other {
+                let name = other_name(*what, *stage);
+                match rows.iter_mut().find(|row: &&mut Certificate| row.name == name) {
+                    Some(row) => row.paths.push(path.to_owned()),
+                    None => {
+                        let paths = vec![path.to_owned()];
+                        rows.push(authority_row(&name, paths, stranger.clone(), publics, facts.now_ms));
+                    }
+                }
+                continue;
+            }
             let mut row = authority_row("unknown-ca", vec![path.to_owned()], stranger.clone(), publics, facts.now_ms);
             row.fate = Fate::Due(format!("{path} is not as hactl wrote it"));
             rows.push(row);

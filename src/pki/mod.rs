@@ -10,6 +10,7 @@ mod credential;
 mod found;
 pub mod list;
 mod places;
+pub mod rotate;
 mod sign;
 mod table;
 
@@ -20,7 +21,7 @@ pub use credential::{
 };
 pub use found::found;
 pub use places::{KUBELET_SERVING, Kind, authority_paths, certificates_ask, serving, serving_path};
-pub use sign::sign;
+pub use sign::{sign, sign_vouched};
 pub use table::{ADMINISTRATORS, APPROVERS, KUBELET_API, LEAF_DAYS, OBSERVERS, leaf_ids, leaves};
 
 use crate::vault::{BadAuthority, VaultError};

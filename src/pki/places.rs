@@ -5,15 +5,13 @@
 
 use crate::model::certificate::{CertificatesAsk, Presenting};
 use crate::model::desired::{Desired, Host, Role};
-use crate::model::target::{Leaf, LeafId};
+use crate::model::target::{KUBELET_SERVES_WITH, Leaf, LeafId};
 use crate::model::ways::{ETCD_CLIENTS, ETCD_PEERS, KUBELET};
 use crate::vault::{PublicAuthority, Publics};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// The name of the certificate that a kubelet serves with.
 pub const KUBELET_SERVING: &str = "kubelet-serving";
-/// Where it lies: the kubelet's own link to the newest.
-const SERVING_PATH: &str = "/var/lib/kubelet/pki/kubelet-server-current.pem";
 
 /// An authority of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +76,7 @@ pub fn authority_paths(host: &Host) -> Vec<&'static str> {
 
 /// Where the kubelet of a host keeps the certificate that it serves with; `None` where there is no kubelet.
 pub fn serving_path(host: &Host) -> Option<&'static str> {
-    host.is_node().then_some(SERVING_PATH)
+    host.is_node().then_some(KUBELET_SERVES_WITH)
 }
 
 /// The components of a host that serve with a certificate, with the name of it. `leaves` are the host's.

@@ -7,7 +7,7 @@
 use super::PkiError;
 use crate::model::certificate::BACKDATED;
 use crate::model::target::Leaf;
-use crate::vault::Authority;
+use crate::vault::{Authority, PublicAuthority};
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType, SerialNumber, SubjectPublicKeyInfo,
@@ -39,6 +39,23 @@ pub fn sign(csr_pem: &str, leaf: &Leaf, ca: &Authority, now: OffsetDateTime) -> 
         life: Duration::days(i64::from(leaf.days)),
     };
     order.sign(&public, ca, now).map(|issued| issued.pem)
+}
+
+/// The same, with what vouches for its authority behind it where the leaf is shown to clients: whoever trusts only the authority of before
+/// goes on trusting it.
+pub fn sign_vouched(
+    csr_pem: &str,
+    leaf: &Leaf,
+    ca: &Authority,
+    vouched: Option<&PublicAuthority>,
+    now: OffsetDateTime,
+) -> Result<String, PkiError> {
+    let pem = sign(csr_pem, leaf, ca, now)?;
+    let of_it = |cross: &&PublicAuthority| cross.id == ca.id() && cross.not_after_s > now.unix_timestamp();
+    Ok(match vouched.filter(of_it).filter(|_| leaf.server) {
+        Some(cross) => pem + &cross.cert_pem,
+        None => pem,
+    })
 }
 
 /// The public key of a request that is signed by its own private key and is a P-256 key.

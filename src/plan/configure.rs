@@ -5,7 +5,7 @@ use super::upgrade::API_MANIFEST;
 use crate::model::desired::{Host, Role};
 use crate::model::names::{HostName, UnitName};
 use crate::model::plan::{Action, Guard, HowToRun, Mark};
-use crate::model::target::{FileSet, Place};
+use crate::model::target::{FileSet, LeafId, Place};
 
 pub(super) fn unit(name: &'static str) -> UnitName {
     name.parse().expect("a constant that is a valid unit name")
@@ -60,7 +60,9 @@ pub(super) fn run_as_it_is(d: &mut Draft, host: &HostName, set: FileSet, mut nee
     let Some(unit) = wanted.unit.clone() else { return };
     let configured = Mark::Configured(host.clone(), set);
     let certified = Mark::Certified(host.clone());
-    let renewed = d.plans(&certified) && d.look().due(host).iter().any(|(id, _)| wanted.reads.contains(id));
+    let own = |id: &LeafId| set == FileSet::Kubelet && *id == LeafId::Kubelet;
+    let due = d.look().due(host);
+    let renewed = d.plans(&certified) && due.iter().any(|(id, _)| wanted.reads.contains(id) || own(id));
     if renewed {
         needs.push(certified);
     }
@@ -197,18 +199,28 @@ pub(super) fn kubelet(d: &mut Draft, host: &Host) {
     kubelet_by_its_files(d, host, vec![]);
 }
 
-/// The kubelets that come after the API servers beside them.
+/// The kubelets that come after API servers: after the one beside them, or, where they are signed anew, after all that is to be served by the
+/// new authority.
 pub(super) fn kubelets_after(d: &mut Draft, hosts: &[Host]) {
-    for host in hosts {
-        if !d.rollout.kubelets.contains_key(&host.name) && comes_after(d, &host.name) {
-            kubelet_by_its_files(d, host, vec![Mark::Serving(host.name.clone())]);
+    for host in hosts.iter().filter(|host| host.is_node()) {
+        if d.rollout.kubelets.contains_key(&host.name) || !comes_after(d, &host.name) {
+            continue;
         }
+        let own = vec![Mark::Serving(host.name.clone())];
+        let all = d.reachable_with(Role::ControlPlane).into_iter().map(|h| Mark::Serving(h.name));
+        let anew = d.look().kubelet_is_signed_anew(&host.name);
+        let before = if anew { all.filter(|serving| d.plans(serving)).collect() } else { own };
+        kubelet_by_its_files(d, host, before);
     }
 }
 
 /// Whether a kubelet is to read new settings only once its API server runs by its new manifest. One that is started anew leaves alone what ran
 /// before until it has heard of its pods from the API; where its way to that is new, too, what it waits for is what it would have to start.
+/// One that is signed anew asks for another certificate to serve with, and whoever signs that must do so by the new authority.
 fn comes_after(d: &Draft, host: &HostName) -> bool {
+    if d.look().kubelet_is_signed_anew(host) {
+        return true;
+    }
     let changes = |set, path: &str| d.look().differing(host, set).iter().any(|p| p == path);
     d.look().is_active(host, &super::holds::kubelet_unit())
         && changes(FileSet::ControlPlane, API_MANIFEST)

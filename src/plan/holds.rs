@@ -7,7 +7,7 @@ use crate::model::firewall::Opening;
 use crate::model::leaf::needs_renewal;
 use crate::model::names::{HostName, PeerUrl, UnitName};
 use crate::model::plan::Mark;
-use crate::model::target::{FileSet, HostTarget, LeafId, Place, SetTarget, Target};
+use crate::model::target::{FileSet, HostTarget, KUBELET_SERVES_WITH, LeafId, Place, SetTarget, Target};
 
 /// A recovery bundle is of a moment ago for so long, milliseconds: what a run that was cut off took need not be taken again.
 const RECENT_MS: i64 = 10 * 60 * 1000;
@@ -135,7 +135,27 @@ impl<'a> Look<'a> {
             let asked = || self.intent.renew.wants(host, leaf, fact?);
             needs_renewal(leaf, fact, facts.now_ms).or_else(asked).map(|why| (leaf.id, why))
         };
-        target.leaves.iter().filter_map(due).collect()
+        let mut all: Vec<_> = target.leaves.iter().filter_map(due).collect();
+        if !all.iter().any(|(id, _)| *id == LeafId::Kubelet) {
+            all.extend(self.serves_with_another(host).map(|why| (LeafId::Kubelet, why)));
+        }
+        all
+    }
+
+    /// Why the kubelet is to ask for another certificate to serve with: the one that it presents was signed by another authority than the one
+    /// that signs now. It asks for one where it finds none at its start, and is given a new one of its own then.
+    fn serves_with_another(&self, host: &HostName) -> Option<String> {
+        let (facts, target) = self.pair(host)?;
+        let leaf = target.leaves.iter().find(|leaf| leaf.id == LeafId::Kubelet)?;
+        let shown = facts.certificates.presented.get(KUBELET_SERVES_WITH)?.as_ref().ok()?;
+        let other = !shown.authority.is_empty() && shown.authority != leaf.authority;
+        (other && self.is_active(host, &kubelet_unit()))
+            .then(|| "another authority signed what it serves with".to_owned())
+    }
+
+    /// Whether a kubelet that runs gets another certificate of its own.
+    pub fn kubelet_is_signed_anew(&self, host: &HostName) -> bool {
+        self.is_active(host, &kubelet_unit()) && self.due(host).iter().any(|(id, _)| *id == LeafId::Kubelet)
     }
 
     /// Whether a unit runs by the files that are there.

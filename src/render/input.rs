@@ -5,23 +5,29 @@ use crate::model::desired::{Desired, Host};
 use crate::model::facts::HostFacts;
 use crate::model::names::Digest;
 use crate::model::secret::Secret;
+use crate::model::sum::Sum;
 use crate::model::target::{Part, Place};
+use crate::vault::EncryptionKey;
 
 use super::RenderError;
 
 /// Public certificates and keys in PEM.
 #[derive(Debug, Clone, Copy)]
 pub struct Trust<'a> {
-    /// The cluster's CA certificate.
+    /// The cluster's CA certificate; both while one is replaced, as everywhere here.
     pub cluster_ca: &'a str,
     /// etcd's CA certificate.
     pub etcd_ca: &'a str,
     /// The CA certificate for aggregated API servers.
     pub front_proxy_ca: &'a str,
-    /// The controller manager's signing intermediate.
+    /// Whoever signed for the controller manager is trusted: its intermediates.
+    pub signing_ca: &'a str,
+    /// The intermediate that signs for it now, alone.
     pub signing_cert: &'a str,
     /// The public half of the service account key.
     pub sa_public: &'a str,
+    /// The key identifiers of who signs now: the cluster's authority and the intermediate.
+    pub signers: [&'a str; 2],
 }
 
 /// What control-plane hosts must hold in secret. No `Debug`, on purpose.
@@ -31,8 +37,8 @@ pub struct Keys<'a> {
     pub signing_key: &'a Secret<String>,
     /// Service account key, PEM.
     pub sa_key: &'a Secret<String>,
-    /// Key of the encryption at rest: 32 bytes in base64.
-    pub encryption_key: &'a Secret<String>,
+    /// Keys of the encryption at rest: the first encrypts, all decrypt.
+    pub encryption: &'a [EncryptionKey<'a>],
 }
 
 /// The state as hosts keep it.
@@ -67,6 +73,31 @@ pub struct Input<'a> {
     pub attached: &'a Attached,
     /// Where hactl itself lies on the host.
     pub hactl_path: &'a str,
+}
+
+impl Trust<'_> {
+    /// Changes with the authorities that are trusted as Kubernetes' own, and with who signs. In files of programs that read either only at
+    /// their start, so that they are started anew.
+    pub(super) fn cluster(&self) -> String {
+        short(&[self.cluster_ca, self.signing_ca, self.signers[0], self.signers[1]])
+    }
+    /// The same for who only looks at what API servers show.
+    pub(super) fn servers(&self) -> String {
+        short(&[self.cluster_ca])
+    }
+    /// The same for etcd's authority.
+    pub(super) fn etcd(&self) -> String {
+        short(&[self.etcd_ca])
+    }
+}
+
+fn short(all: &[&str]) -> String {
+    let mut sum = Sum::new(());
+    for text in all {
+        sum.add(text.as_bytes());
+        sum.add(&[0]);
+    }
+    sum.so_far().short()
 }
 
 impl Input<'_> {

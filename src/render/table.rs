@@ -149,7 +149,7 @@ pub(super) static FILES: &[Row] = &[
 
     plain!(Trust, keyed, 0o644, "/etc/kubernetes/pki/ca.crt", |i, _| Ok(ended(i.trust.cluster_ca))),
     // The cluster's CA and the controller manager's intermediate: what the latter signs comes without its chain.
-    plain!(Trust, node, 0o644, "/etc/kubernetes/pki/client-ca.crt", |i, _| Ok(ended(i.trust.cluster_ca) + &ended(i.trust.signing_cert))),
+    plain!(Trust, node, 0o644, "/etc/kubernetes/pki/client-ca.crt", |i, _| Ok(ended(i.trust.cluster_ca) + &ended(i.trust.signing_ca))),
     plain!(Trust, control_plane_host, 0o644, "/etc/kubernetes/pki/etcd-ca.crt", |i, _| Ok(ended(i.trust.etcd_ca))),
     plain!(Trust, control_plane_host, 0o644, "/etc/kubernetes/pki/front-proxy-ca.crt", |i, _| Ok(ended(i.trust.front_proxy_ca))),
     plain!(Trust, control_plane_host, 0o644, "/etc/kubernetes/pki/signing.crt", |i, _| Ok(ended(i.trust.signing_cert))),

@@ -17,6 +17,7 @@ use crate::model::facts::{HostFacts, InterfaceAddress};
 use crate::model::names::Digest;
 use crate::model::secret::Secret;
 use crate::model::target::{Part, Place};
+use crate::vault::EncryptionKey;
 
 pub(super) fn host(name: &str, last: u8, roles: &[Role]) -> Host {
     Host {
@@ -165,8 +166,10 @@ const TRUST: Trust<'static> = Trust {
     cluster_ca: "CLUSTER CA\n",
     etcd_ca: "ETCD CA\n",
     front_proxy_ca: "FRONT PROXY CA\n",
+    signing_ca: "SIGNING\n",
     signing_cert: "SIGNING\n",
     sa_public: "SA PUBLIC\n",
+    signers: ["c1", "51"],
 };
 
 pub(super) fn sealed(recipients: &[String]) -> Sealed<'_> {
@@ -176,7 +179,8 @@ pub(super) fn sealed(recipients: &[String]) -> Sealed<'_> {
 pub(super) fn rendered(desired: &Desired, host: &Host, facts: &HostFacts) -> Result<Vec<RenderedSet>, RenderError> {
     let (signing_key, sa_key) = (Secret::new("SIGNING KEY".to_owned()), Secret::new("SA KEY".to_owned()));
     let encryption_key = Secret::new("c2VjcmV0".to_owned());
-    let keys = Keys { signing_key: &signing_key, sa_key: &sa_key, encryption_key: &encryption_key };
+    let encryption = [EncryptionKey { name: "key1".to_owned(), key: &encryption_key }];
+    let keys = Keys { signing_key: &signing_key, sa_key: &sa_key, encryption: &encryption };
     let parts = parts();
     host_sets(&Input {
         desired,
@@ -425,71 +429,6 @@ fn what_is_wiped_is_what_was_written_and_never_the_packages_own_files() {
     }
     assert!(!ask.remove.iter().any(|path| path == "/etc" || path == "/var/lib" || path == "/"));
     assert_eq!(ask.data[0], "/var/lib/etcd");
-}
-
-#[test]
-fn zz_dump() {
-    let Ok(out) = std::env::var("HACTL_DUMP") else { return };
-    let spec: Value = serde_json::from_str(&std::fs::read_to_string(format!("{out}/spec.json")).unwrap()).unwrap();
-    let pki = |n: &str| std::fs::read_to_string(format!("{out}/pki/{n}")).unwrap();
-    let (cluster_ca, etcd_ca, fp, sc, sp) =
-        (pki("ca.crt"), pki("etcd-ca.crt"), pki("front-proxy-ca.crt"), pki("signing.crt"), pki("sa.pub"));
-    let trust =
-        Trust { cluster_ca: &cluster_ca, etcd_ca: &etcd_ca, front_proxy_ca: &fp, signing_cert: &sc, sa_public: &sp };
-    let (signing_key, sa_key, encryption_key) =
-        (Secret::new(pki("signing.key")), Secret::new(pki("sa.key")), Secret::new(pki("encryption").trim().to_owned()));
-    let keys = Keys { signing_key: &signing_key, sa_key: &sa_key, encryption_key: &encryption_key };
-    let parts: Vec<Part> = serde_json::from_value(spec["parts"].clone()).unwrap();
-    let mut d = desired();
-    let n = |p: &str| spec.pointer(p).unwrap().as_u64().unwrap();
-    let ip = |p: &str| -> std::net::IpAddr { spec.pointer(p).unwrap().as_str().unwrap().parse().unwrap() };
-    d.api_port = u16::try_from(n("/api_port")).unwrap();
-    d.endpoint.kind = EndpointKind::Vip { address: ip("/vip"), interface: None, vrid: 51 };
-    d.hosts = spec["hosts"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|h| {
-            let mut x = host(h["name"].as_str().unwrap(), 1, &[Role::ControlPlane, Role::Etcd, Role::LoadBalancer]);
-            x.address = h["address"].as_str().unwrap().parse().unwrap();
-            x
-        })
-        .collect();
-    d.extra.kubelet_config = json!({"cgroupDriver": "cgroupfs", "failCgroupV1": false}).as_object().unwrap().clone();
-    d.extra.kube_proxy_config = json!({"conntrack": {"maxPerCore": 0, "min": 0}}).as_object().unwrap().clone();
-    d.extra.restrict_oom_score_adj = true;
-    for h in &d.hosts {
-        let f = facts(h);
-        let input = Input {
-            desired: &d,
-            host: h,
-            facts: &f,
-            parts: &parts,
-            trust: &trust,
-            keys: Some(&keys),
-            sealed: &sealed(&[]),
-            attached: &Attached::default(),
-            hactl_path: "/var/lib/hactl/bin/abc/hactl",
-        };
-        let root = format!("{out}/hosts/{}", h.name);
-        for file in host_sets(&input).unwrap().iter().flat_map(|s| &s.files) {
-            use std::os::unix::fs::PermissionsExt as _;
-            let path = format!("{root}{}", file.path);
-            std::fs::create_dir_all(Path::new(&path).parent().unwrap()).unwrap();
-            std::fs::write(&path, &file.content).unwrap();
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(file.mode)).unwrap();
-        }
-        std::fs::write(
-            format!("{out}/hosts/{}.prep.json", h.name),
-            serde_json::to_string_pretty(&preparation(&d, h)).unwrap(),
-        )
-        .unwrap();
-    }
-    for a in addons(&d, &parts).unwrap() {
-        let list = json!({"apiVersion": "v1", "kind": "List", "items": a.objects});
-        std::fs::create_dir_all(format!("{out}/addons")).unwrap();
-        std::fs::write(format!("{out}/addons/{}.json", a.name), serde_json::to_string_pretty(&list).unwrap()).unwrap();
-    }
 }
 
 #[test]

@@ -23,6 +23,7 @@ use crate::model::facts::Silence;
 use crate::model::leaf::span;
 use crate::model::moment::{date, rfc3339};
 use crate::model::names::{ClusterName, HostName};
+use crate::model::rotation::{Rotatable, Stage};
 use serde_json::{Value, json};
 
 const HEADS: [&str; 6] = ["CERTIFICATE", "FOR", "SIGNED BY", "ENDS", "LEFT", "THEN"];
@@ -245,6 +246,50 @@ fn one_json(certificate: &Certificate, now_ms: i64) -> Value {
         "why": why,
         "presented": presented,
     })
+}
+
+/// What the next stage of a rotation is, before its plan.
+pub fn rotation(what: Rotatable, stage: Option<Stage>, finish: bool) -> String {
+    let end = if what.outlives() && !finish { "stays trusted until --finish" } else { "goes" };
+    let used = format!("Then it comes into use, and what the old one was for is made anew; the old one {end}.");
+    let (now, then) = match stage {
+        None => (format!("{what} would be replaced: first every host learns of the new one, as below."), used),
+        Some(Stage::Spread) => (format!("{what} is being replaced: every host learns of the new one, as below."), used),
+        Some(Stage::Issued) => (
+            format!("{what} is being replaced: the new one comes into use, as below."),
+            format!("Then the old one {end}."),
+        ),
+    };
+    format!("{now}\n{then}\n\n")
+}
+
+/// How a rotation ended.
+pub fn rotated(what: Rotatable, old_is_trusted: bool, rewritten: usize) -> String {
+    let more = if rewritten > 0 { format!("; {} written anew", count(rewritten, "Secret")) } else { String::new() };
+    let old = if old_is_trusted { "; the old one is still trusted" } else { ", and the old one is gone" };
+    format!("{what} is new{more}{old}")
+}
+
+/// What is left to do for people behind a rotation.
+pub fn after_rotation(what: Rotatable, old_is_trusted: bool, kubeconfig: &std::path::Path) -> Vec<String> {
+    let kubeconfig = kubeconfig.display();
+    match what {
+        Rotatable::ServiceAccount if old_is_trusted => vec![
+            "give programs outside the cluster other tokens: those that they hold are good until the old key goes"
+                .to_owned(),
+            format!("after a day, when pods have got other tokens: hactl certs rotate {what} --finish"),
+        ],
+        Rotatable::ClusterCa if old_is_trusted => vec![
+            format!(
+                "give people other kubeconfigs ({kubeconfig} is new): those that they have are good until the old one goes"
+            ),
+            format!("when they have them: hactl certs rotate {what} --finish"),
+        ],
+        Rotatable::ClusterCa => {
+            vec![format!("kubeconfigs from before are refused from now on; the administrator's is new: {kubeconfig}")]
+        }
+        _ => vec![],
+    }
 }
 
 /// How `certs renew` ended well.

@@ -7,6 +7,7 @@ use super::words::{count, one_line};
 use crate::model::facts::Evidence;
 use crate::model::names::HostName;
 use crate::model::refusal::Refusal;
+use crate::model::rotation::{NoRotation, Rotatable};
 
 impl From<&Refusal> for Verdict {
     fn from(refusal: &Refusal) -> Self {
@@ -112,6 +113,9 @@ impl From<&Refusal> for Verdict {
                 ],
                 vec!["make the other hosts of etcd reachable by SSH, then run the same command again".to_owned()],
             ),
+            Refusal::CannotRotate { what, why } => {
+                ("cannot-rotate", vec![untouched.to_owned()], not_rotated(*what, why))
+            }
             Refusal::SkipsMinor { wanted, first, .. } => super::versions::skipped(*wanted, *first, untouched),
             Refusal::OlderMinor { runs, .. } => super::versions::older(*runs, untouched),
             Refusal::CannotLeave { .. } => {
@@ -275,4 +279,22 @@ fn said(evidence: &[Evidence]) -> Vec<String> {
 
 fn all(hosts: &[HostName]) -> String {
     hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The way on where nothing is rotated.
+fn not_rotated(what: Rotatable, why: &NoRotation) -> Vec<String> {
+    match why {
+        NoRotation::Brought => {
+            vec!["take it out of the inventory's `pki`, then run the same command again: hactl makes its own, which the inventory need not name".to_owned()]
+        }
+        NoRotation::Other { other } => vec![format!("end that one first: `hactl certs rotate {other} --finish`")],
+        NoRotation::NotWhole { .. } => {
+            vec!["run `hactl up` first: whoever rotates must not have to take other changes along".to_owned()]
+        }
+        NoRotation::NotBegun => vec![format!("begin one: `hactl certs rotate {what}`")],
+        NoRotation::TooYoung { .. } => vec![
+            "run the same command again then: by that time every kubelet has fetched new ones for its pods".to_owned(),
+            "or with --at-once, where the old key may be in wrong hands: pods whose tokens end are refused until their kubelets have fetched others, which may take a day".to_owned(),
+        ],
+    }
 }

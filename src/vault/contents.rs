@@ -3,7 +3,9 @@
 //! In: PEM text, from the vault's files or freshly made by `pki/`. Out: checked values; an [`Authority`] whose key is
 //! not its certificate's cannot be made. No file is touched here.
 
+use super::turning::Turning;
 use crate::model::names::Digest;
+use crate::model::rotation::{Rotatable, Stage};
 use crate::model::secret::Secret;
 use crate::model::target::Leaf;
 use rcgen::PublicKeyData as _;
@@ -134,25 +136,59 @@ pub struct Contents {
     pub service_account: KeyPairPem,
     /// Encrypts Secrets in etcd: 32 bytes in base64.
     pub encryption: Secret<String>,
+    /// What of these is being replaced, and what is kept of what was.
+    pub turning: Turning,
 }
 
 impl Contents {
     /// Everything that may be known to all.
     pub fn publics(&self) -> Publics {
+        let both = |what: Rotatable, current: &str| {
+            let Some(turn) = self.turning.turns.get(&what) else { return ended(current) };
+            // The older first, so that nothing is written anew where only the one that signs changes.
+            match turn.stage {
+                Stage::Spread => ended(current) + &ended(&turn.other.public),
+                Stage::Issued => ended(&turn.other.public) + &ended(current),
+            }
+        };
+        let other = |what: &Rotatable| {
+            let turn = self.turning.turns.get(what)?;
+            Some((*what, turn.stage, PublicAuthority::new(turn.other.public.clone()).ok()?))
+        };
         Publics {
             cluster: self.cluster.public().clone(),
             etcd: self.etcd.public().clone(),
             front_proxy: self.front_proxy.public().clone(),
             signing: self.signing.public().clone(),
             service_account_pem: self.service_account.public.clone(),
+            founded: self.turning.founded,
+            trusted: Trusted {
+                cluster: both(Rotatable::ClusterCa, self.cluster.cert_pem()),
+                etcd: both(Rotatable::EtcdCa, self.etcd.cert_pem()),
+                front_proxy: both(Rotatable::FrontProxyCa, self.front_proxy.cert_pem()),
+                signing: both(Rotatable::SigningCa, self.signing.cert_pem()),
+                service_account: both(Rotatable::ServiceAccount, &self.service_account.public),
+            },
+            others: Rotatable::ALL.iter().filter_map(other).collect(),
         }
     }
     /// The secrets that hosts need.
     pub fn material(&self) -> Material<'_> {
+        let retired = &self.turning.retired;
+        let turn = self.turning.turns.get(&Rotatable::Encryption);
+        let key = |number: usize, key| EncryptionKey { name: format!("key{}", number + 1), key };
+        let mut encryption = vec![key(retired.len(), &self.encryption)];
+        match turn.map(|turn| (turn.stage, &turn.other.private)) {
+            Some((Stage::Spread, next)) => encryption.push(key(retired.len() + 1, next)),
+            Some((Stage::Issued, _)) => {
+                encryption.extend(retired.iter().enumerate().rev().map(|(number, old)| key(number, old)));
+            }
+            None => {}
+        }
         Material {
             signing_key_pem: self.signing.key(),
             service_account_key_pem: &self.service_account.private,
-            encryption_key: &self.encryption,
+            encryption,
         }
     }
     /// The authority whose key identifier the leaf names.
@@ -172,8 +208,29 @@ pub struct Publics {
     pub front_proxy: PublicAuthority,
     /// The controller manager's signing intermediate.
     pub signing: PublicAuthority,
-    /// The public key that service account tokens are checked with.
+    /// The public key of what signs service account tokens.
     pub service_account_pem: String,
+    /// Who the cluster is: the fingerprint of the authority that it was founded with.
+    pub founded: Digest,
+    /// What is trusted: while one is replaced, both.
+    pub trusted: Trusted,
+    /// Authorities that are trusted besides: those that come, and those that go.
+    pub others: Vec<(Rotatable, Stage, PublicAuthority)>,
+}
+
+/// What is trusted, as PEM: more than one certificate or key while one is replaced, the older first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Trusted {
+    /// Kubernetes' own authority.
+    pub cluster: String,
+    /// etcd's authority.
+    pub etcd: String,
+    /// The authority of aggregated API servers' callers.
+    pub front_proxy: String,
+    /// The controller manager's signing intermediate.
+    pub signing: String,
+    /// Public keys that service account tokens are checked with.
+    pub service_account: String,
 }
 
 impl Publics {
@@ -181,7 +238,7 @@ impl Publics {
     /// intermediate, so whoever checks such certificates (API servers checking kubelets, and the other way round)
     /// must know both.
     pub fn cluster_bundle_pem(&self) -> String {
-        format!("{}{}", self.cluster.cert_pem, self.signing.cert_pem)
+        format!("{}{}", self.trusted.cluster, self.trusted.signing)
     }
 }
 
@@ -191,8 +248,22 @@ pub struct Material<'a> {
     pub signing_key_pem: &'a Secret<String>,
     /// Private key for service account tokens, PEM.
     pub service_account_key_pem: &'a Secret<String>,
-    /// Key named `key1` for secretbox, base64.
-    pub encryption_key: &'a Secret<String>,
+    /// Keys for secretbox: the first encrypts, all decrypt.
+    pub encryption: Vec<EncryptionKey<'a>>,
+}
+
+/// A key for secretbox.
+#[derive(Clone)]
+pub struct EncryptionKey<'a> {
+    /// What stands before everything that is encrypted with it, so that the key is found again: never that of another key.
+    pub name: String,
+    /// 32 bytes in base64.
+    pub key: &'a Secret<String>,
+}
+
+/// PEM text with exactly one line break at its end, so that more can follow.
+fn ended(pem: &str) -> String {
+    format!("{}\n", pem.trim_end())
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -4,8 +4,10 @@
 //! again, each damage named by its file.
 
 use super::contents::{Authority, Contents, KeyPairPem};
+use super::turning::{self, Pair, Turning};
 use super::{VaultError, io_error};
 use crate::model::names::ClusterName;
+use crate::model::rotation::Rotatable;
 use crate::model::secret::Secret;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -32,6 +34,15 @@ fn authorities(contents: &Contents) -> [(&'static str, &Authority); 4] {
     ]
 }
 
+/// The files of one of them: its public half where it has one, and the key.
+pub fn names(what: Rotatable) -> (Option<String>, String) {
+    match what {
+        Rotatable::ServiceAccount => (Some(format!("{SERVICE_ACCOUNT}.pub")), format!("{SERVICE_ACCOUNT}.key")),
+        Rotatable::Encryption => (None, ENCRYPTION.to_owned()),
+        authority => (Some(format!("{authority}.crt")), format!("{authority}.key")),
+    }
+}
+
 /// Writes everything into a directory that does not exist yet.
 pub fn write_contents(dir: &Path, cluster: &ClusterName, contents: &Contents) -> Result<(), VaultError> {
     make_private_dir(dir)?;
@@ -44,48 +55,63 @@ pub fn write_contents(dir: &Path, cluster: &ClusterName, contents: &Contents) ->
     }
     put(&dir.join(format!("{SERVICE_ACCOUNT}.pub")), &contents.service_account.public)?;
     put(&dir.join(format!("{SERVICE_ACCOUNT}.key")), contents.service_account.private.reveal())?;
-    put(&dir.join(ENCRYPTION), contents.encryption.reveal())
+    put(&dir.join(ENCRYPTION), contents.encryption.reveal())?;
+    turning::write_new(dir, contents)
 }
 
 /// Reads everything back and checks it.
 pub fn read_contents(dir: &Path) -> Result<Contents, VaultError> {
-    let authority = |name: &str| {
-        let (crt, key) = (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
-        let (cert_pem, key_pem) = (read_public(&crt)?, read_secret(&key)?);
-        Authority::new(cert_pem, key_pem).map_err(|bad| {
+    let found = turning::read(dir)?;
+    // What a run was killed over is whole in one place.
+    let current = found.as_ref().and_then(|found| found.current.as_ref());
+    let pair = |what: Rotatable| -> Result<Pair, VaultError> {
+        if let Some(pair) = current.and_then(|current| turning::take(current, what)) {
+            return Ok(pair);
+        }
+        let (public, private) = names(what);
+        let public = public.map_or(Ok(String::new()), |name| read_public(&dir.join(name)))?;
+        Ok(Pair { public, private: read_secret(&dir.join(private))? })
+    };
+    let authority = |what: Rotatable| {
+        let Pair { public, private } = pair(what)?;
+        Authority::new(public, private).map_err(|bad| {
             use super::BadAuthority::{Key, KeyMismatch};
-            let path = if matches!(bad, Key | KeyMismatch) { key } else { crt };
+            let (crt, key) = names(what);
+            let path = dir.join(if matches!(bad, Key | KeyMismatch) { key } else { crt.unwrap_or(key) });
             VaultError::Corrupt { path, why: bad.to_string() }
         })
     };
+    let cluster = authority(Rotatable::ClusterCa)?;
+    let never = Turning::never(cluster.fingerprint());
     Ok(Contents {
-        cluster: authority("cluster-ca")?,
-        etcd: authority("etcd-ca")?,
-        front_proxy: authority("front-proxy-ca")?,
-        signing: authority("signing-ca")?,
-        service_account: read_service_account(dir)?,
-        encryption: read_encryption(&dir.join(ENCRYPTION))?,
+        cluster,
+        etcd: authority(Rotatable::EtcdCa)?,
+        front_proxy: authority(Rotatable::FrontProxyCa)?,
+        signing: authority(Rotatable::SigningCa)?,
+        service_account: service_account(dir, pair(Rotatable::ServiceAccount)?)?,
+        encryption: encryption(dir, pair(Rotatable::Encryption)?.private)?,
+        turning: found.map_or(never, |found| found.turning),
     })
 }
 
-fn read_service_account(dir: &Path) -> Result<KeyPairPem, VaultError> {
-    let (public_path, path) = (dir.join(format!("{SERVICE_ACCOUNT}.pub")), dir.join(format!("{SERVICE_ACCOUNT}.key")));
-    let (public, private) = (read_public(&public_path)?, read_secret(&path)?);
+fn service_account(dir: &Path, pair: Pair) -> Result<KeyPairPem, VaultError> {
+    let Pair { public, private } = pair;
+    let corrupt = |name: String, why: &str| VaultError::Corrupt { path: dir.join(name), why: why.to_owned() };
+    let (public_name, name) = names(Rotatable::ServiceAccount);
     let pair = rcgen::KeyPair::from_pem(private.reveal())
-        .map_err(|_| VaultError::Corrupt { path, why: "it holds no readable private key".into() })?;
+        .map_err(|_| corrupt(name.clone(), "it holds no readable private key"))?;
     if pair.public_key_pem().trim() != public.trim() {
-        return Err(VaultError::Corrupt { path: public_path, why: "it is not the private key's public key".into() });
+        return Err(corrupt(public_name.unwrap_or(name), "it is not the private key's public key"));
     }
     Ok(KeyPairPem { private, public })
 }
 
-fn read_encryption(path: &Path) -> Result<Secret<String>, VaultError> {
+fn encryption(dir: &Path, text: Secret<String>) -> Result<Secret<String>, VaultError> {
     use base64::Engine as _;
-    let text = read_secret(path)?;
     let raw = base64::engine::general_purpose::STANDARD.decode(text.reveal().trim_end()).map(Secret::new);
     match raw {
         Ok(raw) if raw.reveal().len() == 32 => Ok(text),
-        _ => Err(VaultError::Corrupt { path: path.to_owned(), why: "it is not 32 bytes in base64".into() }),
+        _ => Err(VaultError::Corrupt { path: dir.join(ENCRYPTION), why: "it is not 32 bytes in base64".into() }),
     }
 }
 

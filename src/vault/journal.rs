@@ -7,6 +7,7 @@ use super::{VaultError, files, io_error, random_hex};
 use crate::model::moment::parse_rfc3339;
 use crate::model::names::{ClusterName, Digest};
 use crate::model::recovery::{Origin, Recovery};
+use crate::model::rotation::{Rotatable, Stage};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -88,6 +89,13 @@ pub enum Entry {
         serial: String,
         /// End of validity, RFC 3339.
         not_after: String,
+    },
+    /// A rotation came to a stage; none: it ended.
+    Rotation {
+        /// Of what.
+        what: Rotatable,
+        /// Which stage.
+        stage: Option<Stage>,
     },
     /// A person agreed to something.
     Consent {
@@ -198,6 +206,7 @@ impl Past {
                 Entry::Founded { .. }
                 | Entry::GenesisChosen { .. }
                 | Entry::CredentialIssued { .. }
+                | Entry::Rotation { .. }
                 | Entry::Consent { .. } => {}
             }
         }

@@ -12,14 +12,18 @@ mod journal;
 mod lock;
 mod portable;
 mod sealing;
+mod turning;
 
-pub use contents::{Authority, BadAuthority, Contents, KeyPairPem, Material, PublicAuthority, Publics};
+pub use contents::{
+    Authority, BadAuthority, Contents, EncryptionKey, KeyPairPem, Material, PublicAuthority, Publics, Trusted,
+};
 pub use files::{JOURNAL, RUNS};
 pub use hosts::Known;
 pub use journal::{Entry, Line, Past};
 pub use lock::VaultLock;
 pub use portable::{Carried, NotCarried, carry, uncarry};
 pub use sealing::IDENTITY;
+pub use turning::{Pair, Turn, Turning};
 
 use crate::model::names::ClusterName;
 use crate::model::secret::Secret;
@@ -149,8 +153,7 @@ impl Vault {
         let contents = files::read_contents(dir)?;
         files::private(&dir.join(files::JOURNAL), 0o600)?;
         let vault = Self { dir: dir.to_owned(), contents };
-        let born =
-            |l: &Line| matches!(&l.entry, Entry::Founded { ca, .. } if *ca == vault.contents.cluster.fingerprint());
+        let born = |l: &Line| matches!(&l.entry, Entry::Founded { ca, .. } if *ca == vault.contents.turning.founded);
         if !vault.journal()?.first().is_some_and(born) {
             let why = "it does not begin with the founding of this cluster".to_owned();
             return Err(VaultError::Corrupt { path: vault.journal_path(), why });
@@ -199,7 +202,7 @@ impl Vault {
         }
         files::write_contents(&building, cluster, &contents)?;
         files::put(&building.join(IDENTITY), identity.reveal())?;
-        journal::start(&building.join(files::JOURNAL), cluster, &contents.cluster.fingerprint())?;
+        journal::start(&building.join(files::JOURNAL), cluster, &contents.turning.founded)?;
         more(&building)?;
         files::sync_dir(&building)?;
         std::fs::rename(&building, dir).map_err(io_error("create", dir))?;

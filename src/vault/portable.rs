@@ -4,6 +4,7 @@
 //! opened. The journal stays behind, except that there was a birth: whoever has this text had a cluster.
 
 use super::contents::{Authority, Contents, KeyPairPem};
+use super::turning::{self, Turning};
 use crate::model::names::ClusterName;
 use crate::model::secret::Secret;
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,8 @@ struct Form {
     encryption: String,
     identity: String,
     inventory: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rotations: Option<turning::Form>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -77,6 +80,7 @@ pub fn carry(cluster: &ClusterName, contents: &Contents, identity: &Secret<Strin
         encryption: contents.encryption.reveal().clone(),
         identity: identity.reveal().clone(),
         inventory: inventory.to_owned(),
+        rotations: turning::Form::of(contents),
     };
     Secret::new(serde_json::to_string(&form).expect("texts and numbers are always JSON"))
 }
@@ -97,8 +101,12 @@ pub fn uncarry(text: &Secret<String>) -> Result<Carried, NotCarried> {
         Authority::new(pair.public.clone(), Secret::new(pair.private.clone()))
             .map_err(|bad| NotCarried(format!("{name}: {bad}")))
     };
+    let cluster = authority(0, "the cluster's authority")?;
+    let rotations = form.rotations.as_ref().map(turning::Form::turning).transpose();
+    let rotations = rotations.map_err(|bad| NotCarried(format!("what was being replaced: {bad}")))?;
+    let never = Turning::never(cluster.fingerprint());
     let contents = Contents {
-        cluster: authority(0, "the cluster's authority")?,
+        cluster,
         etcd: authority(1, "etcd's authority")?,
         front_proxy: authority(2, "the front proxy's authority")?,
         signing: authority(3, "the signing authority")?,
@@ -107,6 +115,7 @@ pub fn uncarry(text: &Secret<String>) -> Result<Carried, NotCarried> {
             public: form.service_account.public.clone(),
         },
         encryption: Secret::new(form.encryption.clone()),
+        turning: rotations.unwrap_or(never),
     };
     let identity = Secret::new(form.identity.clone());
     Ok(Carried { cluster: form.cluster.clone(), contents, identity, inventory: form.inventory.clone() })

@@ -3,6 +3,7 @@
 use super::*;
 use crate::model::names::PeerUrl;
 use crate::model::recovery::Recovery;
+use crate::model::rotation::{Rotatable, Stage};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -20,8 +21,10 @@ fn authority() -> Authority {
 
 fn contents() -> Contents {
     let tokens = KeyPair::generate().unwrap();
+    let cluster = authority();
     Contents {
-        cluster: authority(),
+        turning: Turning::never(cluster.fingerprint()),
+        cluster,
         etcd: authority(),
         front_proxy: authority(),
         signing: authority(),
@@ -49,7 +52,7 @@ fn what_was_put_in_comes_out_again() {
     let (_root, dir, vault) = made();
     let again = Vault::open(&dir, &name()).unwrap().unwrap();
     assert_eq!(vault.publics(), again.publics());
-    assert_eq!(vault.material().encryption_key.reveal(), again.material().encryption_key.reveal());
+    assert_eq!(vault.material().encryption[0].key.reveal(), again.material().encryption[0].key.reveal());
     assert_eq!(vault.material().signing_key_pem.reveal(), again.material().signing_key_pem.reveal());
     assert!(
         matches!(&again.journal().unwrap()[0].entry, Entry::Founded { ca, .. } if *ca == vault.publics().cluster.fingerprint)
@@ -331,4 +334,106 @@ fn hosts_that_were_taken_in_are_remembered_as_the_inventory_had_them_last() {
     assert_eq!(vault.hosts().unwrap(), []);
     std::fs::write(dir.join("hosts.json"), "{").unwrap();
     assert!(matches!(vault.hosts(), Err(VaultError::Corrupt { .. })));
+}
+
+/// A rotation of etcd's authority that has come to this stage.
+fn turned(vault: &mut Vault, stage: Stage) {
+    let next = authority();
+    let other = Pair { public: next.cert_pem().to_owned(), private: Secret::new(next.key().reveal().clone()) };
+    let change = |contents: &mut Contents| {
+        contents.turning.turns.insert(Rotatable::EtcdCa, Turn { stage, other, since_s: 7 });
+        contents.turning.retired.push(Secret::new("c2VjcmV0".to_owned()));
+        contents.turning.cross = Some(contents.cluster.public().clone());
+        contents
+            .put(Rotatable::FrontProxyCa, contents.pair(Rotatable::SigningCa))
+            .map_err(|bad| VaultError::Corrupt { path: PathBuf::new(), why: bad.to_string() })
+    };
+    vault.change(change).unwrap();
+}
+
+fn same_rotation(one: &Contents, other: &Contents) {
+    let (a, b) = (&one.turning, &other.turning);
+    assert_eq!((a.founded, &a.cross), (b.founded, &b.cross));
+    let (of, and) = (&a.turns[&Rotatable::EtcdCa], &b.turns[&Rotatable::EtcdCa]);
+    assert_eq!((of.stage, of.since_s, &of.other.public), (and.stage, and.since_s, &and.other.public));
+    assert_eq!(of.other.private.reveal(), and.other.private.reveal());
+    let keys = |of: &[Secret<String>]| of.iter().map(|key| key.reveal().clone()).collect::<Vec<_>>();
+    assert_eq!(keys(&a.retired), keys(&b.retired));
+    assert_eq!(one.publics(), other.publics());
+}
+
+#[test]
+fn a_rotation_under_way_is_found_again_wherever_the_vault_goes() {
+    for stage in [Stage::Spread, Stage::Issued] {
+        let (root, dir, mut vault) = made();
+        turned(&mut vault, stage);
+        let again = Vault::open(&dir, &name()).unwrap().unwrap();
+        same_rotation(vault.contents(), again.contents());
+        assert_eq!(
+            vault.contents().front_proxy.id(),
+            vault.contents().signing.id(),
+            "and what is in use is another one"
+        );
+
+        let text = carry(&name(), vault.contents(), &vault.identity().unwrap(), "schema: 1\n");
+        let elsewhere = root.path().join("elsewhere/lab");
+        let rebuilt = Vault::recreate(&elsewhere, uncarry(&text).unwrap()).unwrap();
+        same_rotation(vault.contents(), rebuilt.contents());
+        same_rotation(vault.contents(), Vault::open(&elsewhere, &name()).unwrap().unwrap().contents());
+    }
+}
+
+#[test]
+fn a_run_killed_while_keys_are_written_leaves_those_that_it_meant() {
+    let (_root, dir, mut vault) = made();
+    turned(&mut vault, Stage::Issued);
+    let meant = vault.publics();
+    let file = dir.join("rotations.json");
+    let whole = std::fs::read_to_string(&file).unwrap();
+    assert!(whole.contains("\"current\":null"), "what is in use lies in its own files");
+    // As after the first of the three writes: the files are of before, or half of them.
+    let pairs = Rotatable::ALL.map(|what| {
+        let pair = vault.contents().pair(what);
+        let (public, private) = (serde_json::to_string(&pair.public), serde_json::to_string(pair.private.reveal()));
+        format!("\"{what}\":{{\"public\":{},\"private\":{}}}", public.unwrap(), private.unwrap())
+    });
+    let cut = whole.replace("\"current\":null", &format!("\"current\":{{{}}}", pairs.join(",")));
+    std::fs::write(&file, cut).unwrap();
+    for name in ["front-proxy-ca.crt", "etcd-ca.key", "encryption.key"] {
+        std::fs::write(dir.join(name), "half").unwrap();
+    }
+    let mut again = Vault::open(&dir, &name()).unwrap().unwrap();
+    assert_eq!(again.publics(), meant);
+    again.change::<VaultError>(|_| Ok(())).unwrap();
+    assert_eq!(Vault::open(&dir, &name()).unwrap().unwrap().publics(), meant);
+    assert!(std::fs::read_to_string(&file).unwrap().contains("\"current\":null"));
+    assert!(!std::fs::read_to_string(dir.join("etcd-ca.key")).unwrap().contains("half"));
+}
+
+#[test]
+fn a_vault_in_which_nothing_was_ever_replaced_is_carried_as_it_always_was() {
+    let (_root, dir, vault) = made();
+    let text = carry(&name(), vault.contents(), &vault.identity().unwrap(), "schema: 1\n");
+    assert!(!text.reveal().contains("rotations"));
+    assert!(!dir.join("rotations.json").exists());
+    let carried = uncarry(&text).unwrap();
+    assert_eq!(carried.contents.turning.founded, vault.publics().cluster.fingerprint);
+}
+
+#[test]
+fn damage_to_what_is_under_way_is_named_and_none_of_its_keys_is_told() {
+    let (_root, dir, mut vault) = made();
+    turned(&mut vault, Stage::Spread);
+    let file = dir.join("rotations.json");
+    let whole = std::fs::read_to_string(&file).unwrap();
+    for (bad, says) in [
+        (whole.replacen("\"schema\":1", "\"schema\":9", 1), "form 9"),
+        (whole.replace("CERTIFICATE-----\\nMI", "CERTIFICATE-----\\nXX"), "no readable certificate"),
+        (whole[..whole.len() / 2].to_owned(), "at byte"),
+    ] {
+        std::fs::write(&file, bad).unwrap();
+        let words = trouble(&dir).to_string();
+        assert!(words.contains("rotations.json") && words.contains(says), "{says}: {words}");
+        assert!(!words.contains("PRIVATE"), "{words}");
+    }
 }

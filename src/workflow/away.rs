@@ -48,7 +48,7 @@ fn bucket(session: &Session, place: BucketUrl) -> Result<Bucket, Unusable> {
 pub async fn list(session: &Session) -> AwayListed {
     let cluster = &session.desired.cluster;
     let authority = session.state(false).await.ok().filter(|state| state.vault().is_some());
-    let authority = authority.map(|state| state.publics().cluster.fingerprint);
+    let authority = authority.map(|state| state.publics().founded);
     let one = async |place: BucketUrl| {
         let at = authority.map_or_else(|| place.clone(), |authority| place.of(cluster, authority));
         let found = match bucket(session, at) {

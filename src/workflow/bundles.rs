@@ -228,7 +228,7 @@ pub fn verify(path: &Path, identities: &Identities) -> Result<(Bundle, Carried),
     bundle.snapshot(identities, std::io::sink())?;
     let carried = uncarry(&bundle.state(identities)?);
     let carried = carried.map_err(|why| Unusable::State { path: path.to_owned(), why })?;
-    if carried.contents.cluster.fingerprint() != bundle.manifest.authority {
+    if carried.contents.turning.founded != bundle.manifest.authority {
         // What is sealed in it and what it says of itself were made in one go.
         return Err(BundleError::Damaged { path: path.to_owned(), what: "the authority that it names" }.into());
     }
@@ -237,7 +237,7 @@ pub fn verify(path: &Path, identities: &Identities) -> Result<(Bundle, Carried),
 
 /// Clusters may have the same name; their authorities differ.
 pub(super) fn ours(path: &Path, manifest: &Manifest, state: &State) -> Result<(), Unusable> {
-    if manifest.authority == state.publics().cluster.fingerprint {
+    if manifest.authority == state.publics().founded {
         return Ok(());
     }
     let (path, theirs) = (path.to_owned(), manifest.cluster.clone());
@@ -321,7 +321,7 @@ pub async fn pull(session: &mut Session, file: Option<&Path>, identity: &Path) -
     let (_, carried) = verify(path, &identities)?;
     let wanted = &session.desired.cluster;
     if &carried.cluster != wanted {
-        let (theirs, authority) = (carried.cluster, carried.contents.cluster.fingerprint().short());
+        let (theirs, authority) = (carried.cluster, carried.contents.turning.founded.short());
         return Err(Unusable::OtherCluster { path: path.to_owned(), theirs, authority }.into());
     }
     State::rebuilt(state, carried)?;

@@ -71,7 +71,7 @@ fn own(state: &State) -> OfHost {
 }
 
 /// The certificate in a kubeconfig as hactl writes it.
-fn in_kubeconfig(text: &str) -> Option<CertFact> {
+pub(super) fn in_kubeconfig(text: &str) -> Option<CertFact> {
     let line = text.lines().find_map(|line| line.trim_start().strip_prefix("client-certificate-data:"))?;
     let pem = STANDARD.decode(line.trim().trim_matches('"')).ok()?;
     CertFact::read_pem(&pem).into_iter().next()

@@ -82,7 +82,7 @@ async fn read(session: &Session, host: &HostName, paths: Vec<String>) -> BTreeMa
 fn redactor(state: &State) -> Result<Redactor, String> {
     let mut known = Known::default();
     let material = state.contents().material();
-    known.value(material.encryption_key.reveal());
+    material.encryption.iter().for_each(|key| known.value(key.key.reveal()));
     known.value(material.signing_key_pem.reveal());
     known.value(material.service_account_key_pem.reveal());
     Redactor::new(&known)

@@ -54,7 +54,7 @@ impl Look {
     pub async fn with(session: &Session, state: &State, wait: Wait, depth: Depth) -> Result<Self, Failure> {
         let desired = &session.desired;
         let bundle = session.bundle()?;
-        let stamp = Stamp { cluster: desired.cluster.clone(), ca: state.publics().cluster.fingerprint };
+        let stamp = Stamp { cluster: desired.cluster.clone(), ca: state.publics().founded };
         let mut addons = crate::render::addons(desired, &bundle.parts())?;
         addons.iter_mut().for_each(super::manifests::mark);
         let mut hosts = BTreeMap::new();
@@ -88,16 +88,18 @@ impl Look {
             let hactl = session.machines.get(&host.name).map(|m| m.hactl_path()).unwrap_or_default();
             let (publics, material) = (state.publics(), state.contents().material());
             let trust = Trust {
-                cluster_ca: &publics.cluster.cert_pem,
-                etcd_ca: &publics.etcd.cert_pem,
-                front_proxy_ca: &publics.front_proxy.cert_pem,
+                cluster_ca: &publics.trusted.cluster,
+                etcd_ca: &publics.trusted.etcd,
+                front_proxy_ca: &publics.trusted.front_proxy,
+                signing_ca: &publics.trusted.signing,
                 signing_cert: &publics.signing.cert_pem,
-                sa_public: &publics.service_account_pem,
+                sa_public: &publics.trusted.service_account,
+                signers: [&publics.cluster.id, &publics.signing.id],
             };
             let keys = Keys {
                 signing_key: material.signing_key_pem,
                 sa_key: material.service_account_key_pem,
-                encryption_key: material.encryption_key,
+                encryption: &material.encryption,
             };
             let rendered = crate::render::host_sets(&Input {
                 desired,

@@ -19,6 +19,7 @@ mod preflight;
 mod recover;
 mod renew;
 mod room;
+mod rotate;
 mod runbook;
 mod session;
 mod snapshot;
@@ -38,6 +39,7 @@ pub use leaving::leaving;
 pub use manifests::collisions;
 pub use recover::{Recovered, Recovering, recover};
 pub use renew::{Renewed, renew, renew_kubeconfig, would_renew};
+pub use rotate::{Rotated, Rotating, rotate, would_rotate};
 pub use runbook::runbook;
 pub use session::{Places, Session};
 pub use snapshot::{

@@ -20,8 +20,10 @@ use crate::model::names::HostName;
 use crate::model::plan::{Action, Step};
 use crate::model::recovery::{Again, Diagnosis, Fullness, Loss, Origin, Proposal, Recovery};
 use crate::model::refusal::Refusal;
+use crate::model::rotation::Rotatable;
 use crate::model::snapshot::{BundleFact, is_name};
 use crate::observe::{Depth, HashCheck, Wait};
+use crate::pki;
 use crate::plan::Wish;
 use crate::snapshot::{Bundle, BundleError, Identities};
 use crate::vault::Entry;
@@ -113,7 +115,7 @@ pub async fn recover(
     let vault = state.vault().ok_or_else(|| Failure::NoState { state: session.places.state.clone() })?;
     let held = if asked.dry_run { None } else { state.hold("recover")? };
     let bundle = asked.from.as_deref().filter(|words| is_name(words));
-    let authority = state.publics().cluster.fingerprint;
+    let authority = state.publics().founded;
     let (look, away) = tokio::join!(
         Look::with(session, &state, Wait::ForAll, Depth::Disks),
         super::away::newest(session, authority, bundle)
@@ -210,6 +212,15 @@ pub async fn recover(
     let one_starts = plan.steps.iter().any(starts);
     tidied(session, None);
     drop(bundle);
+    if matches!(recovery.source, Origin::Bundle(_)) && !state.contents().turning.retired.is_empty() {
+        // Secrets of then may be encrypted with keys of then.
+        state.again()?.rotate(Rotatable::Encryption, |_, contents, now| {
+            pki::rotate::reread(contents, now);
+            Ok(())
+        })?;
+        let text = "Secrets in the bundle may be encrypted with earlier keys, which API servers are given again: `hactl certs rotate encryption` writes them anew";
+        session.sink.emit(Event::Warning { text: text.to_owned() });
+    }
     drop(held);
     drop(state);
     // What is left was agreed to with the rest.

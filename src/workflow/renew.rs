@@ -140,7 +140,7 @@ fn silent(look: &Look, chosen: &Chosen) -> Vec<Check> {
 }
 
 /// Waits until components present what was issued; tells those that do not.
-async fn taken_up(session: &Session, publics: &Publics, chosen: &Chosen) -> Vec<Check> {
+pub(super) async fn taken_up(session: &Session, publics: &Publics, chosen: &Chosen) -> Vec<Check> {
     let begun = Instant::now();
     let hosts: Vec<HostName> = chosen.leaves.keys().cloned().collect();
     let mut said = false;

@@ -7,14 +7,18 @@ use crate::model::desired::Host;
 use crate::model::facts::{Etcd, Facts};
 use crate::model::names::{ClusterName, HostName};
 use crate::model::refusal::Refusal;
+use crate::model::rotation::Rotatable;
 use crate::model::target::Leaf;
 use crate::pki::brought::Brought;
-use crate::pki::{self, Credential};
+use crate::pki::{self, Credential, PkiError};
 use crate::vault::{Carried, Contents, Entry, Known, Past, Publics, Vault, VaultError, VaultLock};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use time::OffsetDateTime;
+use zeroize::Zeroizing;
 
 /// Authorities and keys.
 pub struct State {
@@ -42,6 +46,46 @@ impl State {
     pub fn create(dir: &Path, cluster: &ClusterName, brought: Brought) -> Result<Self, Failure> {
         let vault = Vault::create(dir, cluster, pki::found(cluster, brought, OffsetDateTime::now_utc())?)?;
         Ok(Self::of(cluster.clone(), Kept::InVault(Box::new(vault))))
+    }
+    /// The state as it is on disk now, held as this one is.
+    ///
+    /// # Errors
+    /// State that is gone or unusable.
+    pub fn again(&self) -> Result<Self, Failure> {
+        let Some(vault) = self.vault() else { return Err(Failure::NoState { state: PathBuf::from("memory") }) };
+        let dir = vault.dir().to_owned();
+        let again = Self::open(&dir, &self.cluster)?.ok_or(Failure::NoState { state: dir })?;
+        again.held.store(self.held.load(Ordering::Relaxed), Ordering::Relaxed);
+        Ok(again)
+    }
+    /// Brings a rotation to another stage; on disk before this returns.
+    ///
+    /// # Errors
+    /// What cannot be made or written.
+    pub fn rotate(
+        &mut self,
+        what: Rotatable,
+        step: impl FnOnce(&ClusterName, &mut Contents, OffsetDateTime) -> Result<(), PkiError>,
+    ) -> Result<(), Failure> {
+        let cluster = self.cluster.clone();
+        if let Kept::InVault(vault) = &mut self.kept {
+            vault.change::<Failure>(|contents| Ok(step(&cluster, contents, OffsetDateTime::now_utc())?))?;
+        }
+        self.record(Entry::Rotation { what, stage: self.contents().stage(what) })
+    }
+    /// The same for this run alone.
+    ///
+    /// # Errors
+    /// What cannot be made.
+    pub fn suppose(
+        &mut self,
+        step: impl FnOnce(&ClusterName, &mut Contents, OffsetDateTime) -> Result<(), PkiError>,
+    ) -> Result<(), Failure> {
+        let now = OffsetDateTime::now_utc();
+        match &mut self.kept {
+            Kept::InVault(vault) => vault.suppose(|contents| Ok(step(&self.cluster, contents, now)?)),
+            Kept::InMemory(contents) => Ok(step(&self.cluster, contents, now)?),
+        }
     }
     /// Authorities and keys that were carried in a bundle. Whoever has those had a cluster: empty disks are a loss.
     pub fn rebuilt(dir: &Path, carried: Carried) -> Result<Self, Failure> {
@@ -158,13 +202,14 @@ impl State {
     pub fn sign(&self, leaf: &Leaf, request: &str) -> Result<String, Failure> {
         let missing = || VaultError::NoSuchAuthority { authority: leaf.authority.clone(), leaf: leaf.id.to_string() };
         let authority = self.contents().issuer(leaf).ok_or_else(missing)?;
-        Ok(pki::sign(request, leaf, authority, OffsetDateTime::now_utc())?)
+        let vouched = self.contents().turning.cross.as_ref();
+        Ok(pki::sign_vouched(request, leaf, authority, vouched, OffsetDateTime::now_utc())?)
     }
 
     /// How hactl itself authenticates to the API: for an hour, and never written.
     pub fn access(&self) -> Result<Access, Failure> {
         let credential = pki::own_credential(&self.contents().cluster, OffsetDateTime::now_utc())?;
-        let ca = self.publics().cluster.cert_pem;
+        let ca = self.publics().trusted.cluster;
         Ok(Access::new(ca, credential.cert_pem, Arc::new(credential.key_pem)))
     }
 
@@ -199,8 +244,11 @@ impl State {
                 end - OffsetDateTime::now_utc() > time::Duration::days(pki::list::RENEW_KUBECONFIG_DAYS)
             })
         });
-        let names_it = std::fs::read_to_string(&path).is_ok_and(|text| text.contains(url));
-        if fresh && names_it { Ok(path) } else { self.renew_kubeconfig(url) }
+        let (publics, text) = (self.publics(), Zeroizing::new(std::fs::read_to_string(&path).unwrap_or_default()));
+        // By the authority that signs now, and with all that are trusted: else it ends before its time.
+        let signed = super::certs::in_kubeconfig(&text).is_some_and(|found| found.authority == publics.cluster.id);
+        let names_it = text.contains(url) && text.contains(&STANDARD.encode(&publics.trusted.cluster));
+        if fresh && names_it && signed { Ok(path) } else { self.renew_kubeconfig(url) }
     }
 
     /// The administrator's kubeconfig anew, whatever there is.
@@ -228,7 +276,7 @@ impl State {
             serial: credential.serial.clone(),
             not_after: credential.not_after.format(&time::format_description::well_known::Rfc3339).unwrap_or_default(),
         })?;
-        Ok(pki::kubeconfig(&self.cluster, url, &self.publics().cluster.cert_pem, credential))
+        Ok(pki::kubeconfig(&self.cluster, url, &self.publics().trusted.cluster, credential))
     }
 }
 

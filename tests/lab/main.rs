@@ -31,6 +31,7 @@ mod moved;
 mod parted;
 mod recover;
 mod room;
+mod rotations;
 mod runbook;
 mod secrets;
 mod settings;
@@ -212,6 +213,7 @@ fn main() {
     tally.suite("t-leave", (5, 0), leaving::SCENARIOS);
     tally.suite("t-worker", (1, 1), &[worker::SCENARIOS, certs::SCENARIOS, worker::LAST].concat());
     tally.suite("t-set", (3, 1), settings::SCENARIOS);
+    tally.suite("t-rotate", (3, 1), rotations::SCENARIOS);
     tally.suite("t-fire", (3, 1), firewalls::SCENARIOS);
     tally.suite("t-grown", (3, 0), shapes::GROWN);
     tally.suite("t-local", (3, 1), shapes::LOCAL);

@@ -2,11 +2,12 @@
 
 use crate::sim::{Ended, Script, World, law, make};
 use crate::{Shape, converged};
+use hactl::model::certificate::CertFact;
 use hactl::model::facts::Facts;
 use hactl::model::leaf::Renewal;
 use hactl::model::names::HostName;
 use hactl::model::plan::{Action, HowToRun, Impact, Mark, Plan};
-use hactl::model::target::LeafId;
+use hactl::model::target::{KUBELET_SERVES_WITH, LeafId};
 use std::collections::{BTreeMap, BTreeSet};
 
 fn cp(n: u8) -> HostName {
@@ -175,4 +176,67 @@ fn certificates_are_issued_anew_also_while_no_quorum_answers() {
         world.power_off(&cp(n));
     }
     assert_eq!(issued(&plan(&mut world)), BTreeMap::from([(cp(1), vec![LeafId::EtcdPeer])]), "it has no other here");
+}
+
+/// What is seen where other authorities sign now: the leaves that are there were signed by those of before, and so was what kubelets serve with.
+fn signed_by_others(world: &mut World) -> Facts {
+    let mut facts = world.observe();
+    for found in facts.hosts.values_mut().filter_map(|f| f.as_mut().ok()) {
+        let kubelet = found.leaves.get_mut(&LeafId::Kubelet).expect("every Node has one");
+        "the one before".clone_into(&mut kubelet.authority);
+    }
+    facts
+}
+
+#[test]
+fn a_kubelet_that_is_signed_anew_comes_after_whoever_signs_for_it() {
+    let mut world = converged(Shape::Stacked(3));
+    world.release(|r| r.manifests += 1);
+    let facts = signed_by_others(&mut world);
+    let plan = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent).expect("a plan");
+    let kubelet = make::unit("kubelet.service");
+    let at = |is: &dyn Fn(&Action) -> bool| plan.steps.iter().position(|s| is(&s.action)).expect("such a step");
+    for n in 1..=3 {
+        let restarts = at(
+            &|a| matches!(a, Action::RunUnit { host, unit, how: HowToRun::Restart } if host == &cp(n) && *unit == kubelet),
+        );
+        let certified = at(&|a| matches!(a, Action::Certify { host, .. } if host == &cp(n)));
+        assert!(before(&plan, certified, restarts), "cp{n}");
+        for other in 1..=3 {
+            let serves = at(&|a| matches!(a, Action::AwaitServing { host, .. } if host == &cp(other)));
+            assert!(before(&plan, serves, restarts), "cp{n} after cp{other}");
+        }
+    }
+}
+
+#[test]
+fn a_kubelet_that_serves_with_what_another_authority_signed_is_signed_anew_and_restarted() {
+    let mut world = converged(Shape::Stacked(3));
+    let mut facts = world.observe();
+    let found = facts.hosts.get_mut(&cp(2)).and_then(|f| f.as_mut().ok()).expect("it answers");
+    let shown = |authority: &str| CertFact {
+        common_name: "system:node:cp2".to_owned(),
+        key_id: String::new(),
+        authority: authority.to_owned(),
+        serial: "1".to_owned(),
+        fingerprint: make::digest("shown"),
+        not_before_s: 0,
+        not_after_s: i64::MAX,
+    };
+    let own = found.leaves[&LeafId::Kubelet].authority.clone();
+    found.certificates.presented.insert(KUBELET_SERVES_WITH.to_owned(), Ok(shown(&own)));
+    let plan = |facts: &Facts| hactl::plan::up(&world.desired, &world.target, facts, &world.intent).expect("a plan");
+    assert!(plan(&facts).is_empty(), "that is the one who signs");
+
+    let found = facts.hosts.get_mut(&cp(2)).and_then(|f| f.as_mut().ok()).expect("it answers");
+    found.certificates.presented.insert(KUBELET_SERVES_WITH.to_owned(), Ok(shown("the one before")));
+    let asked = plan(&facts);
+    assert_eq!(issued(&asked), BTreeMap::from([(cp(2), vec![LeafId::Kubelet])]));
+    let restarts = asked.steps.iter().filter(|s| matches!(s.action, Action::RunUnit { how: HowToRun::Restart, .. }));
+    assert_eq!(restarts.map(|s| s.action.host().cloned()).collect::<Vec<_>>(), [Some(cp(2))]);
+}
+
+/// Whether a step comes before another one, by whatever way.
+fn before(plan: &Plan, earlier: usize, later: usize) -> bool {
+    plan.after[later].iter().any(|&step| step == earlier || before(plan, earlier, step))
 }

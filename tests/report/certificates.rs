@@ -3,6 +3,7 @@
 use crate::world::*;
 use hactl::model::certificate::*;
 use hactl::model::facts::Silence;
+use hactl::model::rotation::{Rotatable, Stage};
 use hactl::report::{Style, certs};
 use snapbox::{assert_data_eq, file};
 
@@ -111,4 +112,25 @@ fn what_a_host_says_cannot_move_the_cursor() {
     of.certificates[0].subject = "evil\x1b[2J\nname".into();
     let text = certs::text(&all, &Style { width: 120, ..Style::plain() });
     assert!(text.contains("evil name") && !text.contains('\x1b'), "{text}");
+}
+
+#[test]
+fn every_end_of_a_rotation_says_what_is_trusted_and_what_is_left_to_do() {
+    let path = std::path::Path::new(".hactl/lab/kubeconfig");
+    let mut all = String::new();
+    for what in Rotatable::ALL {
+        for (stage, old_is_trusted) in [(None, true), (Some(Stage::Spread), true), (Some(Stage::Issued), false)] {
+            if old_is_trusted && !what.outlives() {
+                continue;
+            }
+            let rewritten = if what == Rotatable::Encryption { 42 } else { 0 };
+            all += &certs::rotation(what, stage, !old_is_trusted);
+            all += &format!("{}\n", certs::rotated(what, old_is_trusted, rewritten));
+            for next in certs::after_rotation(what, old_is_trusted, path) {
+                all += &format!("{next}\n");
+            }
+            all += "\n";
+        }
+    }
+    assert_data_eq!(all, file!["rotations.txt"]);
 }

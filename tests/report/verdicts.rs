@@ -4,6 +4,7 @@ use crate::world::*;
 use hactl::model::facts::Evidence;
 use hactl::model::recovery::Fullness;
 use hactl::model::refusal::Refusal;
+use hactl::model::rotation::{NoRotation, Rotatable};
 use hactl::model::version::Version;
 use hactl::report::{ConnectKind, FailureKind, FetchKind, Style, Verdict};
 use snapbox::{assert_data_eq, file};
@@ -51,6 +52,14 @@ fn refusals() -> Vec<Refusal> {
             holder: "hactl up, pid 4711, user anna, since 2026-11-21T06:57:00Z".into(),
         },
         Refusal::NoMajorityLock { locked: 1, hosts: 3 },
+        Refusal::CannotRotate { what: Rotatable::ClusterCa, why: NoRotation::Brought },
+        Refusal::CannotRotate { what: Rotatable::SigningCa, why: NoRotation::Other { other: Rotatable::ClusterCa } },
+        Refusal::CannotRotate {
+            what: Rotatable::EtcdCa,
+            why: NoRotation::NotWhole { steps: 3, first: "restart kubelet.service".into() },
+        },
+        Refusal::CannotRotate { what: Rotatable::Encryption, why: NoRotation::NotBegun },
+        Refusal::CannotRotate { what: Rotatable::ServiceAccount, why: NoRotation::TooYoung { left_s: 80_000 } },
         Refusal::CannotLeave { host: name("cp1"), why: "no other control-plane host answers".into() },
         Refusal::LeftBehind { host: name("cp3") },
         Refusal::SkipsMinor {

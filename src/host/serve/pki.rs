@@ -9,9 +9,10 @@ use super::files::{Ready, put_all, remove, same};
 use super::root::Root;
 use super::run::blocking;
 use super::tls;
+use crate::model::certificate::CertFact;
 use crate::model::facts::LeafFact;
 use crate::model::names::Digest;
-use crate::model::target::{Leaf, LeafId};
+use crate::model::target::{KUBELET_SERVES_WITH, Leaf, LeafId};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::pem::PemObject;
@@ -80,7 +81,10 @@ pub(super) async fn install(host: &Host, certs: Vec<(Leaf, String)>) -> Outcome<
             ready.extend(pair(&root, leaf, pem)?);
         }
         put_all(ready)?;
-        certs.iter().filter(|(leaf, _)| leaf.self_renewing).try_for_each(|(leaf, pem)| point(&root, leaf, pem))?;
+        certs.iter().filter(|(leaf, _)| leaf.self_renewing).try_for_each(|(leaf, pem)| {
+            point(&root, leaf, pem)?;
+            forget_serving(&root, pem)
+        })?;
         certs.iter().try_for_each(|(leaf, _)| remove(&waiting(&root, leaf)?))
     })
     .await
@@ -133,6 +137,14 @@ fn point(root: &Root, leaf: &Leaf, pem: &str) -> Outcome<()> {
     remove(&fresh)?;
     std::os::unix::fs::symlink(file.file_name().unwrap_or_default(), &fresh).explain("link", &fresh)?;
     fs::rename(&fresh, &link).explain("replace", &link)
+}
+
+/// A kubelet whose authority is another one now asks for a certificate to serve with at its next start, where it finds none.
+fn forget_serving(root: &Root, pem: &str) -> Outcome<()> {
+    let link = root.path(KUBELET_SERVES_WITH)?;
+    let signed_by = |pem: &[u8]| CertFact::read_pem(pem).into_iter().next().map(|fact| fact.authority);
+    let before = fs::read(&link).map(Zeroizing::new).ok().and_then(|pem| signed_by(&pem));
+    if before.is_some() && before != signed_by(pem.as_bytes()) { remove(&link) } else { Ok(()) }
 }
 
 fn to_pem(key: &PrivateKeyDer<'_>) -> String {

@@ -18,6 +18,7 @@ pub(in crate::render) struct LoadBalancer {
     port: u16,
     servers: Vec<Server>,
     usable_port: u16,
+    trusts: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -37,7 +38,8 @@ pub(in crate::render) fn load_balancer(input: &Input<'_>) -> LoadBalancer {
         .with(Role::ControlPlane)
         .map(|host| Server { name: host.name.to_string(), address: in_url(host.address), port: desired.api_port })
         .collect();
-    LoadBalancer { vip, bind: in_url(bind), port: desired.endpoint.port, servers, usable_port: USABLE_PORT }
+    let (bind, port, trusts) = (in_url(bind), desired.endpoint.port, input.trust.servers());
+    LoadBalancer { vip, bind, port, servers, usable_port: USABLE_PORT, trusts }
 }
 
 /// For `keepalived/keepalived.conf`.

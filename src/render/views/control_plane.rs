@@ -10,15 +10,22 @@ use crate::model::sum::Sum;
 use crate::render::input::minor;
 use crate::render::{Input, RenderError, RenderedFile};
 
-/// For `control-plane/encryption.yaml`. No `Debug`: it holds the key.
+/// For `control-plane/encryption.yaml`. No `Debug`: it holds keys.
 #[derive(Serialize)]
 pub(in crate::render) struct Encryption<'a> {
-    key: &'a str,
+    keys: Vec<EncryptionKey<'a>>,
+}
+
+#[derive(Serialize)]
+struct EncryptionKey<'a> {
+    name: &'a str,
+    secret: &'a str,
 }
 
 pub(in crate::render) fn encryption<'a>(input: &Input<'a>, path: &str) -> Result<Encryption<'a>, RenderError> {
     let keys = input.keys.ok_or_else(|| no_keys(input, path))?;
-    Ok(Encryption { key: keys.encryption_key.reveal() })
+    let keys = keys.encryption.iter();
+    Ok(Encryption { keys: keys.map(|of| EncryptionKey { name: &of.name, secret: of.key.reveal() }).collect() })
 }
 
 /// The keys were needed and not given.
@@ -113,6 +120,8 @@ pub(in crate::render) fn static_pod(
         all.add(&[0]);
         all.add(Digest::of(file.content.as_bytes()).hex().as_bytes());
     }
+    // Clients' certificates are read again only after minutes; and whom kubelets are to be signed by, only at the start.
+    all.add(input.trust.cluster().as_bytes());
     let mut public_cas = vec!["/etc/ssl/certs"];
     if input.red_hat() {
         // There /etc/ssl/certs is links into this.
@@ -154,10 +163,12 @@ fn admission(desired: &Desired) -> Vec<&'static str> {
 pub(in crate::render) struct ApproverUnit {
     program: String,
     server: String,
+    trusts: String,
 }
 
 pub(in crate::render) fn approver_unit(input: &Input<'_>) -> ApproverUnit {
-    ApproverUnit { program: input.hactl_path.to_owned(), server: kubelet::server(input.desired, input.host) }
+    let server = kubelet::server(input.desired, input.host);
+    ApproverUnit { program: input.hactl_path.to_owned(), server, trusts: input.trust.cluster() }
 }
 
 /// For `approver/approver.json`.

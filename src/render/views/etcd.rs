@@ -38,6 +38,7 @@ pub(in crate::render) struct Env {
     address: String,
     ciphers: String,
     quota_bytes: u64,
+    trusts: String,
     extra: Vec<Setting>,
 }
 
@@ -49,6 +50,7 @@ pub(in crate::render) fn env(input: &Input<'_>) -> Env {
         address: in_url(input.host.address),
         ciphers: CIPHERS.join(","),
         quota_bytes: u64::from(input.desired.etcd.quota_gib) << 30,
+        trusts: input.trust.etcd(),
         // A later line of an environment file wins, so these stand last.
         extra: extra
             .map(|(name, value)| Setting {
@@ -66,6 +68,7 @@ fn data_dir(input: &Input<'_>) -> String {
 /// For `etcd-balancer/haproxy.cfg`.
 #[derive(Debug, Serialize)]
 pub(in crate::render) struct Balancer {
+    trusts: String,
     members: Vec<Member>,
 }
 
@@ -80,7 +83,7 @@ pub(in crate::render) fn balancer(input: &Input<'_>) -> Balancer {
         .into_iter()
         .map(|host| Member { name: host.name.to_string(), address: in_url(host.address) })
         .collect();
-    Balancer { members }
+    Balancer { trusts: input.trust.etcd(), members }
 }
 
 /// The members as this host prefers them: its own, then those of its zone, then the others. Within each the ring of the

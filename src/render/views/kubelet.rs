@@ -15,6 +15,7 @@ const CONTROL_PLANE_TAINT: &str = "node-role.kubernetes.io/control-plane:NoSched
 #[derive(Debug, Serialize)]
 pub(in crate::render) struct Unit {
     program: String,
+    trusts: String,
     flags: Vec<String>,
 }
 
@@ -32,6 +33,7 @@ pub(in crate::render) fn unit(input: &Input<'_>) -> Result<Unit, RenderError> {
     }
     Ok(Unit {
         program: input.program("kubelet")?,
+        trusts: input.trust.cluster(),
         flags: flags.into_iter().map(|(name, value)| format!("--{name}={value}")).collect(),
     })
 }

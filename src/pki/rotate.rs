@@ -1,0 +1,264 @@
+//! A new authority or key in place of another one, in stages: made and spread, then used, then alone.
+//!
+//! In: the contents of a vault, the time. Out: the same at the next stage. When a stage is over is not known here: whoever calls has seen
+//! that every host is as this one asks.
+
+use super::PkiError;
+use super::found::{BELOW_CLUSTER, intermediate, root, signed_by, token_key};
+use crate::model::certificate::CertFact;
+use crate::model::names::ClusterName;
+use crate::model::rotation::{Rotatable, Stage};
+use crate::model::secret::Secret;
+use crate::vault::{Authority, BadAuthority, Contents, Pair, PublicAuthority, Turn, new_encryption_key};
+use time::OffsetDateTime;
+
+/// Makes what is to come. Nothing changes where a rotation is under way.
+///
+/// # Errors
+/// Keys that cannot be made.
+pub fn begin(
+    cluster: &ClusterName,
+    contents: &mut Contents,
+    what: Rotatable,
+    now: OffsetDateTime,
+) -> Result<(), PkiError> {
+    if contents.stage(what).is_some() {
+        return Ok(());
+    }
+    // Two authorities of one name would be told apart by their keys alone, and not every program does.
+    let stamp = now
+        .format(time::macros::format_description!("[year]-[month]-[day] [hour]:[minute]:[second]"))
+        .unwrap_or_default();
+    let name = |which: &str| format!("{cluster} {which} authority of {stamp}");
+    let mut made: Vec<(Rotatable, Pair)> = Vec::new();
+    match what {
+        Rotatable::ClusterCa => {
+            let above = root(&name("cluster"), BELOW_CLUSTER, now)?;
+            let signing = intermediate(&name("signing"), &above, now)?;
+            made.push((Rotatable::SigningCa, of(&signing)));
+            made.push((what, of(&above)));
+        }
+        Rotatable::EtcdCa => made.push((what, of(&root(&name("etcd"), 0, now)?))),
+        Rotatable::FrontProxyCa => made.push((what, of(&root(&name("front-proxy"), 0, now)?))),
+        Rotatable::SigningCa => made.push((what, of(&intermediate(&name("signing"), &contents.cluster, now)?))),
+        Rotatable::ServiceAccount => {
+            let pair = token_key()?;
+            made.push((what, Pair { public: pair.public, private: pair.private }));
+        }
+        Rotatable::Encryption => {
+            let key = new_encryption_key().map_err(PkiError::Random)?;
+            made.push((what, Pair { public: String::new(), private: key }));
+        }
+    }
+    for (what, other) in made {
+        contents.turning.turns.insert(what, Turn { stage: Stage::Spread, other, since_s: now.unix_timestamp() });
+    }
+    Ok(())
+}
+
+fn of(authority: &Authority) -> Pair {
+    Pair { public: authority.cert_pem().to_owned(), private: Secret::new(authority.key().reveal().clone()) }
+}
+
+/// The new one takes the old one's place, and the old one is trusted beside it. Nothing changes where that is so already.
+///
+/// # Errors
+/// What was made is not what it should be: a fault of this program.
+pub fn issue(contents: &mut Contents, what: Rotatable, now: OffsetDateTime) -> Result<(), PkiError> {
+    if contents.stage(what) != Some(Stage::Spread) {
+        return Ok(());
+    }
+    if what == Rotatable::ClusterCa {
+        contents.turning.cross = cross(contents, now)?;
+    }
+    for what in what.along().iter().copied() {
+        let Some(turn) = contents.turning.turns.remove(&what) else { continue };
+        let old = contents.pair(what);
+        contents.put(what, turn.other).map_err(|source| unusable(what, source))?;
+        if what == Rotatable::Encryption {
+            contents.turning.retired.push(Secret::new(old.private.reveal().clone()));
+        }
+        // Its key signs nothing any more, so it is not kept.
+        let other = Pair { public: old.public, private: Secret::new(String::new()) };
+        contents.turning.turns.insert(what, Turn { stage: Stage::Issued, other, since_s: now.unix_timestamp() });
+    }
+    Ok(())
+}
+
+/// The cluster's next authority as the one before it vouches for it; nothing where that one's word is worth nothing any more.
+fn cross(contents: &Contents, now: OffsetDateTime) -> Result<Option<PublicAuthority>, PkiError> {
+    let what = Rotatable::ClusterCa;
+    let Some(turn) = contents.turning.turns.get(&what) else { return Ok(None) };
+    if contents.cluster.public().not_after_s <= now.unix_timestamp() {
+        return Ok(None);
+    }
+    let next = Authority::new(turn.other.public.clone(), Secret::new(turn.other.private.reveal().clone()));
+    let next = next.map_err(|source| unusable(what, source))?;
+    let name = CertFact::read_pem(next.cert_pem().as_bytes()).into_iter().next().map(|fact| fact.common_name);
+    let pem = signed_by(&next, &name.unwrap_or_default(), &contents.cluster, now)?;
+    PublicAuthority::new(pem).map(Some).map_err(|source| unusable(what, source))
+}
+
+fn unusable(what: Rotatable, source: BadAuthority) -> PkiError {
+    PkiError::Authority { what: what.to_string(), source }
+}
+
+/// The old one is trusted no more.
+pub fn finish(contents: &mut Contents, what: Rotatable) {
+    for what in what.along() {
+        contents.turning.turns.remove(what);
+    }
+}
+
+/// Data of a bundle is back that may be encrypted with any key there ever was: all of them decrypt again, until everything is written anew.
+pub fn reread(contents: &mut Contents, now: OffsetDateTime) {
+    let turn = contents.turning.turns.get(&Rotatable::Encryption);
+    if contents.turning.retired.is_empty() || turn.is_some_and(|turn| turn.stage == Stage::Issued) {
+        return;
+    }
+    // A key that was spread and not used yet is none that anything was encrypted with.
+    let other = Pair { public: String::new(), private: Secret::new(String::new()) };
+    let turn = Turn { stage: Stage::Issued, other, since_s: now.unix_timestamp() };
+    contents.turning.turns.insert(Rotatable::Encryption, turn);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pki::brought::Brought;
+    use crate::pki::found;
+
+    const DAY: i64 = 86_400;
+
+    fn at(day: i64) -> OffsetDateTime {
+        OffsetDateTime::from_unix_timestamp(1_800_000_000 + day * DAY).unwrap()
+    }
+
+    fn founded() -> (ClusterName, Contents) {
+        let cluster: ClusterName = "lab".parse().unwrap();
+        let contents = found(&cluster, Brought::default(), at(0)).unwrap();
+        (cluster, contents)
+    }
+
+    fn certificates(pem: &str) -> usize {
+        pem.matches("-----BEGIN").count()
+    }
+
+    #[test]
+    fn at_no_stage_is_what_signs_not_trusted_nor_what_signed_a_stage_ago() {
+        for what in Rotatable::ALL.into_iter().filter(|what| *what != Rotatable::Encryption) {
+            let (cluster, mut contents) = founded();
+            let trusted = |contents: &Contents| {
+                let all = contents.publics().trusted;
+                match what {
+                    Rotatable::ClusterCa => all.cluster,
+                    Rotatable::EtcdCa => all.etcd,
+                    Rotatable::FrontProxyCa => all.front_proxy,
+                    Rotatable::SigningCa => all.signing,
+                    Rotatable::ServiceAccount | Rotatable::Encryption => all.service_account,
+                }
+            };
+            let old = contents.pair(what).public;
+            begin(&cluster, &mut contents, what, at(1)).unwrap();
+            assert_eq!(contents.pair(what).public, old, "{what}: the old one signs");
+            let spread = trusted(&contents);
+            assert_eq!(certificates(&spread), 2, "{what}");
+
+            issue(&mut contents, what, at(2)).unwrap();
+            let new = contents.pair(what).public;
+            assert_ne!(new, old, "{what}: the new one signs");
+            assert_eq!(trusted(&contents), spread, "{what}: who trusts both needs no other file");
+            assert!(contents.turning.turns[&what].other.private.reveal().is_empty(), "{what}: its key is gone");
+
+            finish(&mut contents, what);
+            assert_eq!(trusted(&contents).trim(), new.trim(), "{what}: the old one is trusted no more");
+            assert!(contents.turning.turns.is_empty());
+            assert_eq!(
+                contents.turning.founded,
+                founded_with(&old, what, &contents),
+                "{what}: the cluster is who it was"
+            );
+        }
+    }
+
+    fn founded_with(old: &str, what: Rotatable, contents: &Contents) -> crate::model::names::Digest {
+        match what {
+            Rotatable::ClusterCa => PublicAuthority::new(old.to_owned()).unwrap().fingerprint,
+            _ => contents.cluster.fingerprint(),
+        }
+    }
+
+    #[test]
+    fn a_stage_is_reached_once_however_often_it_is_asked_for() {
+        let (cluster, mut contents) = founded();
+        begin(&cluster, &mut contents, Rotatable::ClusterCa, at(1)).unwrap();
+        let next = contents.turning.turns[&Rotatable::ClusterCa].other.public.clone();
+        begin(&cluster, &mut contents, Rotatable::ClusterCa, at(2)).unwrap();
+        assert_eq!(contents.turning.turns[&Rotatable::ClusterCa].other.public, next);
+        for day in [3, 4] {
+            issue(&mut contents, Rotatable::ClusterCa, at(day)).unwrap();
+            assert_eq!(contents.cluster.cert_pem(), next);
+            assert_eq!(contents.turning.turns[&Rotatable::ClusterCa].since_s, at(3).unix_timestamp());
+        }
+    }
+
+    #[test]
+    fn the_intermediate_follows_the_authority_above_it() {
+        let (cluster, mut contents) = founded();
+        begin(&cluster, &mut contents, Rotatable::ClusterCa, at(1)).unwrap();
+        issue(&mut contents, Rotatable::ClusterCa, at(2)).unwrap();
+        let signing = CertFact::read_pem(contents.signing.cert_pem().as_bytes());
+        assert_eq!(signing[0].authority, contents.cluster.id());
+        assert_eq!(contents.stage(Rotatable::SigningCa), Some(Stage::Issued));
+    }
+
+    #[test]
+    fn whoever_trusts_the_authority_of_before_is_shown_that_it_vouches_for_the_new_one() {
+        let (cluster, mut contents) = founded();
+        let old = contents.cluster.public().clone();
+        begin(&cluster, &mut contents, Rotatable::ClusterCa, at(1)).unwrap();
+        issue(&mut contents, Rotatable::ClusterCa, at(2)).unwrap();
+        let cross = contents.turning.cross.as_ref().expect("one that is in force vouches");
+        let fact = CertFact::read_pem(cross.cert_pem.as_bytes()).remove(0);
+        let new = CertFact::read_pem(contents.cluster.cert_pem().as_bytes()).remove(0);
+        assert_eq!((fact.authority, &fact.key_id), (old.id, &new.key_id), "the same key, signed by the old one");
+        assert_eq!(fact.common_name, new.common_name);
+        assert!(fact.not_after_s <= old.not_after_s);
+        finish(&mut contents, Rotatable::ClusterCa);
+        assert!(contents.turning.cross.is_some(), "whoever was not started anew since still needs it");
+    }
+
+    #[test]
+    fn an_authority_that_has_expired_vouches_for_nobody() {
+        let (cluster, mut contents) = founded();
+        begin(&cluster, &mut contents, Rotatable::ClusterCa, at(3700)).unwrap();
+        issue(&mut contents, Rotatable::ClusterCa, at(3700)).unwrap();
+        assert!(contents.turning.cross.is_none());
+    }
+
+    fn keys(contents: &Contents) -> Vec<(String, String)> {
+        contents.material().encryption.iter().map(|key| (key.name.clone(), key.key.reveal().clone())).collect()
+    }
+
+    #[test]
+    fn a_key_for_secrets_decrypts_before_it_encrypts_and_keeps_its_name() {
+        let (cluster, mut contents) = founded();
+        let first = keys(&contents).remove(0);
+        assert_eq!(first.0, "key1");
+        for turn in 1..=2 {
+            let before = keys(&contents).remove(0);
+            begin(&cluster, &mut contents, Rotatable::Encryption, at(turn)).unwrap();
+            let spread = keys(&contents);
+            assert_eq!((&spread[0], spread.len()), (&before, 2), "the old one encrypts");
+            issue(&mut contents, Rotatable::Encryption, at(turn)).unwrap();
+            let issued = keys(&contents);
+            assert_eq!((&issued[0], &issued[1]), (&spread[1], &before), "the new one encrypts, the old one decrypts");
+            finish(&mut contents, Rotatable::Encryption);
+            assert_eq!(keys(&contents), [issued[0].clone()]);
+        }
+        reread(&mut contents, at(9));
+        let names: Vec<String> = keys(&contents).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["key3", "key2", "key1"], "a bundle may be of any time");
+        assert!(keys(&contents).contains(&first));
+    }
+}

@@ -1,0 +1,258 @@
+//! `hactl certs rotate`: another authority or key in place of one that is in use, and the cluster serves all the while.
+//!
+//! In: which. Out: how far it is. A stage is what the administrator's state says; `up` brings every host to it, and only when none is left
+//! behind comes the next: both are trusted, then the new one signs, then the old one is gone. Killed at any moment, the same command goes
+//! on where it was, and `up` meanwhile does what the stage asks for and no more.
+
+use super::converge::{Ask, Choices};
+use super::look::Look;
+use super::{Failure, Session, State, renew, up};
+use crate::kube::rewrite;
+use crate::model::event::Event;
+use crate::model::names::Digest;
+use crate::model::plan::Plan;
+use crate::model::refusal::Refusal;
+use crate::model::rotation::{NoRotation, Rotatable, Stage};
+use crate::observe::Wait;
+use crate::pki::{self, Chosen};
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
+/// How long writing all Secrets anew may take: a hundred thousand take a quarter of it.
+const REWRITTEN_WITHIN: Duration = Duration::from_secs(3600);
+/// How long an answer about tokens may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a pod may hold a token that the old key signed, seconds: kubelets fetch others when a day is over, whatever its life (kubelet,
+/// `pkg/kubelet/token`: `maxTTL`), and whoever has one reads its file again within minutes.
+const TOKENS_S: i64 = 25 * 3600;
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Rotating {
+    /// Of what.
+    pub what: Rotatable,
+    /// Whether the old one goes although people or programs that hactl does not see may hold what was made with it.
+    pub finish: bool,
+    /// Whether nobody waits for tokens of the old key to be replaced.
+    pub at_once: bool,
+}
+
+/// How far it came.
+#[derive(Debug)]
+pub struct Rotated {
+    /// Of what.
+    pub what: Rotatable,
+    /// Whether the old one is still trusted, for those whom hactl does not see.
+    pub old_is_trusted: bool,
+    /// Secrets that were written anew.
+    pub rewritten: usize,
+    /// The administrator's kubeconfig.
+    pub kubeconfig: PathBuf,
+}
+
+/// What [`rotate`] would do next: the stage that it is at, and what `up` would have to do for the next one. Changes nothing.
+///
+/// # Errors
+/// See [`Failure`].
+pub async fn would_rotate(session: &Session, asked: Rotating) -> Result<(Option<Stage>, Plan), Failure> {
+    let mut state = kept(session)?;
+    let stage = state.contents().stage(asked.what);
+    admit(session, &state, asked).await?;
+    if stage.is_none() {
+        state.suppose(|cluster, contents, now| pki::rotate::begin(cluster, contents, asked.what, now))?;
+    }
+    Ok((stage, pending(session, &state).await?))
+}
+
+fn kept(session: &Session) -> Result<State, Failure> {
+    let missing = || Failure::NoState { state: session.places.state.clone() };
+    State::open(&session.places.state, &session.desired.cluster)?.ok_or_else(missing)
+}
+
+async fn pending(session: &Session, state: &State) -> Result<Plan, Failure> {
+    let look = Look::take(session, state, Wait::ForAll).await?;
+    look.plan(state, &Choices::default(), &session.desired)
+}
+
+/// Replaces one, as far as nobody loses what hactl cannot give anew.
+///
+/// # Errors
+/// See [`Failure`]; a host that does not answer ends it before the next stage.
+pub async fn rotate(
+    session: &mut Session,
+    asked: Rotating,
+    choices: &Choices,
+    ask: &dyn Ask,
+) -> Result<Rotated, Failure> {
+    let what = asked.what;
+    session.lock("certs rotate").await?;
+    session.admit(Wait::ForAll).await?;
+    let mut state = kept(session)?;
+    let mut held = state.hold("certs rotate")?;
+    admit(session, &state, asked).await?;
+    consent(&state, asked, choices, ask)?;
+    if state.contents().stage(what).is_none() {
+        state.rotate(what, |cluster, contents, now| pki::rotate::begin(cluster, contents, what, now))?;
+    }
+    let agreed = Choices { yes: true, ..choices.clone() };
+    let mut rewritten = 0;
+    loop {
+        let stage = state.contents().stage(what);
+        session.sink.emit(Event::Phase { doing: describe(what, stage) });
+        // It takes the state for itself.
+        drop(held);
+        drop(state);
+        let summary = Box::pin(up(session, &agreed, ask)).await?;
+        state = kept(session)?;
+        held = state.hold("certs rotate")?;
+        match stage {
+            Some(Stage::Spread) => state.rotate(what, |_, contents, now| pki::rotate::issue(contents, what, now))?,
+            Some(Stage::Issued) => {
+                presented(session, &state).await?;
+                if what == Rotatable::Encryption {
+                    rewritten = rewrite_secrets(session, &state).await?;
+                }
+                let waits = what == Rotatable::ServiceAccount && !asked.at_once && tokens_left_s(&state) > 0;
+                if what.outlives() && (!asked.finish || waits) {
+                    let kubeconfig = summary.kubeconfig;
+                    return Ok(Rotated { what, old_is_trusted: true, rewritten, kubeconfig });
+                }
+                let_go_of_tokens(session, &state, what).await?;
+                state.rotate(what, |_, contents, _| {
+                    pki::rotate::finish(contents, what);
+                    Ok(())
+                })?;
+            }
+            None => {
+                return Ok(Rotated { what, old_is_trusted: false, rewritten, kubeconfig: summary.kubeconfig });
+            }
+        }
+    }
+}
+
+/// What the next stage is about, for whoever waits.
+fn describe(what: Rotatable, stage: Option<Stage>) -> String {
+    match stage {
+        Some(Stage::Spread) => format!("{what}: every host learns of the new one; the old one is still in use"),
+        Some(Stage::Issued) => format!("{what}: the new one comes into use; the old one is still trusted"),
+        None => format!("{what}: the old one goes"),
+    }
+}
+
+/// Whether it may go on from where it is.
+async fn admit(session: &Session, state: &State, asked: Rotating) -> Result<(), Failure> {
+    let what = asked.what;
+    let refuse = |why: NoRotation| Err(Refusal::CannotRotate { what, why }.into());
+    let named = &session.desired.named.pki;
+    let brought = match what {
+        Rotatable::ClusterCa => named.cluster.is_some(),
+        Rotatable::EtcdCa => named.etcd.is_some(),
+        Rotatable::FrontProxyCa => named.front_proxy.is_some(),
+        Rotatable::ServiceAccount => named.service_account.is_some(),
+        Rotatable::SigningCa | Rotatable::Encryption => false,
+    };
+    if brought {
+        return refuse(NoRotation::Brought);
+    }
+    let turns = &state.contents().turning.turns;
+    // The intermediate goes along with the authority above it.
+    let concerned =
+        |other: &Rotatable| *other != what && (other.along().contains(&what) || what.along().contains(other));
+    let above = |other: &Rotatable| !what.along().contains(other) || !turns.contains_key(&what);
+    if let Some(other) = turns.keys().copied().filter(|other| concerned(other) && above(other)).min() {
+        return refuse(NoRotation::Other { other });
+    }
+    if !turns.contains_key(&what) {
+        if asked.finish && !what.outlives() {
+            return refuse(NoRotation::NotBegun);
+        }
+        let plan = pending(session, state).await?;
+        return match plan.steps.first() {
+            Some(first) => refuse(NoRotation::NotWhole { steps: plan.steps.len(), first: first.action.to_string() }),
+            None => Ok(()),
+        };
+    }
+    let left_s = tokens_left_s(state);
+    let waits = what == Rotatable::ServiceAccount && asked.finish && !asked.at_once && left_s > 0;
+    if waits { refuse(NoRotation::TooYoung { left_s }) } else { Ok(()) }
+}
+
+/// How long pods may hold tokens of the old key still, seconds; none where no new one signs yet.
+fn tokens_left_s(state: &State) -> i64 {
+    let turn = state.contents().turning.turns.get(&Rotatable::ServiceAccount);
+    let issued = turn.filter(|turn| turn.stage == Stage::Issued);
+    issued.map_or(0, |turn| turn.since_s + TOKENS_S - OffsetDateTime::now_utc().unix_timestamp())
+}
+
+fn consent(state: &State, asked: Rotating, choices: &Choices, ask: &dyn Ask) -> Result<(), Failure> {
+    if choices.yes {
+        return Ok(());
+    }
+    let what = asked.what;
+    let restarts = match what {
+        Rotatable::ClusterCa | Rotatable::SigningCa => {
+            "control planes and kubelets are restarted in turn at each of its stages"
+        }
+        Rotatable::EtcdCa => "etcd's members and API servers are restarted in turn, twice",
+        Rotatable::FrontProxyCa => "nothing is restarted",
+        Rotatable::ServiceAccount => "API servers and controller managers are restarted in turn at each of its stages",
+        Rotatable::Encryption => {
+            "API servers are restarted in turn at each of its stages, and every Secret is written anew"
+        }
+    };
+    let ends = match (what, asked.finish) {
+        (Rotatable::ClusterCa, true) => "; kubeconfigs that were given to people end with it",
+        (Rotatable::ServiceAccount, true) => "; tokens that were copied out of the cluster end with it",
+        _ => "",
+    };
+    let begun = if state.contents().stage(what).is_some() { "goes on with" } else { "begins" };
+    Ok(ask.yes("Go on?", &format!("this {begun} replacing {what}: {restarts}{ends}"))?)
+}
+
+/// Waits until whatever serves with a certificate presents the one that lies there.
+async fn presented(session: &Session, state: &State) -> Result<(), Failure> {
+    let chosen: Chosen = pki::choose(&session.desired, &[], &[])?;
+    let behind = renew::taken_up(session, &state.publics(), &chosen).await;
+    if behind.is_empty() { Ok(()) } else { Err(Failure::Unverified { checks: behind }) }
+}
+
+async fn rewrite_secrets(session: &Session, state: &State) -> Result<usize, Failure> {
+    let access = state.access()?;
+    let client = super::kubeconfig::client(session, &access).await?;
+    let sink = Arc::clone(&session.sink);
+    sink.emit(Event::Phase { doing: "writing all Secrets anew, by the new key".to_owned() });
+    let told = |done: usize, of: usize| {
+        if done.is_multiple_of(500) {
+            sink.emit(Event::Phase { doing: format!("writing all Secrets anew, by the new key: {done} of {of}") });
+        }
+    };
+    Ok(rewrite::secrets(&client, Instant::now() + REWRITTEN_WITHIN, told).await?)
+}
+
+/// Tokens in Secrets do not end by themselves, and nobody else gives their holders others.
+async fn let_go_of_tokens(session: &Session, state: &State, what: Rotatable) -> Result<(), Failure> {
+    let turn = state.contents().turning.turns.get(&what);
+    let Some(turn) = turn.filter(|_| what == Rotatable::ServiceAccount) else { return Ok(()) };
+    let Some(kid) = key_id(&turn.other.public) else { return Ok(()) };
+    let access = state.access()?;
+    let client = super::kubeconfig::client(session, &access).await?;
+    let until = Instant::now() + PATIENCE;
+    for secret in rewrite::tokens(&client, &kid, until).await? {
+        rewrite::renew_token(&client, &secret, until).await?;
+        let text = format!("{secret} gets another token: copies of the one that it held end now");
+        session.sink.emit(Event::Warning { text });
+    }
+    Ok(())
+}
+
+/// How Kubernetes names a key in the tokens that it signs: by the SHA-256 of its public half (`pkg/serviceaccount/jwt.go`).
+fn key_id(public_pem: &str) -> Option<String> {
+    let body: String = public_pem.lines().filter(|line| !line.starts_with("-----")).collect();
+    let der = STANDARD.decode(body.trim()).ok()?;
+    Some(URL_SAFE_NO_PAD.encode(Digest::of(&der).bytes()))
+}
