@@ -359,7 +359,8 @@ fn static_pods(d: &mut Draft, name: &HostName, pods: Pods) {
     }
     match pods {
         Pods::All => {}
-        Pods::ApiServer if d.rollout.api.contains_key(name) && !d.rollout.begun => needs.push(Mark::Saved),
+        // A host that comes new may be the first that gets another version.
+        Pods::ApiServer if !d.rollout.api.is_empty() && !d.rollout.begun => needs.push(Mark::Saved),
         Pods::ApiServer => {}
         Pods::Rest => needs.extend(d.reachable_with(Role::ControlPlane).into_iter().map(|h| Mark::ApiServer(h.name))),
     }

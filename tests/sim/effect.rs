@@ -245,6 +245,7 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
             need(world.stale_files(h, FileSet::Snapshots) == 0, || format!("{h} does not know how to take a bundle"))?;
             let now = world.tick();
             world.host_mut(h).bundled_ms = Some(now);
+            world.saved_ms = Some(now);
         }
         Effect::UnitEnabled(h, unit) => {
             world.host_mut(h).units.entry(unit.clone()).or_default().enabled = true;

@@ -153,7 +153,8 @@ pub fn judge(before: &Scene, world: &World, effect: &Effect) -> Result<(), Broke
         && let Some(named) = world.host(host).names.get(path).and_then(|(text, _)| Version::parse(text))
         && !before.minors.is_empty()
         && before.minors.iter().all(|minor| *minor < named.minor)
-        && !world.holds(&Mark::Saved)
+        // A host that takes its bundles with it is none of our doing.
+        && !world.saved_ms.is_some_and(|at| world.now - at <= 600_000)
     {
         return Err(Broken::NotSaved { host: host.clone() });
     }

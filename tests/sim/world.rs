@@ -133,6 +133,8 @@ pub struct World {
     pub disturbed: BTreeSet<HostName>,
     /// Etcd hosts that answered when the plan was made.
     pub answered: BTreeSet<HostName>,
+    /// When a recovery bundle was taken last, wherever that is now.
+    pub saved_ms: Option<i64>,
     /// Whether the person asked for everything to be taken down and deleted.
     pub down_wipe: bool,
     /// A person agreed that a cluster which answers stands still: no quorum and no API is owed, and data still is.
@@ -184,6 +186,7 @@ impl World {
             recorded: BTreeMap::new(),
             disturbed: BTreeSet::new(),
             answered: BTreeSet::new(),
+            saved_ms: None,
             down_wipe: false,
             standstill: false,
             rehosted: false,

@@ -276,4 +276,28 @@ proptest! {
             }
         }
     }
+
+    #[test]
+    fn an_upgrade_that_was_cut_off_is_finished_by_another_hactl_with_files_of_its_own(
+        cut in 0..90_u16,
+        which in 0..64_u8,
+        acts in vec(crate::act(), 0..3),
+        order: u64,
+    ) {
+        let mut world = of(Shape::Stacked(3), OLD);
+        world.kubernetes(NEXT);
+        let script = Script { order, crash_after: Some(cut), meanwhile: vec![] };
+        world.round(&script).map_err(|b| TestCaseError::fail(format!("{b:?}")))?;
+        world.release(|r| {
+            let all = [&mut r.etcd, &mut r.balancer, &mut r.manifests, &mut r.runtime, &mut r.approver, &mut r.leaves];
+            for (bit, release) in all.into_iter().enumerate() {
+                *release += which >> bit & 1;
+            }
+        });
+        check(suffer(&mut world, &acts).map_err(|b| format!("{b:?}")))?;
+        check(ends_well(&mut world, order))?;
+        if world.living().is_some() && !world.lost_for_good() {
+            prop_assert!(all_of(&world, NEXT), "{:?}", versions(&world));
+        }
+    }
 }
