@@ -56,8 +56,9 @@ enum Verb {
         /// Also let the old one go of what people and programs may still hold something of
         #[arg(long)]
         finish: bool,
-        /// With service-account --finish: do not wait a day until pods have got other tokens
-        #[arg(long, requires = "finish")]
+        /// Do not wait for what pods hold that run: with service-account --finish a day for other tokens; with cluster-ca until those from
+        /// before the last rotation are gone
+        #[arg(long)]
         at_once: bool,
         /// Show what the next stage would do, and change nothing
         #[arg(long)]

@@ -17,6 +17,7 @@ mod node;
 pub mod probe;
 pub mod record;
 pub mod rewrite;
+pub mod trusted;
 
 pub use access::{Access, SERVER_NAME, Through};
 pub use client::{Client, ObjectRef};

@@ -227,8 +227,25 @@ pub struct InterfaceAddress {
 pub struct Stamp {
     /// The cluster's name.
     pub cluster: ClusterName,
-    /// SHA-256 of the cluster CA certificate in DER: what makes two clusters of one name different.
+    /// SHA-256 of the DER of the certificate of the authority that the cluster was founded with: what makes two clusters of one name
+    /// different.
     pub ca: Digest,
+    /// How many stages of rotations this host has heard of. State that knows of fewer is an older copy, and its keys are not those that
+    /// are in use.
+    #[serde(default, skip_serializing_if = "is_none_yet")]
+    pub stages: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
+fn is_none_yet(stages: &u64) -> bool {
+    *stages == 0
+}
+
+impl Stamp {
+    /// Whether both are of one cluster, whatever has become of its authorities.
+    pub fn same_cluster(&self, other: &Self) -> bool {
+        (&self.cluster, self.ca) == (&other.cluster, other.ca)
+    }
 }
 
 /// A file as found.

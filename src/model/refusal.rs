@@ -52,6 +52,12 @@ pub enum Refusal {
         /// Whether the names are equal and only the authority differs.
         same_name: bool,
     },
+    /// The host has heard of later authorities or keys than the administrator's state knows.
+    #[error("{host} has authorities or keys of this cluster that are newer than those in this state")]
+    StateBehind {
+        /// Which host.
+        host: HostName,
+    },
     /// The cluster lives, but the administrator's state is gone.
     #[error("{host} belongs to cluster {cluster}, but there is no state for it at {state}")]
     StateLost {

@@ -1,7 +1,7 @@
 //! Authorities and keys that are replaced while the cluster serves: which, and how far one is.
 //!
-//! Nothing that is trusted is taken away before everything that was made with it has been made anew. So there are two stages, and what is
-//! neither in the one nor in the other is done.
+//! Nothing that is trusted is taken away before everything that was made with it has been made anew. So there are three stages, and what is
+//! in none of them is done.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -54,10 +54,10 @@ impl Rotatable {
         }
     }
 
-    /// Whether somebody whom hactl does not see holds what was made with it: people their kubeconfigs, programs their tokens. Then the old
-    /// one goes only when somebody says so.
+    /// Whether somebody whom hactl does not see holds what was made with it: people their kubeconfigs and the certificates that they asked the
+    /// API for, programs their tokens. Then the old one goes only when somebody says so.
     pub const fn outlives(self) -> bool {
-        matches!(self, Self::ClusterCa | Self::ServiceAccount)
+        matches!(self, Self::ClusterCa | Self::SigningCa | Self::ServiceAccount)
     }
 }
 
@@ -90,6 +90,8 @@ pub enum Stage {
     Spread,
     /// The new one signs, and the old one is trusted still.
     Issued,
+    /// The new one alone is trusted; not every host may have heard of that.
+    Ending,
 }
 
 /// Why a rotation does not begin or end.
@@ -112,6 +114,11 @@ pub enum NoRotation {
     },
     /// None is under way that could be ended.
     NotBegun,
+    /// Pods that were started before the last one trust only the authority of then, which could not vouch for a third one.
+    StillVouched {
+        /// When that authority ends, seconds since 1970.
+        until_s: i64,
+    },
     /// What was signed by the old key is still in the hands of programs that are given another one by themselves.
     TooYoung {
         /// How long still, seconds.
@@ -126,6 +133,11 @@ impl fmt::Display for NoRotation {
             Self::Other { other } => write!(f, "the rotation of {other} is under way, which concerns it"),
             Self::NotWhole { steps, first } => write!(f, "`up` has work to do first ({steps} in all): {first}"),
             Self::NotBegun => write!(f, "no rotation of it is under way that could be ended"),
+            Self::StillVouched { until_s } => {
+                let until = super::moment::rfc3339(until_s.saturating_mul(1000));
+                let day = until.get(..10).unwrap_or(&until);
+                write!(f, "pods from before the last one may trust only the authority of then, until {day}")
+            }
             Self::TooYoung { left_s } => {
                 let left = super::leaf::span(*left_s);
                 write!(f, "pods may hold tokens of the old key for another {left}")

@@ -75,7 +75,7 @@ fn signer(found: &CertFact, publics: &Publics) -> String {
 fn other_name(what: Rotatable, stage: Stage) -> String {
     match stage {
         Stage::Spread => format!("{what}.next"),
-        Stage::Issued => format!("{what}.old"),
+        Stage::Issued | Stage::Ending => format!("{what}.old"),
     }
 }
 

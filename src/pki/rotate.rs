@@ -51,9 +51,14 @@ pub fn begin(
         }
     }
     for (what, other) in made {
-        contents.turning.turns.insert(what, Turn { stage: Stage::Spread, other, since_s: now.unix_timestamp() });
+        contents.turning.turns.insert(what, turn_at(Stage::Spread, other, now));
     }
+    contents.turning.stages += 1;
     Ok(())
+}
+
+fn turn_at(stage: Stage, other: Pair, now: OffsetDateTime) -> Turn {
+    Turn { stage, other, since_s: now.unix_timestamp(), everywhere_s: None }
 }
 
 fn of(authority: &Authority) -> Pair {
@@ -80,8 +85,9 @@ pub fn issue(contents: &mut Contents, what: Rotatable, now: OffsetDateTime) -> R
         }
         // Its key signs nothing any more, so it is not kept.
         let other = Pair { public: old.public, private: Secret::new(String::new()) };
-        contents.turning.turns.insert(what, Turn { stage: Stage::Issued, other, since_s: now.unix_timestamp() });
+        contents.turning.turns.insert(what, turn_at(Stage::Issued, other, now));
     }
+    contents.turning.stages += 1;
     Ok(())
 }
 
@@ -103,7 +109,29 @@ fn unusable(what: Rotatable, source: BadAuthority) -> PkiError {
     PkiError::Authority { what: what.to_string(), source }
 }
 
-/// The old one is trusted no more.
+/// Every host is as this stage asks; noted the first time.
+pub fn arrived(contents: &mut Contents, what: Rotatable, now: OffsetDateTime) {
+    for what in what.along() {
+        if let Some(turn) = contents.turning.turns.get_mut(what) {
+            turn.everywhere_s.get_or_insert(now.unix_timestamp());
+        }
+    }
+}
+
+/// The old one is to be trusted no more. Nothing changes where the new one is not in use.
+pub fn end(contents: &mut Contents, what: Rotatable, now: OffsetDateTime) {
+    if contents.stage(what) != Some(Stage::Issued) {
+        return;
+    }
+    for what in what.along() {
+        if let Some(turn) = contents.turning.turns.get_mut(what) {
+            (turn.stage, turn.since_s, turn.everywhere_s) = (Stage::Ending, now.unix_timestamp(), None);
+        }
+    }
+    contents.turning.stages += 1;
+}
+
+/// No host trusts the old one any more.
 pub fn finish(contents: &mut Contents, what: Rotatable) {
     for what in what.along() {
         contents.turning.turns.remove(what);
@@ -118,8 +146,8 @@ pub fn reread(contents: &mut Contents, now: OffsetDateTime) {
     }
     // A key that was spread and not used yet is none that anything was encrypted with.
     let other = Pair { public: String::new(), private: Secret::new(String::new()) };
-    let turn = Turn { stage: Stage::Issued, other, since_s: now.unix_timestamp() };
-    contents.turning.turns.insert(Rotatable::Encryption, turn);
+    contents.turning.turns.insert(Rotatable::Encryption, turn_at(Stage::Issued, other, now));
+    contents.turning.stages += 1;
 }
 
 #[cfg(test)]
@@ -170,8 +198,16 @@ mod tests {
             assert_eq!(trusted(&contents), spread, "{what}: who trusts both needs no other file");
             assert!(contents.turning.turns[&what].other.private.reveal().is_empty(), "{what}: its key is gone");
 
-            finish(&mut contents, what);
+            arrived(&mut contents, what, at(3));
+            arrived(&mut contents, what, at(4));
+            assert_eq!(contents.turning.turns[&what].everywhere_s, Some(at(3).unix_timestamp()), "{what}: the first time");
+            end(&mut contents, what, at(5));
             assert_eq!(trusted(&contents).trim(), new.trim(), "{what}: the old one is trusted no more");
+            assert_eq!(contents.stage(what), Some(Stage::Ending), "{what}: until all hosts have heard of that");
+            let stages = contents.turning.stages;
+            finish(&mut contents, what);
+            assert_eq!((stages, contents.turning.stages), (3, 3), "{what}: hosts hear of three stages, and see no fourth");
+            assert_eq!(trusted(&contents).trim(), new.trim(), "{what}");
             assert!(contents.turning.turns.is_empty());
             assert_eq!(
                 contents.turning.founded,
@@ -253,6 +289,8 @@ mod tests {
             issue(&mut contents, Rotatable::Encryption, at(turn)).unwrap();
             let issued = keys(&contents);
             assert_eq!((&issued[0], &issued[1]), (&spread[1], &before), "the new one encrypts, the old one decrypts");
+            end(&mut contents, Rotatable::Encryption, at(turn));
+            assert_eq!(keys(&contents), [issued[0].clone()]);
             finish(&mut contents, Rotatable::Encryption);
             assert_eq!(keys(&contents), [issued[0].clone()]);
         }

@@ -30,6 +30,9 @@ pub(super) fn write(d: &mut Draft, host: &HostName, set: FileSet, needs: Vec<Mar
 pub(super) fn write_and(d: &mut Draft, host: &HostName, set: FileSet, mut needs: Vec<Mark>, keep: bool) {
     let paths = d.look().differing(host, set);
     needs.push(Mark::Prepared(host.clone()));
+    if set != FileSet::State {
+        needs.push(Mark::Stamped(host.clone()));
+    }
     let asked_for = |path: &String| {
         let wanted = d.host_target(host).sets.get(&set);
         wanted.is_some_and(|wanted| wanted.files.iter().any(|file| &file.path == path))
@@ -97,7 +100,7 @@ pub(super) fn trust(d: &mut Draft, host: &Host) {
     for set in [FileSet::Os, FileSet::Trust] {
         write(d, name, set, vec![]);
     }
-    certify(d, name, vec![Mark::Prepared(name.clone())]);
+    certify(d, name, vec![Mark::Prepared(name.clone()), Mark::Stamped(name.clone())]);
 }
 
 /// Issues the leaves of a host that are due; says whether there are any.

@@ -39,7 +39,10 @@ impl<'a> Draft<'a> {
     ) -> Result<Self, Refusal> {
         for (host, answer) in &facts.hosts {
             let Some(stamp) = answer.as_ref().ok().and_then(|f| f.stamp.as_ref()) else { continue };
-            if stamp != &intent.stamp {
+            if stamp.same_cluster(&intent.stamp) && stamp.stages > intent.stamp.stages {
+                return Err(Refusal::StateBehind { host: host.clone() });
+            }
+            if !stamp.same_cluster(&intent.stamp) {
                 return Err(Refusal::OtherCluster {
                     host: host.clone(),
                     theirs: stamp.cluster.clone(),

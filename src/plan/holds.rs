@@ -142,12 +142,12 @@ impl<'a> Look<'a> {
         all
     }
 
-    /// Why the kubelet is to ask for another certificate to serve with: the one that it presents was signed by another authority than the one
+    /// Why the kubelet is to ask for another certificate to serve with: the one that it keeps was signed by another authority than the one
     /// that signs now. It asks for one where it finds none at its start, and is given a new one of its own then.
     fn serves_with_another(&self, host: &HostName) -> Option<String> {
         let (facts, target) = self.pair(host)?;
         let leaf = target.leaves.iter().find(|leaf| leaf.id == LeafId::Kubelet)?;
-        let shown = facts.certificates.presented.get(KUBELET_SERVES_WITH)?.as_ref().ok()?;
+        let shown = facts.certificates.files.get(KUBELET_SERVES_WITH)?.first()?;
         let other = !shown.authority.is_empty() && shown.authority != leaf.authority;
         (other && self.is_active(host, &kubelet_unit()))
             .then(|| "another authority signed what it serves with".to_owned())

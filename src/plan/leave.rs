@@ -18,7 +18,7 @@ const DRAIN_S: u32 = 300;
 
 /// What a host that leaves and answered says of itself.
 pub(super) fn lives<'a>(d: &Draft<'a>, name: &HostName) -> Option<&'a HostFacts> {
-    d.facts.leaver(name).filter(|facts| facts.stamp.as_ref() == Some(&d.intent.stamp))
+    d.facts.leaver(name).filter(|facts| facts.stamp.as_ref().is_some_and(|stamp| stamp.same_cluster(&d.intent.stamp)))
 }
 
 /// Whether the kubelet of a host that leaves is known to be off.
@@ -37,7 +37,7 @@ pub(super) fn judge(d: &mut Draft) -> Result<(), Refusal> {
     for (host, facts) in &d.facts.leaving {
         match facts {
             Ok(facts) => match &facts.stamp {
-                Some(theirs) if *theirs != d.intent.stamp => {
+                Some(theirs) if !theirs.same_cluster(&d.intent.stamp) => {
                     return Err(Refusal::OtherCluster {
                         host: host.clone(),
                         theirs: theirs.cluster.clone(),

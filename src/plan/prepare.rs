@@ -2,20 +2,34 @@
 
 use super::draft::Draft;
 use crate::model::desired::Host;
+use crate::model::names::HostName;
 use crate::model::plan::{Action, Mark};
 use crate::model::target::{FileSet, Place};
 
-/// The host learns which cluster it belongs to before anything else is written to it.
+/// The host learns which cluster it belongs to before anything else is written to it, and how far rotations are before it gets what is of
+/// a later stage. Then older state is refused; so that state lies sealed on hosts before.
 pub(super) fn stamp(d: &mut Draft, host: &Host) {
-    let host = host.name.clone();
-    d.ensure(Action::Stamp { host: host.clone() }, "it carries no cluster's stamp yet", vec![], Mark::Stamped(host));
+    let name = host.name.clone();
+    let (mut why, mut needs) = ("it carries no cluster's stamp yet", Vec::new());
+    if is_stamped(d, &name) {
+        why = "it has not heard of this stage of a rotation";
+        let keep = d.changing().into_iter().filter(|h| d.host_target(&h.name).sets.contains_key(&FileSet::State));
+        needs.extend(keep.map(|h| Mark::Configured(h.name, FileSet::State)));
+    }
+    d.ensure(Action::Stamp { host: name.clone() }, why, needs, Mark::Stamped(name));
+}
+
+/// Whether it is a host of this cluster already.
+fn is_stamped(d: &Draft, host: &HostName) -> bool {
+    let found = d.host_facts(host).and_then(|facts| facts.stamp.as_ref());
+    found.is_some_and(|stamp| stamp.same_cluster(&d.intent.stamp))
 }
 
 /// Users, directories, kernel settings, packages.
 pub(super) fn prepare(d: &mut Draft, host: &Host) {
     let name = host.name.clone();
     let gaps = d.look().gaps(&name);
-    let stamped = vec![Mark::Stamped(name.clone())];
+    let stamped = if is_stamped(d, &name) { vec![] } else { vec![Mark::Stamped(name.clone())] };
     d.ensure(
         Action::Prepare { host: name.clone(), gaps },
         "a kubelet and etcd need it",

@@ -259,6 +259,9 @@ pub fn rotation(what: Rotatable, stage: Option<Stage>, finish: bool) -> String {
             format!("{what} is being replaced: the new one comes into use, as below."),
             format!("Then the old one {end}."),
         ),
+        Some(Stage::Ending) => {
+            (format!("{what} is being replaced: the old one goes, as below."), "Then it is done.".to_owned())
+        }
     };
     format!("{now}\n{then}\n\n")
 }
@@ -266,7 +269,12 @@ pub fn rotation(what: Rotatable, stage: Option<Stage>, finish: bool) -> String {
 /// How a rotation ended.
 pub fn rotated(what: Rotatable, old_is_trusted: bool, rewritten: usize) -> String {
     let more = if rewritten > 0 { format!("; {} written anew", count(rewritten, "Secret")) } else { String::new() };
-    let old = if old_is_trusted { "; the old one is still trusted" } else { ", and the old one is gone" };
+    let old = match (what, old_is_trusted) {
+        (_, true) => "; the old one is still trusted",
+        // What stands above it vouches for it still, to whoever is shown it along with what it signed.
+        (Rotatable::SigningCa, false) => ", and nothing uses the old one any more",
+        (_, false) => ", and the old one is gone",
+    };
     format!("{what} is new{more}{old}")
 }
 
@@ -284,6 +292,14 @@ pub fn after_rotation(what: Rotatable, old_is_trusted: bool, kubeconfig: &std::p
                 "give people other kubeconfigs ({kubeconfig} is new): those that they have are good until the old one goes"
             ),
             format!("when they have them: hactl certs rotate {what} --finish"),
+        ],
+        Rotatable::SigningCa if old_is_trusted => vec![
+            "give those other certificates who had the API sign theirs: what they have is good until the old one goes".to_owned(),
+            format!("when they have them: hactl certs rotate {what} --finish"),
+        ],
+        Rotatable::SigningCa => vec![
+            "where its key may be in wrong hands that is not enough, for the cluster's authority vouches for it still: hactl certs rotate cluster-ca"
+                .to_owned(),
         ],
         Rotatable::ClusterCa => {
             vec![format!("kubeconfigs from before are refused from now on; the administrator's is new: {kubeconfig}")]

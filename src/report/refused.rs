@@ -95,6 +95,17 @@ impl From<&Refusal> for Verdict {
                     "if it says the same again, `hactl status` shows the host that keeps it waiting, and that host's journal why".to_owned(),
                 ],
             ),
+            Refusal::StateBehind { .. } => (
+                "state-behind",
+                vec![
+                    "Something was rotated since this copy of the state was made: hosts would be given keys that are not trusted any more.".to_owned(),
+                    untouched.to_owned(),
+                ],
+                vec![
+                    "use the state directory that the rotation was run with".to_owned(),
+                    "where that is lost, move this one aside and run `hactl state pull --identity` with the identity.txt in it: it rebuilds the newest that lies sealed on the hosts".to_owned(),
+                ],
+            ),
             Refusal::Locked { .. } => (
                 "locked",
                 vec!["Two runs at once could take each other's members out.".to_owned(), untouched.to_owned()],
@@ -292,6 +303,10 @@ fn not_rotated(what: Rotatable, why: &NoRotation) -> Vec<String> {
             vec!["run `hactl up` first: whoever rotates must not have to take other changes along".to_owned()]
         }
         NoRotation::NotBegun => vec![format!("begin one: `hactl certs rotate {what}`")],
+        NoRotation::StillVouched { .. } => vec![
+            "start pods anew that run since before the last rotation (`kubectl rollout restart`, namespace by namespace), then the same command with --at-once".to_owned(),
+            "or wait until then: whoever has read the authority since the last one needs nothing".to_owned(),
+        ],
         NoRotation::TooYoung { .. } => vec![
             "run the same command again then: by that time every kubelet has fetched new ones for its pods".to_owned(),
             "or with --at-once, where the old key may be in wrong hands: pods whose tokens end are refused until their kubelets have fetched others, which may take a day".to_owned(),

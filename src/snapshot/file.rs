@@ -23,7 +23,7 @@ const LARGEST_MANIFEST: u64 = 64 << 10;
 /// The most that has to be read of a bundle's end to have its manifest.
 pub(super) const MOST_END: u64 = LARGEST_MANIFEST + END;
 /// Keys, an inventory and their encryption: far less.
-const LARGEST_STATE: u64 = 8 << 20;
+pub const LARGEST_STATE: u64 = 8 << 20;
 const WINDOW: usize = 256 << 10;
 
 /// Why a file is no bundle, or cannot be opened.

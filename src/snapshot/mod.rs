@@ -13,6 +13,6 @@ mod gentle;
 mod seal;
 
 pub use bucket::{Bucket, BucketError, BucketTrouble, Stored};
-pub use file::{Bundle, BundleError, Writer};
+pub use file::{Bundle, BundleError, LARGEST_STATE, Writer};
 pub use gentle::Gentle;
 pub use seal::{BadKey, Identities, Recipients, new_identity, public_of};

@@ -149,6 +149,7 @@ impl Contents {
             match turn.stage {
                 Stage::Spread => ended(current) + &ended(&turn.other.public),
                 Stage::Issued => ended(&turn.other.public) + &ended(current),
+                Stage::Ending => ended(current),
             }
         };
         let other = |what: &Rotatable| {
@@ -183,7 +184,7 @@ impl Contents {
             Some((Stage::Issued, _)) => {
                 encryption.extend(retired.iter().enumerate().rev().map(|(number, old)| key(number, old)));
             }
-            None => {}
+            Some((Stage::Ending, _)) | None => {}
         }
         Material {
             signing_key_pem: self.signing.key(),

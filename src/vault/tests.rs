@@ -341,7 +341,8 @@ fn turned(vault: &mut Vault, stage: Stage) {
     let next = authority();
     let other = Pair { public: next.cert_pem().to_owned(), private: Secret::new(next.key().reveal().clone()) };
     let change = |contents: &mut Contents| {
-        contents.turning.turns.insert(Rotatable::EtcdCa, Turn { stage, other, since_s: 7 });
+        contents.turning.turns.insert(Rotatable::EtcdCa, Turn { stage, other, since_s: 7, everywhere_s: Some(9) });
+        contents.turning.stages = 5;
         contents.turning.retired.push(Secret::new("c2VjcmV0".to_owned()));
         contents.turning.cross = Some(contents.cluster.public().clone());
         contents
@@ -353,9 +354,10 @@ fn turned(vault: &mut Vault, stage: Stage) {
 
 fn same_rotation(one: &Contents, other: &Contents) {
     let (a, b) = (&one.turning, &other.turning);
-    assert_eq!((a.founded, &a.cross), (b.founded, &b.cross));
+    assert_eq!((a.founded, &a.cross, a.stages), (b.founded, &b.cross, b.stages));
     let (of, and) = (&a.turns[&Rotatable::EtcdCa], &b.turns[&Rotatable::EtcdCa]);
-    assert_eq!((of.stage, of.since_s, &of.other.public), (and.stage, and.since_s, &and.other.public));
+    assert_eq!((of.stage, of.since_s, of.everywhere_s), (and.stage, and.since_s, and.everywhere_s));
+    assert_eq!(of.other.public, and.other.public);
     assert_eq!(of.other.private.reveal(), and.other.private.reveal());
     let keys = |of: &[Secret<String>]| of.iter().map(|key| key.reveal().clone()).collect::<Vec<_>>();
     assert_eq!(keys(&a.retired), keys(&b.retired));
@@ -416,6 +418,11 @@ fn a_vault_in_which_nothing_was_ever_replaced_is_carried_as_it_always_was() {
     let text = carry(&name(), vault.contents(), &vault.identity().unwrap(), "schema: 1\n");
     assert!(!text.reveal().contains("rotations"));
     assert!(!dir.join("rotations.json").exists());
+    // One that ended and left nothing else counts: hosts know of it.
+    let mut turned = uncarry(&text).unwrap().contents;
+    turned.turning.stages = 3;
+    let carried = uncarry(&carry(&name(), &turned, &vault.identity().unwrap(), "schema: 1\n")).unwrap();
+    assert_eq!(carried.contents.turning.stages, 3);
     let carried = uncarry(&text).unwrap();
     assert_eq!(carried.contents.turning.founded, vault.publics().cluster.fingerprint);
 }

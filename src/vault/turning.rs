@@ -40,6 +40,8 @@ pub struct Turn {
     pub other: Pair,
     /// Since when it is at this stage, seconds since 1970.
     pub since_s: i64,
+    /// Since when every host is known to be there, too.
+    pub everywhere_s: Option<i64>,
 }
 
 /// Rotations under way, and what is left of those that ended.
@@ -54,12 +56,14 @@ pub struct Turning {
     pub retired: Vec<Secret<String>>,
     /// What is under way.
     pub turns: BTreeMap<Rotatable, Turn>,
+    /// How many stages there have been in this cluster's life. Hosts carry it: state that knows of fewer is an older copy.
+    pub stages: u64,
 }
 
 impl Turning {
     /// Nothing was ever replaced.
     pub fn never(founded: Digest) -> Self {
-        Self { founded, cross: None, retired: Vec::new(), turns: BTreeMap::new() }
+        Self { founded, cross: None, retired: Vec::new(), turns: BTreeMap::new(), stages: 0 }
     }
 }
 
@@ -91,6 +95,7 @@ struct TurnForm {
     stage: Stage,
     other: PairForm,
     since_s: i64,
+    everywhere_s: Option<i64>,
 }
 
 /// As JSON, in the vault's file and where a vault is carried.
@@ -101,6 +106,7 @@ pub(super) struct Form {
     cross: Option<String>,
     retired: Vec<String>,
     turns: BTreeMap<Rotatable, TurnForm>,
+    stages: u64,
 }
 
 impl Drop for Form {
@@ -112,16 +118,24 @@ impl Drop for Form {
 impl Form {
     /// What there is to write; nothing where nothing was ever replaced.
     pub fn of(contents: &Contents) -> Option<Self> {
-        let Turning { founded, cross, retired, turns } = &contents.turning;
-        let never =
-            cross.is_none() && retired.is_empty() && turns.is_empty() && *founded == contents.cluster.fingerprint();
-        let turn =
-            |turn: &Turn| TurnForm { stage: turn.stage, other: PairForm::of(&turn.other), since_s: turn.since_s };
+        let Turning { founded, cross, retired, turns, stages } = &contents.turning;
+        let never = cross.is_none()
+            && retired.is_empty()
+            && turns.is_empty()
+            && *stages == 0
+            && *founded == contents.cluster.fingerprint();
+        let turn = |turn: &Turn| TurnForm {
+            stage: turn.stage,
+            other: PairForm::of(&turn.other),
+            since_s: turn.since_s,
+            everywhere_s: turn.everywhere_s,
+        };
         (!never).then(|| Self {
             founded: *founded,
             cross: cross.as_ref().map(|cross| cross.cert_pem.clone()),
             retired: retired.iter().map(|key| key.reveal().clone()).collect(),
             turns: turns.iter().map(|(what, under_way)| (*what, turn(under_way))).collect(),
+            stages: *stages,
         })
     }
 
@@ -133,13 +147,14 @@ impl Form {
         let turn = |(what, form): (&Rotatable, &TurnForm)| {
             let other = form.other.pair();
             check(*what, form.stage, &other)?;
-            Ok((*what, Turn { stage: form.stage, other, since_s: form.since_s }))
+            Ok((*what, Turn { stage: form.stage, other, since_s: form.since_s, everywhere_s: form.everywhere_s }))
         };
         Ok(Turning {
             founded: self.founded,
             cross: self.cross.clone().map(PublicAuthority::new).transpose()?,
             retired: self.retired.iter().map(|key| Secret::new(key.clone())).collect(),
             turns: self.turns.iter().map(turn).collect::<Result<_, BadAuthority>>()?,
+            stages: self.stages,
         })
     }
 }
@@ -150,7 +165,7 @@ fn check(what: Rotatable, stage: Stage, other: &Pair) -> Result<(), BadAuthority
         Stage::Spread if authority => {
             Authority::new(other.public.clone(), Secret::new(other.private.reveal().clone())).map(drop)
         }
-        Stage::Issued if authority => PublicAuthority::new(other.public.clone()).map(drop),
+        Stage::Issued | Stage::Ending if authority => PublicAuthority::new(other.public.clone()).map(drop),
         _ => Ok(()),
     }
 }
@@ -287,6 +302,7 @@ impl Vault {
                 cross: None,
                 retired: Vec::new(),
                 turns: BTreeMap::new(),
+                stages: contents.turning.stages,
             })
         };
         // From here on the change counts.

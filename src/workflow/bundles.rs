@@ -12,7 +12,7 @@ use crate::model::facts::HostFacts;
 use crate::model::names::{ClusterName, HostName};
 use crate::model::secret::Secret;
 use crate::model::snapshot::{BundleFact, BundlesFact, Manifest, by_name, is_name};
-use crate::snapshot::{Bundle, BundleError, Identities, Stored};
+use crate::snapshot::{Bundle, BundleError, Identities, LARGEST_STATE, Stored};
 use crate::vault::{Carried, uncarry};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -26,6 +26,9 @@ use std::time::Duration;
 
 /// How long a host may take to say what it has, or to send a piece.
 pub(super) const ANSWER: Duration = Duration::from_secs(30);
+
+/// Where hosts keep the state, sealed.
+const SEALED: &str = "/var/lib/hactl/state.age";
 
 /// Why a bundle cannot be used here.
 #[derive(Debug, thiserror::Error)]
@@ -300,6 +303,44 @@ async fn newest_anywhere(session: &mut Session) -> Result<Fetched, Failure> {
     }
 }
 
+/// The state in the newest bundle of all places; or the one that lies on hosts, where something was rotated since or no bundle is left.
+async fn newest_state(session: &mut Session, identities: &Identities) -> Result<Carried, Failure> {
+    let bundle = newest_anywhere(session).await;
+    let mut found = match &bundle {
+        Ok(fetched) => Some(verify(fetched.path(), identities)?.1),
+        Err(_) => None,
+    };
+    for later in on_hosts(session, identities).await {
+        let newer = |found: &Carried| {
+            let (one, other) = (&later.contents.turning, &found.contents.turning);
+            one.founded == other.founded && one.stages > other.stages
+        };
+        if later.cluster == session.desired.cluster && found.as_ref().is_none_or(newer) {
+            found = Some(later);
+        }
+    }
+    match (found, bundle) {
+        (Some(found), _) => Ok(found),
+        (None, Err(failure)) => Err(failure),
+        (None, Ok(_)) => Err(Unusable::None.into()),
+    }
+}
+
+/// What the identities open of the states that `up` has left on hosts.
+async fn on_hosts(session: &Session, identities: &Identities) -> Vec<Carried> {
+    let read = session.machines.values().map(async |machine| {
+        let op = Op::ReadFiles { paths: vec![SEALED.to_owned()] };
+        match machine.call(op, Feed::None, ANSWER, &|_| {}).await {
+            Ok(Reply::Texts(mut texts)) => texts.remove(SEALED),
+            // Of a host that does not say it, a bundle may be there all the same.
+            Ok(_) | Err(_) => None,
+        }
+    });
+    let texts = futures::future::join_all(read).await.into_iter().flatten();
+    let open = |text: String| uncarry(&identities.text(text.as_bytes(), LARGEST_STATE).ok()?).ok();
+    texts.filter_map(open).collect()
+}
+
 /// The administrator's state rebuilt from a bundle: one in a file, or the newest that a host or object storage has.
 ///
 /// # Errors
@@ -309,20 +350,18 @@ pub async fn pull(session: &mut Session, file: Option<&Path>, identity: &Path) -
     if fs::symlink_metadata(state).is_ok() {
         return Err(crate::vault::VaultError::Exists { path: state.clone() }.into());
     }
-    let (path, _fetched) = match file {
-        Some(file) => local(session, file).await?,
-        None => {
-            let fetched = newest_anywhere(session).await?;
-            (fetched.path().to_owned(), Some(fetched))
+    let carried = match file {
+        Some(file) => {
+            let (path, _fetched) = local(session, file).await?;
+            verify(&path, &identities(Some(identity), state, &path)?)?.1
         }
+        None => newest_state(session, &identities(Some(identity), state, Path::new(SEALED))?).await?,
     };
-    let path = path.as_path();
-    let identities = identities(Some(identity), state, path)?;
-    let (_, carried) = verify(path, &identities)?;
     let wanted = &session.desired.cluster;
     if &carried.cluster != wanted {
         let (theirs, authority) = (carried.cluster, carried.contents.turning.founded.short());
-        return Err(Unusable::OtherCluster { path: path.to_owned(), theirs, authority }.into());
+        let path = file.unwrap_or(Path::new(SEALED)).to_owned();
+        return Err(Unusable::OtherCluster { path, theirs, authority }.into());
     }
     State::rebuilt(state, carried)?;
     Ok(state.clone())

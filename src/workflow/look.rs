@@ -54,7 +54,8 @@ impl Look {
     pub async fn with(session: &Session, state: &State, wait: Wait, depth: Depth) -> Result<Self, Failure> {
         let desired = &session.desired;
         let bundle = session.bundle()?;
-        let stamp = Stamp { cluster: desired.cluster.clone(), ca: state.publics().founded };
+        let turning = &state.contents().turning;
+        let stamp = Stamp { cluster: desired.cluster.clone(), ca: turning.founded, stages: turning.stages };
         let mut addons = crate::render::addons(desired, &bundle.parts())?;
         addons.iter_mut().for_each(super::manifests::mark);
         let mut hosts = BTreeMap::new();

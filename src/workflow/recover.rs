@@ -200,6 +200,15 @@ pub async fn recover(
         note_taken(&recoveries, &recovery.id, &bundle.manifest.snapshot)
             .map_err(io_error("write a note in", &recoveries))?;
     }
+    if !state.contents().turning.retired.is_empty() {
+        // Data of then may hold Secrets that are encrypted with keys of then. Before anything is done, so that no failure comes between.
+        state.again()?.rotate(Rotatable::Encryption, |_, contents, now| {
+            pki::rotate::reread(contents, now);
+            Ok(())
+        })?;
+        let text = "Secrets that come back may be encrypted with earlier keys, which API servers are given again: `hactl certs rotate encryption` writes them anew";
+        session.sink.emit(Event::Warning { text: text.to_owned() });
+    }
     let plan = look.recovery(&state, recovery, proposal.begun || bundle.is_some(), &session.desired)?;
     let asked_of: Vec<_> =
         session.desired.with(Role::ControlPlane).filter_map(|h| session.machines.get(&h.name)).cloned().collect();
@@ -212,15 +221,6 @@ pub async fn recover(
     let one_starts = plan.steps.iter().any(starts);
     tidied(session, None);
     drop(bundle);
-    if matches!(recovery.source, Origin::Bundle(_)) && !state.contents().turning.retired.is_empty() {
-        // Secrets of then may be encrypted with keys of then.
-        state.again()?.rotate(Rotatable::Encryption, |_, contents, now| {
-            pki::rotate::reread(contents, now);
-            Ok(())
-        })?;
-        let text = "Secrets in the bundle may be encrypted with earlier keys, which API servers are given again: `hactl certs rotate encryption` writes them anew";
-        session.sink.emit(Event::Warning { text: text.to_owned() });
-    }
     drop(held);
     drop(state);
     // What is left was agreed to with the rest.

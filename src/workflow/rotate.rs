@@ -1,13 +1,13 @@
 //! `hactl certs rotate`: another authority or key in place of one that is in use, and the cluster serves all the while.
 //!
 //! In: which. Out: how far it is. A stage is what the administrator's state says; `up` brings every host to it, and only when none is left
-//! behind comes the next: both are trusted, then the new one signs, then the old one is gone. Killed at any moment, the same command goes
-//! on where it was, and `up` meanwhile does what the stage asks for and no more.
+//! behind comes the next: both are trusted, then the new one signs, then the old one is trusted no more. Killed at any moment, the same
+//! command goes on where it was, and `up` meanwhile does what the stage asks for and no more.
 
 use super::converge::{Ask, Choices};
 use super::look::Look;
 use super::{Failure, Session, State, renew, up};
-use crate::kube::rewrite;
+use crate::kube::{rewrite, trusted};
 use crate::model::event::Event;
 use crate::model::names::Digest;
 use crate::model::plan::Plan;
@@ -27,6 +27,8 @@ use tokio::time::Instant;
 const REWRITTEN_WITHIN: Duration = Duration::from_secs(3600);
 /// How long an answer about tokens may take.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long API servers may take to read a file anew and to say so: they look once a minute where nobody tells them.
+const TOLD_WITHIN: Duration = Duration::from_secs(150);
 /// How long a pod may hold a token that the old key signed, seconds: kubelets fetch others when a day is over, whatever its life (kubelet,
 /// `pkg/kubelet/token`: `maxTTL`), and whoever has one reads its file again within minutes.
 const TOKENS_S: i64 = 25 * 3600;
@@ -38,7 +40,7 @@ pub struct Rotating {
     pub what: Rotatable,
     /// Whether the old one goes although people or programs that hactl does not see may hold what was made with it.
     pub finish: bool,
-    /// Whether nobody waits for tokens of the old key to be replaced.
+    /// Whether nobody waits for what is in the hands of pods that run: tokens of the old key, the authority of before the last one.
     pub at_once: bool,
 }
 
@@ -96,10 +98,13 @@ pub async fn rotate(
     let mut held = state.hold("certs rotate")?;
     admit(session, &state, asked).await?;
     consent(&state, asked, choices, ask)?;
+    let agreed = Choices { yes: true, ..choices.clone() };
+    // Where it goes on after a while, the inventory may have come to ask for other things, and those nobody has agreed to.
+    let mut next = choices.clone();
     if state.contents().stage(what).is_none() {
         state.rotate(what, |cluster, contents, now| pki::rotate::begin(cluster, contents, what, now))?;
+        next = agreed.clone();
     }
-    let agreed = Choices { yes: true, ..choices.clone() };
     let mut rewritten = 0;
     loop {
         let stage = state.contents().stage(what);
@@ -107,30 +112,47 @@ pub async fn rotate(
         // It takes the state for itself.
         drop(held);
         drop(state);
-        let summary = Box::pin(up(session, &agreed, ask)).await?;
+        let summary = Box::pin(up(session, &next, ask)).await?;
+        next.clone_from(&agreed);
         state = kept(session)?;
         held = state.hold("certs rotate")?;
+        let kubeconfig = summary.kubeconfig;
         match stage {
-            Some(Stage::Spread) => state.rotate(what, |_, contents, now| pki::rotate::issue(contents, what, now))?,
+            Some(Stage::Spread) => {
+                heard_of(session, &state, what).await?;
+                state.rotate(what, |_, contents, now| pki::rotate::issue(contents, what, now))?;
+            }
             Some(Stage::Issued) => {
                 presented(session, &state).await?;
                 if what == Rotatable::Encryption {
                     rewritten = rewrite_secrets(session, &state).await?;
                 }
+                if state.contents().turning.turns.get(&what).is_some_and(|turn| turn.everywhere_s.is_none()) {
+                    state.rotate(what, |_, contents, now| {
+                        pki::rotate::arrived(contents, what, now);
+                        Ok(())
+                    })?;
+                }
                 let waits = what == Rotatable::ServiceAccount && !asked.at_once && tokens_left_s(&state) > 0;
                 if what.outlives() && (!asked.finish || waits) {
-                    let kubeconfig = summary.kubeconfig;
                     return Ok(Rotated { what, old_is_trusted: true, rewritten, kubeconfig });
                 }
                 let_go_of_tokens(session, &state, what).await?;
+                state.rotate(what, |_, contents, now| {
+                    pki::rotate::end(contents, what, now);
+                    Ok(())
+                })?;
+            }
+            Some(Stage::Ending) => {
+                forgotten(session, &state, what).await?;
                 state.rotate(what, |_, contents, _| {
                     pki::rotate::finish(contents, what);
                     Ok(())
                 })?;
+                return Ok(Rotated { what, old_is_trusted: false, rewritten, kubeconfig });
             }
-            None => {
-                return Ok(Rotated { what, old_is_trusted: false, rewritten, kubeconfig: summary.kubeconfig });
-            }
+            // Somebody else's run has ended it meanwhile.
+            None => return Ok(Rotated { what, old_is_trusted: false, rewritten, kubeconfig }),
         }
     }
 }
@@ -140,7 +162,7 @@ fn describe(what: Rotatable, stage: Option<Stage>) -> String {
     match stage {
         Some(Stage::Spread) => format!("{what}: every host learns of the new one; the old one is still in use"),
         Some(Stage::Issued) => format!("{what}: the new one comes into use; the old one is still trusted"),
-        None => format!("{what}: the old one goes"),
+        Some(Stage::Ending) | None => format!("{what}: the old one goes"),
     }
 }
 
@@ -168,8 +190,13 @@ async fn admit(session: &Session, state: &State, asked: Rotating) -> Result<(), 
         return refuse(NoRotation::Other { other });
     }
     if !turns.contains_key(&what) {
-        if asked.finish && !what.outlives() {
+        if asked.finish {
             return refuse(NoRotation::NotBegun);
+        }
+        let until_s = state.contents().turning.cross.as_ref().map(|cross| cross.not_after_s);
+        let now_s = OffsetDateTime::now_utc().unix_timestamp();
+        if let Some(until_s) = until_s.filter(|until_s| what == Rotatable::ClusterCa && !asked.at_once && *until_s > now_s) {
+            return refuse(NoRotation::StillVouched { until_s });
         }
         let plan = pending(session, state).await?;
         return match plan.steps.first() {
@@ -182,11 +209,13 @@ async fn admit(session: &Session, state: &State, asked: Rotating) -> Result<(), 
     if waits { refuse(NoRotation::TooYoung { left_s }) } else { Ok(()) }
 }
 
-/// How long pods may hold tokens of the old key still, seconds; none where no new one signs yet.
+/// How long pods may hold tokens of the old key still, seconds, counted from when no API server signed by it any more; none where no new
+/// one signs yet.
 fn tokens_left_s(state: &State) -> i64 {
     let turn = state.contents().turning.turns.get(&Rotatable::ServiceAccount);
     let issued = turn.filter(|turn| turn.stage == Stage::Issued);
-    issued.map_or(0, |turn| turn.since_s + TOKENS_S - OffsetDateTime::now_utc().unix_timestamp())
+    let now_s = OffsetDateTime::now_utc().unix_timestamp();
+    issued.map_or(0, |turn| turn.everywhere_s.unwrap_or(now_s) + TOKENS_S - now_s)
 }
 
 fn consent(state: &State, asked: Rotating, choices: &Choices, ask: &dyn Ask) -> Result<(), Failure> {
@@ -207,6 +236,7 @@ fn consent(state: &State, asked: Rotating, choices: &Choices, ask: &dyn Ask) -> 
     };
     let ends = match (what, asked.finish) {
         (Rotatable::ClusterCa, true) => "; kubeconfigs that were given to people end with it",
+        (Rotatable::SigningCa, true) => "; certificates that people had the API sign end with it",
         (Rotatable::ServiceAccount, true) => "; tokens that were copied out of the cluster end with it",
         _ => "",
     };
@@ -232,6 +262,26 @@ async fn rewrite_secrets(session: &Session, state: &State) -> Result<usize, Fail
         }
     };
     Ok(rewrite::secrets(&client, Instant::now() + REWRITTEN_WITHIN, told).await?)
+}
+
+/// Aggregated API servers must trust the next front proxy before API servers come to them as that: API servers tell them by an object.
+async fn heard_of(session: &Session, state: &State, what: Rotatable) -> Result<(), Failure> {
+    let turn = state.contents().turning.turns.get(&what);
+    let Some(turn) = turn.filter(|_| what == Rotatable::FrontProxyCa) else { return Ok(()) };
+    let client = super::kubeconfig::client(session, &state.access()?).await?;
+    Ok(trusted::holds(&client, &turn.other.public, Instant::now() + TOLD_WITHIN).await?)
+}
+
+/// API servers add what they trust to that object and take nothing out: aggregated API servers would trust the old one for ever.
+async fn forgotten(session: &Session, state: &State, what: Rotatable) -> Result<(), Failure> {
+    let turns = &state.contents().turning.turns;
+    let of = |what: &Rotatable| turns.get(what).filter(|turn| turn.other.public.contains("CERTIFICATE"));
+    let old: Vec<&str> = what.along().iter().filter_map(of).map(|turn| turn.other.public.as_str()).collect();
+    if old.is_empty() || what == Rotatable::EtcdCa {
+        return Ok(());
+    }
+    let client = super::kubeconfig::client(session, &state.access()?).await?;
+    Ok(trusted::forget(&client, &old, Instant::now() + TOLD_WITHIN).await?)
 }
 
 /// Tokens in Secrets do not end by themselves, and nobody else gives their holders others.

@@ -81,6 +81,9 @@ fn front_proxy(w: &World) {
     assert!(plan.contains("would be replaced") && plan.contains("certificate authorities"), "{plan}");
     assert_eq!(certificates(w, "cp1", path), 1, "nothing was changed");
     let (before, running) = (w.on("cp1", &format!("sudo cat {path}")), started(w));
+    let state = w.hactl.state(w.lab.name());
+    let copy = state.with_extension("copy");
+    copy_of(&state, &copy);
 
     let watched = Watched::start(w, "w-front-proxy");
     let mut child =
@@ -103,7 +106,30 @@ fn front_proxy(w: &World) {
         assert!(w.on(host, &chain).contains("OK"), "{host}");
     }
     assert_eq!(started(w), running, "nothing was restarted");
+    let told = w.hactl.kubectl(&["get", "configmap", "-n", "kube-system", "extension-apiserver-authentication", "-o", "jsonpath={.data.requestheader-client-ca-file}"]).ok().out;
+    assert_eq!(told.split_whitespace().collect::<String>(), w.on("cp1", &format!("sudo cat {path}")).split_whitespace().collect::<String>(), "aggregated API servers are told of the new one alone");
     w.hactl.up().ok().says("nothing to do");
+
+    // A copy of the state from before would give hosts what nobody trusts any more.
+    let away = state.with_extension("away");
+    std::fs::rename(&state, &away).expect("the state can be moved");
+    std::fs::rename(&copy, &state).expect("the copy can be put in its place");
+    let refused = in_one_line(&w.hactl.up().exits(3));
+    assert!(refused.contains("newer than those in this state") && refused.contains("state pull"), "{refused}");
+    // And neither is lost for good: the newest lies on the hosts, where no bundle was taken since.
+    std::fs::remove_dir_all(&state).expect("it can be removed");
+    let identity = away.join("identity.txt").display().to_string();
+    w.hactl.run(&["state", "pull", "--identity", &identity]).ok();
+    w.hactl.up().ok();
+    assert_eq!(w.on("cp1", &format!("sudo cat {path}")), w.on("cp2", &format!("sudo cat {path}")));
+    assert_ne!(w.on("cp1", &format!("sudo cat {path}")), before, "what was rotated stays");
+    std::fs::remove_dir_all(&away).expect("it can be removed");
+}
+
+/// The state directory as a backup would hold it.
+fn copy_of(state: &Path, to: &Path) {
+    let copied = std::process::Command::new("cp").arg("-a").args([state, to]).status().expect("cp runs");
+    assert!(copied.success());
 }
 
 fn etcd(w: &World) {
@@ -184,6 +210,13 @@ fn cluster(w: &World) {
     watched.nobody_noticed();
     assert!(!taken(&old), "what the old authority signed is refused");
     std::fs::remove_file(&old).expect("it was there");
+    // The same again neither ends nor begins anything; a third authority nobody would vouch for to who knows only the first.
+    let again = in_one_line(&w.hactl.run(&["certs", "rotate", "cluster-ca", "--finish", "--yes"]).exits(3));
+    assert!(again.contains("no rotation of it is under way"), "{again}");
+    let third = in_one_line(&w.hactl.run(&["certs", "rotate", "cluster-ca", "--yes"]).exits(3));
+    assert!(third.contains("may trust only the authority of then"), "{third}");
+    let told = w.hactl.kubectl(&["get", "configmap", "-n", "kube-system", "extension-apiserver-authentication", "-o", "jsonpath={.data.client-ca-file}"]).ok().out;
+    assert_eq!(told.matches("BEGIN").count(), 2, "aggregated API servers are told of the authority and what it signs by: {told}");
 
     // Pods of before know the old authority alone, and the API server shows them that it vouches for the new one.
     assert_eq!(resolvers(w), before, "no pod was started anew");

@@ -1,13 +1,15 @@
 //! Leaves that are wanted anew although they are good: exactly those, one host after the other, each once, whatever cuts the run off.
 
 use crate::sim::{Ended, Script, World, law, make};
-use crate::{Shape, converged};
+use crate::{Shape, converged, ends_well};
 use hactl::model::certificate::CertFact;
+use hactl::model::desired::Role;
 use hactl::model::facts::Facts;
 use hactl::model::leaf::Renewal;
 use hactl::model::names::HostName;
 use hactl::model::plan::{Action, HowToRun, Impact, Mark, Plan};
-use hactl::model::target::{KUBELET_SERVES_WITH, LeafId};
+use hactl::model::refusal::Refusal;
+use hactl::model::target::{FileSet, KUBELET_SERVES_WITH, LeafId};
 use std::collections::{BTreeMap, BTreeSet};
 
 fn cp(n: u8) -> HostName {
@@ -224,16 +226,65 @@ fn a_kubelet_that_serves_with_what_another_authority_signed_is_signed_anew_and_r
         not_after_s: i64::MAX,
     };
     let own = found.leaves[&LeafId::Kubelet].authority.clone();
-    found.certificates.presented.insert(KUBELET_SERVES_WITH.to_owned(), Ok(shown(&own)));
+    found.certificates.files.insert(KUBELET_SERVES_WITH.to_owned(), vec![shown(&own)]);
     let plan = |facts: &Facts| hactl::plan::up(&world.desired, &world.target, facts, &world.intent).expect("a plan");
     assert!(plan(&facts).is_empty(), "that is the one who signs");
 
     let found = facts.hosts.get_mut(&cp(2)).and_then(|f| f.as_mut().ok()).expect("it answers");
-    found.certificates.presented.insert(KUBELET_SERVES_WITH.to_owned(), Ok(shown("the one before")));
+    found.certificates.files.insert(KUBELET_SERVES_WITH.to_owned(), vec![shown("the one before")]);
     let asked = plan(&facts);
     assert_eq!(issued(&asked), BTreeMap::from([(cp(2), vec![LeafId::Kubelet])]));
     let restarts = asked.steps.iter().filter(|s| matches!(s.action, Action::RunUnit { how: HowToRun::Restart, .. }));
     assert_eq!(restarts.map(|s| s.action.host().cloned()).collect::<Vec<_>>(), [Some(cp(2))]);
+}
+
+/// What a stage of a rotation changes: whom hosts trust, and what they know of it.
+fn another_stage(world: &mut World) {
+    world.release(|r| r.trust += 1);
+    world.intent.stamp.stages += 1;
+}
+
+#[test]
+fn a_host_hears_of_a_stage_when_state_that_knows_of_it_lies_sealed_and_before_it_gets_anything_of_it() {
+    for shape in [Shape::Stacked(3), Shape::Apart] {
+        let mut world = converged(shape);
+        another_stage(&mut world);
+        let plan = world.plan().expect("no law is broken").0.expect("a plan");
+        let at = |mark: &Mark| plan.steps.iter().position(|s| &s.gives == mark).unwrap_or_else(|| panic!("{mark}"));
+        let sealed: Vec<usize> = world
+            .with(Role::Etcd)
+            .into_iter()
+            .map(|h| at(&Mark::Configured(h, FileSet::State)))
+            .collect();
+        assert_eq!(sealed.len(), 3);
+        for host in world.desired.hosts.iter().map(|h| h.name.clone()) {
+            let heard = at(&Mark::Stamped(host.clone()));
+            assert!(sealed.iter().all(|sealed| before(&plan, *sealed, heard)), "{shape:?}: {host}");
+            assert!(before(&plan, heard, at(&Mark::Configured(host.clone(), FileSet::Trust))), "{shape:?}: {host}");
+        }
+        assert_eq!(world.converge(3, 1), Ok(Ended::Converged), "{shape:?}");
+        assert!(world.hosts.values().all(|h| h.stamp.as_ref().is_some_and(|stamp| stamp.stages == 1)));
+    }
+}
+
+#[test]
+fn state_of_before_a_rotation_is_refused_wherever_the_run_that_went_on_was_cut_off() {
+    for crash in 0.. {
+        let mut world = converged(Shape::Stacked(3));
+        another_stage(&mut world);
+        let script = Script { order: 3, crash_after: Some(crash), meanwhile: vec![] };
+        let end = world.round(&script).expect("no law is broken");
+        let heard = world.hosts.values().any(|h| h.stamp.as_ref().is_some_and(|stamp| stamp.stages == 1));
+        world.intent.stamp.stages = 0;
+        let (answer, _) = world.plan().expect("no law is broken");
+        assert_eq!(matches!(answer, Err(Refusal::StateBehind { .. })), heard, "crash after {crash}: {answer:?}");
+        world.intent.stamp.stages = 1;
+        assert_eq!(ends_well(&mut world, 3), Ok(()), "crash after {crash}");
+        if end != Ended::Crashed {
+            assert!(heard && crash > 4, "there are more effects than {crash}");
+            break;
+        }
+    }
 }
 
 /// Whether a step comes before another one, by whatever way.

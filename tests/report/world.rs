@@ -177,7 +177,7 @@ pub fn born() -> Intent {
 }
 
 pub fn stamp() -> Stamp {
-    Stamp { cluster: "lab".parse().unwrap(), ca: digest(99) }
+    Stamp { cluster: "lab".parse().unwrap(), ca: digest(99), stages: 0 }
 }
 
 /// A host as its operating system came: nothing of ours on it.

@@ -204,8 +204,9 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
     match effect {
         Effect::Stamp(h) => {
             let ours = world.intent.stamp.clone();
-            let free = world.host(h).stamp.as_ref().is_none_or(|theirs| *theirs == ours);
-            need(free, || format!("{h} belongs to another cluster"))?;
+            let found = world.host(h).stamp.as_ref();
+            let free = found.is_none_or(|theirs| theirs.same_cluster(&ours) && theirs.stages <= ours.stages);
+            need(free, || format!("{h} belongs to another cluster, or knows of later keys"))?;
             world.host_mut(h).stamp = Some(ours);
         }
         Effect::Prepare(h) => prepare(world, h)?,

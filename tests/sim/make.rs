@@ -26,6 +26,8 @@ pub struct Release {
     pub registries: u8,
     /// Which objects of the user's there are.
     pub users: u8,
+    /// Which authorities hosts trust, and with it which state is sealed for them.
+    pub trust: u8,
 }
 
 pub fn host_name(text: &str) -> HostName {
@@ -220,7 +222,7 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
     let mut target = HostTarget::default();
     let mut sets = Vec::new();
     sets.push((FileSet::Os, set(None, false, &["/etc/sysctl.d/90-hactl.conf"], "r0")));
-    sets.push((FileSet::Trust, set(None, false, &["/etc/kubernetes/pki/ca.crt"], "r0")));
+    sets.push((FileSet::Trust, set(None, false, &["/etc/kubernetes/pki/ca.crt"], &plain(release.trust))));
     if host.is_node() {
         let files = ["/etc/containerd/config.toml", "/etc/systemd/system/containerd.service"];
         sets.push((FileSet::Runtime, set(Some("containerd.service"), false, &files, &plain(release.runtime))));
@@ -244,7 +246,7 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
         sets.push((FileSet::Fence, set(None, false, &[FENCE], &plain(release.approver))));
         target.parts.push(program("etcd", release.etcd));
         target.leaves.push(leaf(LeafId::EtcdPeer, host, release.leaves));
-        sets.push((FileSet::State, set(None, false, &["/var/lib/hactl/state.age"], "r0")));
+        sets.push((FileSet::State, set(None, false, &["/var/lib/hactl/state.age"], &plain(release.trust))));
         let timer = ["/etc/hactl/snapshots.json", "/etc/systemd/system/hactl-snapshot.timer"];
         sets.push((FileSet::Snapshots, set(Some("hactl-snapshot.timer"), false, &timer, &plain(release.approver))));
     }

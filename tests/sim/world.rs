@@ -159,7 +159,7 @@ impl World {
         let target = make::target(&desired, release);
         let hosts = desired.hosts.iter().map(|h| (h.name.clone(), SimHost::bare())).collect();
         let intent = Intent {
-            stamp: Stamp { cluster: desired.cluster.clone(), ca: make::digest("ca") },
+            stamp: Stamp { cluster: desired.cluster.clone(), ca: make::digest("ca"), stages: 0 },
             genesis_token: "token-1".to_owned(),
             born: false,
             recovered: None,

@@ -187,14 +187,19 @@ async fn accept(file: &Ready, check: &[String]) -> Outcome<()> {
     })
 }
 
-/// Writes which cluster this host belongs to. Another cluster's stamp is never overwritten.
+/// Writes which cluster this host belongs to. Another cluster's stamp is never overwritten, nor one of this cluster that knows of more.
 pub(super) async fn write_stamp(host: &Host, stamp: Stamp) -> Outcome<()> {
     let path = host.root.own(STAMP);
     blocking(move || {
         if let Some(there) = read_stamp(&path)?
             && there != stamp
         {
-            return Err(bad(format!("this host belongs to cluster {} already ({})", there.cluster, path.display())));
+            if !there.same_cluster(&stamp) {
+                return Err(bad(format!("this host belongs to cluster {} already ({})", there.cluster, path.display())));
+            }
+            if there.stages > stamp.stages {
+                return Err(bad("this host has heard of later keys than the ones that would be written".to_owned()));
+            }
         }
         let text = serde_json::to_vec_pretty(&stamp).map_err(|e| failed(format!("could not write the stamp: {e}")))?;
         let me = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());

@@ -248,7 +248,7 @@ async fn a_wiped_host_belongs_to_no_cluster_any_more_and_may_be_of_another_one()
     let mut client = place.locked().await;
     let stamp = |name: &str| {
         let ca = crate::model::names::Digest::new([7; 32]);
-        Op::Stamp(crate::model::facts::Stamp { cluster: name.parse().unwrap(), ca })
+        Op::Stamp(crate::model::facts::Stamp { cluster: name.parse().unwrap(), ca, stages: 0 })
     };
     client.ask(stamp("lab")).await.unwrap();
     let ask = WipeAsk { units: vec![], remove: vec![], data: vec![], delete: false, vip: None, hand_over: false };
