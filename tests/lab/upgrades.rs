@@ -88,11 +88,9 @@ fn broken(w: &World) {
     // The parts of 1.35 lie there, and the keys are sealed along with an inventory that asks for it.
     hactl.up().ok().says("Nothing that serves is disturbed");
     hactl.up().ok().says("nothing to do");
-    of(w, NEWEST, "")
-        .up()
-        .exits(3)
-        .says("skips a minor version")
-        .says("first set versions.kubernetes to a release of 1.35");
+    let refused = in_one_line(&of(w, NEWEST, "").up().exits(3));
+    assert!(refused.contains("skips a minor version"), "{refused}");
+    assert!(refused.contains("first set versions.kubernetes to a release of 1.35"), "{refused}");
 }
 
 fn next(w: &World) {
@@ -107,7 +105,8 @@ fn next(w: &World) {
     let shut = hactl.kubectl(&["get", "nodes", "-o", "jsonpath={.items[*].spec.unschedulable}"]).ok().out;
     assert_eq!(shut.trim(), "", "every Node is open to pods");
     hactl.up().ok().says("nothing to do");
-    of(w, OLD, "").up().exits(3).says("an older minor version");
+    let refused = in_one_line(&of(w, OLD, "").up().exits(3));
+    assert!(refused.contains("an older minor version"), "{refused}");
 }
 
 fn killed(w: &World) {
