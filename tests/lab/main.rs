@@ -20,6 +20,7 @@ mod bare_hosts;
 mod bundles;
 mod certs;
 mod cluster;
+mod crowded;
 mod examples;
 mod expired;
 mod failures;
@@ -214,6 +215,7 @@ fn main() {
     tally.suite("t-worker", (1, 1), &[worker::SCENARIOS, certs::SCENARIOS, worker::LAST].concat());
     tally.suite("t-set", (3, 1), settings::SCENARIOS);
     tally.suite("t-rotate", (3, 1), rotations::SCENARIOS);
+    tally.suite("t-crowd", (3, 0), crowded::SCENARIOS);
     tally.suite("t-fire", (3, 1), firewalls::SCENARIOS);
     tally.suite("t-grown", (3, 0), shapes::GROWN);
     tally.suite("t-local", (3, 1), shapes::LOCAL);

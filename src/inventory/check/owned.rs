@@ -240,6 +240,7 @@ const KUBELET_FIELDS: Fields = &[
     (&["maxParallelImagePulls"], Default),
     (&["nodeStatusReportFrequency"], Default),
     (&["nodeStatusUpdateFrequency"], Default),
+    (&["podPidsLimit"], Default),
     (&["protectKernelDefaults"], Default),
     (&["resolvConf"], Default),
     (&["seccompDefault"], Default),

@@ -1,0 +1,103 @@
+//! Pods that eat whatever a control-plane host has: processors, memory, process numbers. Nobody notices.
+
+use super::bare_hosts::variant;
+use super::support::{Knock, Writer, wait_for};
+use super::{Scenario, World};
+use std::time::Duration;
+
+pub const SCENARIOS: &[Scenario] = &[Scenario {
+    name: "pods that eat processors, memory and process numbers of a control-plane host move neither etcd nor the API",
+    cut: false,
+    run: eaten,
+}];
+
+/// All that pods may have together, MiB: hosts share the memory of this machine, which must have more.
+const FOR_PODS: u64 = 3 << 10;
+const CALM: Duration = Duration::from_secs(20);
+const CROWDED: Duration = Duration::from_secs(45);
+/// One who eats each of it, as long as it is let.
+const EATERS: [(&str, &str); 3] = [
+    ("processors", "for i in 1 2 3 4 5 6 7 8; do (while :; do :; done) & done; wait"),
+    ("memory", "x=xxxxxxxxxxxxxxxx; while :; do x=$x$x; done"),
+    ("numbers", "while :; do sleep 600 & done"),
+];
+
+/// How long etcd's writes to its log took on a host since an earlier look: the time within which 99 of 100 were done, seconds.
+struct Fsync(Vec<(f64, f64)>);
+
+impl Fsync {
+    fn of(w: &World, host: &str) -> Self {
+        let metrics = w.on(host, "curl -s http://127.0.0.1:2384/metrics");
+        let bucket = |line: &str| {
+            let rest = line.strip_prefix("etcd_disk_wal_fsync_duration_seconds_bucket{le=\"")?;
+            let (bound, count) = rest.split_once("\"} ")?;
+            Some((bound.replace("+Inf", "inf").parse().ok()?, count.trim().parse().ok()?))
+        };
+        let buckets: Vec<(f64, f64)> = metrics.lines().filter_map(bucket).collect();
+        assert!(buckets.len() > 5, "etcd tells of its log: {metrics}");
+        Self(buckets)
+    }
+    fn p99_since(&self, before: &Self) -> f64 {
+        let counts: Vec<(f64, f64)> = self.0.iter().zip(&before.0).map(|(now, then)| (now.0, now.1 - then.1)).collect();
+        let all = counts.last().map_or(0.0, |last| last.1);
+        assert!(all > 20.0, "too few writes to tell: {all}");
+        counts.iter().find(|(_, count)| *count >= all * 0.99).map_or(f64::INFINITY, |(bound, _)| *bound)
+    }
+}
+
+/// What came of asking for a while: how long the slowest read took, and 99 of 100 of etcd's writes on the host.
+fn asked(w: &World, name: &str, within: Duration) -> (Duration, f64) {
+    let before = Fsync::of(w, "cp1");
+    let (knocking, writer) = (w.api().reads(Duration::from_millis(20)), Writer::start(&w.api(), name));
+    std::thread::sleep(within);
+    let knocks: Vec<Knock> = knocking.end();
+    let (written, pause) = writer.end();
+    let failed: Vec<_> = knocks.iter().filter(|k| k.2.is_some()).collect();
+    let longest = knocks.iter().map(|k| k.1).max().unwrap_or_default();
+    let fsync = Fsync::of(w, "cp1").p99_since(&before);
+    println!(
+        "        {name}: {} reads, {} failed, the longest took {longest:.2?}; {written} writes, the longest pause {pause:.2?}; \
+         99 of 100 writes to etcd's log within {fsync} s",
+        knocks.len(),
+        failed.len()
+    );
+    assert!(failed.is_empty(), "{failed:?}");
+    (longest.max(pause), fsync)
+}
+
+fn eaten(w: &World) {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").expect("this machine tells of its memory");
+    let total = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<u64>().ok());
+    let reserved = (total.expect("a number of kB") >> 10).checked_sub(FOR_PODS).expect("a machine with more memory");
+    let own = format!("failCgroupV1: false, systemReserved: {{memory: {reserved}Mi}}");
+    let hactl = variant(w, "crowded.yaml", |text| text.replace("failCgroupV1: false", &own));
+    hactl.up().ok();
+    w.healthy(Duration::from_secs(180));
+    let leads = || w.on("cp1", "curl -s http://127.0.0.1:2384/metrics | grep '^etcd_server_leader_changes_seen_total'");
+
+    let (_, calm) = asked(w, "w-calm", CALM);
+    let changes = leads();
+    let images = hactl.kubectl(&["get", "pods", "-A", "-o", "jsonpath={.items[*].spec.containers[*].image}"]).ok().out;
+    let image = images.split_whitespace().find(|i| i.contains("kube-proxy")).expect("kube-proxy runs");
+    for (name, script) in EATERS {
+        let spec = serde_json::json!({"spec": {"nodeName": "cp1", "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": name, "image": image, "imagePullPolicy": "IfNotPresent", "command": ["sh", "-c", script]}]}});
+        hactl.kubectl(&["run", name, "--image", image, "--overrides", &spec.to_string()]).ok();
+    }
+    let limits = "sudo sh -c 'cat /sys/fs/cgroup/pids/kubepods/besteffort/pod*/pids.max'";
+    wait_for("they eat", Duration::from_secs(60), || w.on("cp1", limits).matches("4096").count() >= EATERS.len());
+    let (longest, crowded) = asked(w, "w-crowded", CROWDED);
+    let ended = "jsonpath={.status.containerStatuses[0].lastState.terminated.reason}{.status.containerStatuses[0].state.terminated.reason}";
+    let memory = hactl.kubectl(&["get", "pod", "memory", "-o", ended]).ok().out;
+    assert!(memory.contains("OOMKilled"), "who eats memory comes to the end of it: {memory}");
+    let load = w.on("cp1", "cut -d' ' -f1 /proc/loadavg");
+    println!("        the load while they ate: {}", load.trim());
+    for (name, _) in EATERS {
+        hactl.kubectl(&["delete", "pod", name, "--grace-period=1"]).ok();
+    }
+    assert_eq!(leads(), changes, "nobody else was elected meanwhile");
+    assert!(longest < Duration::from_secs(1), "somebody waited for {longest:?}");
+    assert!(crowded <= (calm * 8.0).max(0.128), "etcd's log went from {calm} s to {crowded} s");
+    w.hactl.up().ok();
+    w.healthy(Duration::from_secs(180));
+}
