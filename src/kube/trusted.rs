@@ -20,7 +20,8 @@ fn object() -> ObjectRef {
 
 /// The certificates of a text in PEM, each without white space.
 fn certificates(pem: &str) -> Vec<String> {
-    let all = pem.split_inclusive("-----END CERTIFICATE-----").filter(|one| one.contains("-----BEGIN CERTIFICATE-----"));
+    let all =
+        pem.split_inclusive("-----END CERTIFICATE-----").filter(|one| one.contains("-----BEGIN CERTIFICATE-----"));
     all.map(|one| one.split_whitespace().collect()).collect()
 }
 

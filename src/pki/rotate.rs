@@ -200,13 +200,21 @@ mod tests {
 
             arrived(&mut contents, what, at(3));
             arrived(&mut contents, what, at(4));
-            assert_eq!(contents.turning.turns[&what].everywhere_s, Some(at(3).unix_timestamp()), "{what}: the first time");
+            assert_eq!(
+                contents.turning.turns[&what].everywhere_s,
+                Some(at(3).unix_timestamp()),
+                "{what}: the first time"
+            );
             end(&mut contents, what, at(5));
             assert_eq!(trusted(&contents).trim(), new.trim(), "{what}: the old one is trusted no more");
             assert_eq!(contents.stage(what), Some(Stage::Ending), "{what}: until all hosts have heard of that");
             let stages = contents.turning.stages;
             finish(&mut contents, what);
-            assert_eq!((stages, contents.turning.stages), (3, 3), "{what}: hosts hear of three stages, and see no fourth");
+            assert_eq!(
+                (stages, contents.turning.stages),
+                (3, 3),
+                "{what}: hosts hear of three stages, and see no fourth"
+            );
             assert_eq!(trusted(&contents).trim(), new.trim(), "{what}");
             assert!(contents.turning.turns.is_empty());
             assert_eq!(

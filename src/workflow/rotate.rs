@@ -195,7 +195,9 @@ async fn admit(session: &Session, state: &State, asked: Rotating) -> Result<(), 
         }
         let until_s = state.contents().turning.cross.as_ref().map(|cross| cross.not_after_s);
         let now_s = OffsetDateTime::now_utc().unix_timestamp();
-        if let Some(until_s) = until_s.filter(|until_s| what == Rotatable::ClusterCa && !asked.at_once && *until_s > now_s) {
+        if let Some(until_s) =
+            until_s.filter(|until_s| what == Rotatable::ClusterCa && !asked.at_once && *until_s > now_s)
+        {
             return refuse(NoRotation::StillVouched { until_s });
         }
         let plan = pending(session, state).await?;

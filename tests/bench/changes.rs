@@ -2,7 +2,7 @@
 //!
 //! `cargo test --test bench -- changes`. The table that README shows; every row is one run of `hactl up` or `certs` on the same cluster.
 
-use crate::support::{Api, ETCDCTL, Hactl, Knock, wait_for};
+use crate::support::{Api, ETCDCTL, Hactl, Knock};
 use crate::{EVERY, on};
 use hactl::lab::{Scoped, Silent, Spec};
 use std::fmt::Write as _;
@@ -36,7 +36,15 @@ impl Bench {
 
     /// Runs something and notes what a client saw of it.
     fn change(&mut self, what: &str, act: impl FnOnce(&Self)) {
-        wait_for("all is well", HEAL, || self.hactl.run(&["status"]).code == 0);
+        let begun = Instant::now();
+        loop {
+            let ran = self.hactl.run(&["status"]);
+            if ran.code == 0 {
+                break;
+            }
+            assert!(begun.elapsed() < HEAL, "all is to be well before {what}: {}", ran.all());
+            std::thread::sleep(Duration::from_secs(1));
+        }
         let knocking = self.api().reads(EVERY);
         std::thread::sleep(Duration::from_secs(2));
         let begun = Instant::now();

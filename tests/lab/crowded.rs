@@ -67,7 +67,8 @@ fn asked(w: &World, name: &str, within: Duration) -> (Duration, f64) {
 
 fn eaten(w: &World) {
     let meminfo = std::fs::read_to_string("/proc/meminfo").expect("this machine tells of its memory");
-    let total = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<u64>().ok());
+    let total =
+        meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<u64>().ok());
     let reserved = (total.expect("a number of kB") >> 10).checked_sub(FOR_PODS).expect("a machine with more memory");
     let own = format!("failCgroupV1: false, systemReserved: {{memory: {reserved}Mi}}");
     let hactl = variant(w, "crowded.yaml", |text| text.replace("failCgroupV1: false", &own));

@@ -106,8 +106,24 @@ fn front_proxy(w: &World) {
         assert!(w.on(host, &chain).contains("OK"), "{host}");
     }
     assert_eq!(started(w), running, "nothing was restarted");
-    let told = w.hactl.kubectl(&["get", "configmap", "-n", "kube-system", "extension-apiserver-authentication", "-o", "jsonpath={.data.requestheader-client-ca-file}"]).ok().out;
-    assert_eq!(told.split_whitespace().collect::<String>(), w.on("cp1", &format!("sudo cat {path}")).split_whitespace().collect::<String>(), "aggregated API servers are told of the new one alone");
+    let told = w
+        .hactl
+        .kubectl(&[
+            "get",
+            "configmap",
+            "-n",
+            "kube-system",
+            "extension-apiserver-authentication",
+            "-o",
+            "jsonpath={.data.requestheader-client-ca-file}",
+        ])
+        .ok()
+        .out;
+    assert_eq!(
+        told.split_whitespace().collect::<String>(),
+        w.on("cp1", &format!("sudo cat {path}")).split_whitespace().collect::<String>(),
+        "aggregated API servers are told of the new one alone"
+    );
     w.hactl.up().ok().says("nothing to do");
 
     // A copy of the state from before would give hosts what nobody trusts any more.
@@ -215,8 +231,24 @@ fn cluster(w: &World) {
     assert!(again.contains("no rotation of it is under way"), "{again}");
     let third = in_one_line(&w.hactl.run(&["certs", "rotate", "cluster-ca", "--yes"]).exits(3));
     assert!(third.contains("may trust only the authority of then"), "{third}");
-    let told = w.hactl.kubectl(&["get", "configmap", "-n", "kube-system", "extension-apiserver-authentication", "-o", "jsonpath={.data.client-ca-file}"]).ok().out;
-    assert_eq!(told.matches("BEGIN").count(), 2, "aggregated API servers are told of the authority and what it signs by: {told}");
+    let told = w
+        .hactl
+        .kubectl(&[
+            "get",
+            "configmap",
+            "-n",
+            "kube-system",
+            "extension-apiserver-authentication",
+            "-o",
+            "jsonpath={.data.client-ca-file}",
+        ])
+        .ok()
+        .out;
+    assert_eq!(
+        told.matches("BEGIN").count(),
+        2,
+        "aggregated API servers are told of the authority and what it signs by: {told}"
+    );
 
     // Pods of before know the old authority alone, and the API server shows them that it vouches for the new one.
     assert_eq!(resolvers(w), before, "no pod was started anew");

@@ -251,11 +251,8 @@ fn a_host_hears_of_a_stage_when_state_that_knows_of_it_lies_sealed_and_before_it
         another_stage(&mut world);
         let plan = world.plan().expect("no law is broken").0.expect("a plan");
         let at = |mark: &Mark| plan.steps.iter().position(|s| &s.gives == mark).unwrap_or_else(|| panic!("{mark}"));
-        let sealed: Vec<usize> = world
-            .with(Role::Etcd)
-            .into_iter()
-            .map(|h| at(&Mark::Configured(h, FileSet::State)))
-            .collect();
+        let sealed: Vec<usize> =
+            world.with(Role::Etcd).into_iter().map(|h| at(&Mark::Configured(h, FileSet::State))).collect();
         assert_eq!(sealed.len(), 3);
         for host in world.desired.hosts.iter().map(|h| h.name.clone()) {
             let heard = at(&Mark::Stamped(host.clone()));

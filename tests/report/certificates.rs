@@ -119,12 +119,9 @@ fn every_end_of_a_rotation_says_what_is_trusted_and_what_is_left_to_do() {
     let path = std::path::Path::new(".hactl/lab/kubeconfig");
     let mut all = String::new();
     for what in Rotatable::ALL {
-        for (stage, old_is_trusted) in [
-            (None, true),
-            (Some(Stage::Spread), true),
-            (Some(Stage::Issued), false),
-            (Some(Stage::Ending), false),
-        ] {
+        for (stage, old_is_trusted) in
+            [(None, true), (Some(Stage::Spread), true), (Some(Stage::Issued), false), (Some(Stage::Ending), false)]
+        {
             if old_is_trusted && !what.outlives() {
                 continue;
             }

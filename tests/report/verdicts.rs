@@ -59,10 +59,7 @@ fn refusals() -> Vec<Refusal> {
             why: NoRotation::NotWhole { steps: 3, first: "restart kubelet.service".into() },
         },
         Refusal::CannotRotate { what: Rotatable::Encryption, why: NoRotation::NotBegun },
-        Refusal::CannotRotate {
-            what: Rotatable::ClusterCa,
-            why: NoRotation::StillVouched { until_s: 2_000_000_000 },
-        },
+        Refusal::CannotRotate { what: Rotatable::ClusterCa, why: NoRotation::StillVouched { until_s: 2_000_000_000 } },
         Refusal::StateBehind { host: name("cp2") },
         Refusal::CannotRotate { what: Rotatable::ServiceAccount, why: NoRotation::TooYoung { left_s: 80_000 } },
         Refusal::CannotLeave { host: name("cp1"), why: "no other control-plane host answers".into() },

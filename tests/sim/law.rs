@@ -154,7 +154,7 @@ pub fn judge(before: &Scene, world: &World, effect: &Effect) -> Result<(), Broke
         && !before.minors.is_empty()
         && before.minors.iter().all(|minor| *minor < named.minor)
         // A host that takes its bundles with it is none of our doing.
-        && !world.saved_ms.is_some_and(|at| world.now - at <= 600_000)
+        && world.saved_ms.is_none_or(|at| world.now - at > 600_000)
     {
         return Err(Broken::NotSaved { host: host.clone() });
     }

@@ -195,7 +195,11 @@ pub(super) async fn write_stamp(host: &Host, stamp: Stamp) -> Outcome<()> {
             && there != stamp
         {
             if !there.same_cluster(&stamp) {
-                return Err(bad(format!("this host belongs to cluster {} already ({})", there.cluster, path.display())));
+                return Err(bad(format!(
+                    "this host belongs to cluster {} already ({})",
+                    there.cluster,
+                    path.display()
+                )));
             }
             if there.stages > stamp.stages {
                 return Err(bad("this host has heard of later keys than the ones that would be written".to_owned()));

@@ -18,7 +18,7 @@ use super::recover::high_water;
 use super::root::Root;
 use super::run::blocking;
 use super::{Host, parts, when};
-use crate::etcd::{self, disk};
+use crate::etcd::{self, EtcdError, disk};
 use crate::host::op::{EtcdAsk, Fault, FaultKind};
 use crate::model::snapshot::{BundleFact, ENDING, Manifest, Point, Proof, SCHEMA, Settings};
 use crate::model::target::Part;
@@ -41,6 +41,9 @@ const STATE: &str = "/var/lib/hactl/state.age";
 const ANSWER: Duration = Duration::from_secs(5);
 const PIECE_WITHIN: Duration = Duration::from_secs(30);
 const HASH: Duration = Duration::from_secs(60);
+/// How often a member is asked for a snapshot that it does not send to its end, and how long it may take to come back in between.
+const ATTEMPTS: u32 = 3;
+const RESTARTED_WITHIN: Duration = Duration::from_secs(120);
 /// How long a person waits for the timer's bundle to be done, which has a tenth of a processor.
 const OTHERS_TURN: Duration = Duration::from_secs(600);
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
@@ -166,6 +169,42 @@ async fn taken(host: &Host, settings: &Settings, occasion: Occasion) -> Result<O
     .map_err(Missed::from)
 }
 
+/// What a member sent and says of it: term, index and revision, up to which one it is compacted, and the hash of its keys.
+type Sent = (u64, u64, i64, i64, u32);
+
+/// A snapshot in a file of its own. A member that is restarted meanwhile, by an upgrade say, ends its stream; then it is asked again.
+async fn sent(access: &etcd::Access, to: &Path) -> Outcome<Sent> {
+    let mut left = ATTEMPTS;
+    loop {
+        left -= 1;
+        match asked(access, to).await? {
+            Ok(sent) => return Ok(sent),
+            Err(error) if left == 0 => return Err(trouble(&error)),
+            Err(_) => {}
+        }
+        let until = Instant::now() + RESTARTED_WITHIN;
+        while let Err(error) = Box::pin(etcd::view(access, ANSWER, etcd::Election::Awaited)).await {
+            if Instant::now() >= until {
+                return Err(trouble(&error));
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+    }
+}
+
+async fn asked(access: &etcd::Access, to: &Path) -> Outcome<Result<Sent, EtcdError>> {
+    let mut file = Gentle::new(private(to)?);
+    if let Err(error) = Box::pin(etcd::snapshot(access, &mut file, PIECE_WITHIN)).await {
+        return Ok(Err(error));
+    }
+    file.end().explain("write", to)?;
+    let (term, index, revision) = disk::point(to).map_err(|error| failed(error.to_string()))?;
+    // Before the proof, which may take minutes: by then the API servers may have had this revision compacted. One that was compacted
+    // meanwhile hashes something else.
+    let hash = etcd::hash(access, revision, HASH).await;
+    Ok(hash.map(|(_, compacted, hash)| (term, index, revision, compacted, hash)))
+}
+
 /// From the member to a bundle with its name.
 async fn made(
     host: &Host,
@@ -178,13 +217,7 @@ async fn made(
     let taken_ms = when::now_ms();
     let snapshot = work.join("snapshot.db");
     host.waits("the snapshot to arrive from etcd");
-    let mut file = Gentle::new(private(&snapshot)?);
-    Box::pin(etcd::snapshot(access, &mut file, PIECE_WITHIN)).await.map_err(|e| trouble(&e))?;
-    file.end().explain("write", &snapshot)?;
-    let (term, index, revision) = disk::point(&snapshot).map_err(|error| failed(error.to_string()))?;
-    // Before the proof, which may take minutes: by then the API servers may have had this revision compacted. One that was compacted
-    // meanwhile hashes something else.
-    let (_, compacted, hash) = etcd::hash(access, revision, HASH).await.map_err(|e| trouble(&e))?;
+    let (term, index, revision, compacted, hash) = sent(access, &snapshot).await?;
     let proven = proof::prove(host, &snapshot, revision, work).await?;
     if compacted == proven.compacted && hash != proven.proof.hash {
         let what = format!("the restored keys at revision {revision} are not the member's: its hash is another");
