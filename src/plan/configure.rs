@@ -30,7 +30,7 @@ pub(super) fn write(d: &mut Draft, host: &HostName, set: FileSet, needs: Vec<Mar
 pub(super) fn write_and(d: &mut Draft, host: &HostName, set: FileSet, mut needs: Vec<Mark>, keep: bool) {
     let paths = d.look().differing(host, set);
     needs.push(Mark::Prepared(host.clone()));
-    if set != FileSet::State {
+    if set != FileSet::State && super::prepare::is_stamped(d, host) {
         needs.push(Mark::Stamped(host.clone()));
     }
     let asked_for = |path: &String| {
@@ -100,7 +100,9 @@ pub(super) fn trust(d: &mut Draft, host: &Host) {
     for set in [FileSet::Os, FileSet::Trust] {
         write(d, name, set, vec![]);
     }
-    certify(d, name, vec![Mark::Prepared(name.clone()), Mark::Stamped(name.clone())]);
+    let mut needs = vec![Mark::Prepared(name.clone())];
+    needs.extend(super::prepare::is_stamped(d, name).then(|| Mark::Stamped(name.clone())));
+    certify(d, name, needs);
 }
 
 /// Issues the leaves of a host that are due; says whether there are any.

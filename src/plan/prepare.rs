@@ -20,7 +20,7 @@ pub(super) fn stamp(d: &mut Draft, host: &Host) {
 }
 
 /// Whether it is a host of this cluster already.
-fn is_stamped(d: &Draft, host: &HostName) -> bool {
+pub(super) fn is_stamped(d: &Draft, host: &HostName) -> bool {
     let found = d.host_facts(host).and_then(|facts| facts.stamp.as_ref());
     found.is_some_and(|stamp| stamp.same_cluster(&d.intent.stamp))
 }

@@ -259,7 +259,7 @@ fn a_host_hears_of_a_stage_when_state_that_knows_of_it_lies_sealed_and_before_it
             assert!(sealed.iter().all(|sealed| before(&plan, *sealed, heard)), "{shape:?}: {host}");
             assert!(before(&plan, heard, at(&Mark::Configured(host.clone(), FileSet::Trust))), "{shape:?}: {host}");
         }
-        assert_eq!(world.converge(3, 1), Ok(Ended::Converged), "{shape:?}");
+        assert_eq!(world.converge(3, 3), Ok(Ended::Converged), "{shape:?}");
         assert!(world.hosts.values().all(|h| h.stamp.as_ref().is_some_and(|stamp| stamp.stages == 1)));
     }
 }
