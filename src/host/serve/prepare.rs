@@ -52,8 +52,13 @@ async fn add_user(root: &Root, user: &str) -> Outcome<()> {
     if !plain || !user.starts_with(|c: char| c.is_ascii_lowercase()) {
         return Err(bad(format!("{user:?} is not a user name")));
     }
-    if root.owner(user).is_ok() {
-        return Ok(());
+    if let Ok((_, gid)) = root.owner(user) {
+        // Killed in between, `useradd` leaves a user whose group is not there, and systemd starts nothing as that user.
+        let groups = fs::read_to_string(root.own("/etc/group")).ok();
+        return match groups.and_then(|groups| lacking_group(&groups, user, gid)) {
+            Some(argv) => must(&argv.iter().map(String::as_str).collect::<Vec<_>>(), SHORT).await.map(|_| ()),
+            None => Ok(()),
+        };
     }
     let argv = [
         "useradd",
@@ -67,6 +72,27 @@ async fn add_user(root: &Root, user: &str) -> Outcome<()> {
         user,
     ];
     must(&argv, SHORT).await.map(|_| ())
+}
+
+/// The command that makes the group of a user's own name where it lacks; under the number that the user has for it, unless another group
+/// has that.
+fn lacking_group(groups: &str, user: &str, gid: u32) -> Option<Vec<String>> {
+    let known: Vec<(&str, Option<u32>)> = groups
+        .lines()
+        .filter_map(|line| {
+            let mut fields = line.split(':');
+            Some((fields.next()?, fields.nth(1).and_then(|number| number.parse().ok())))
+        })
+        .collect();
+    if known.iter().any(|(name, _)| *name == user) {
+        return None;
+    }
+    let mut argv = vec!["groupadd".to_owned(), "--system".to_owned()];
+    if !known.iter().any(|(_, number)| *number == Some(gid)) {
+        argv.extend(["--gid".to_owned(), gid.to_string()]);
+    }
+    argv.push(user.to_owned());
+    Some(argv)
 }
 
 /// A directory with this owner and mode, made or corrected.
@@ -206,4 +232,19 @@ async fn turn_swap_off(root: &Root) -> Outcome<()> {
 
 pub(super) fn swap_in_use(root: &Root) -> bool {
     fs::read_to_string(root.own("/proc/swaps")).is_ok_and(|text| text.lines().skip(1).any(|l| !l.trim().is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_without_its_group_is_given_one_under_its_own_number_if_that_is_free() {
+        let groups = "root:x:0:\nnogroup:x:65534:\n";
+        let argv = |groups: &str, gid| lacking_group(groups, "etcd", gid).map(|argv| argv.join(" "));
+        assert_eq!(argv(groups, 999).as_deref(), Some("groupadd --system --gid 999 etcd"));
+        assert_eq!(argv(groups, 65534).as_deref(), Some("groupadd --system etcd"), "the number is another group's");
+        assert_eq!(argv("root:x:0:\netcd:x:999:\n", 999), None);
+        assert_eq!(argv("etcd:x:998:", 999), None, "systemd asks for the name");
+    }
 }

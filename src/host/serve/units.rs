@@ -31,8 +31,12 @@ const ADMINISTRATORS: &str = "/etc/systemd/system";
 /// What it means that a unit's own check kept it from starting. Only etcd's has one.
 const SKIPPED: &str = "was not started: its data is of before a recovery, and the cluster went on without it; `hactl up` moves the data \
                        aside and takes this host in again";
+/// The code with which it does.
+const SAYS_NO: u32 = 1;
+/// What it means that the check itself could not be run, for want of its user or its program.
+const NOT_CHECKED: &str = "was not started: systemd could not run what has to come before it";
 /// What is read of a unit.
-const PROPERTIES: &str = "--property=Id,LoadState,FragmentPath,NeedDaemonReload,DropInPaths,Type,Result,ActiveState,UnitFileState,MainPID,NRestarts,ExecMainStartTimestamp,ActiveEnterTimestamp";
+const PROPERTIES: &str = "--property=Id,LoadState,FragmentPath,NeedDaemonReload,DropInPaths,Type,Result,ActiveState,UnitFileState,MainPID,NRestarts,ExecCondition,ExecMainStartTimestamp,ActiveEnterTimestamp";
 
 /// A unit as systemd shows it.
 #[derive(Debug, Clone, Default)]
@@ -69,6 +73,12 @@ impl Shown {
     /// Whether its own condition said no, which is neither a failure nor an end.
     fn skipped(&self) -> bool {
         self.active() == "inactive" && self.get("Result") == "exec-condition"
+    }
+    /// What kept one that was skipped from starting: its condition, or that there was no running it.
+    fn skipped_for(&self) -> &'static str {
+        let code = self.get("ExecCondition").rsplit_once("status=").map(|(_, code)| code);
+        let code = code.and_then(|code| code.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok());
+        if code.is_none_or(|code| code == SAYS_NO) { SKIPPED } else { NOT_CHECKED }
     }
     /// How often systemd started it anew by itself, since somebody started it.
     fn restarts(&self) -> u32 {
@@ -253,7 +263,7 @@ async fn settle(unit: &UnitName, until: Instant) -> Outcome<()> {
             "active" => return Ok(()),
             "inactive" if shown.get("Type") == "oneshot" && shown.get("Result") == "success" => return Ok(()),
             "failed" => return Err(blame(unit, FaultKind::Failed, "failed").await),
-            "inactive" if shown.skipped() => return Err(blame(unit, FaultKind::Failed, SKIPPED).await),
+            "inactive" if shown.skipped() => return Err(blame(unit, FaultKind::Failed, shown.skipped_for()).await),
             "inactive" => return Err(blame(unit, FaultKind::Failed, "ended as soon as it had started").await),
             _ if shown.restarts() >= ENDS => return Err(blame(unit, FaultKind::Failed, "ends again and again").await),
             _ if Instant::now() > until => return Err(blame(unit, FaultKind::TimedOut, "is still not active").await),
@@ -335,7 +345,7 @@ pub(super) async fn launch(host: &Host, unit: &UnitName, changed: bool) -> Outco
 /// Why a unit that was told to start does not run, although it did not fail.
 pub(super) async fn not_begun(unit: &UnitName) -> Fault {
     match show_one(unit).await {
-        Ok(shown) if shown.skipped() => blame(unit, FaultKind::Failed, SKIPPED).await,
+        Ok(shown) if shown.skipped() => blame(unit, FaultKind::Failed, shown.skipped_for()).await,
         Ok(_) => blame(unit, FaultKind::Failed, "was not started: a condition of its unit does not hold").await,
         Err(fault) => fault,
     }
@@ -367,6 +377,17 @@ mod tests {
                     Id=etcd.service\nActiveState=activating\nResult=exec-condition\n\n\
                     Id=etcd.service\nActiveState=inactive\nResult=success\n";
         assert_eq!(parse(text).iter().map(Shown::skipped).collect::<Vec<_>>(), [true, false, false]);
+    }
+
+    #[test]
+    fn a_check_that_could_not_be_run_is_told_from_one_that_said_no() {
+        let of = |status: &str| {
+            let check = "{ path=/bin/sh ; argv[]=/bin/sh -c exit status=3 ; ignore_errors=no ; pid=7 ; code=exited ; ";
+            parse(&format!("Id=etcd.service\nExecCondition={check}status={status} }}\n"))[0].skipped_for()
+        };
+        assert_eq!(of("1"), SKIPPED);
+        assert_eq!(of("216"), NOT_CHECKED, "systemd's own code for a group that is not there");
+        assert_eq!(parse("Id=etcd.service\n")[0].skipped_for(), SKIPPED, "a systemd that does not tell");
     }
 
     #[test]
