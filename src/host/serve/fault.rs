@@ -34,23 +34,25 @@ pub(super) fn tail(text: &str) -> Vec<String> {
     lines[lines.len().saturating_sub(TAIL)..].iter().map(|l| l.chars().take(500).collect()).collect()
 }
 
-/// What tells why: the lines that say so loudly, where there are any. Else all but the stacks of goroutines, which push what was said before
-/// them out of sight.
+/// What tells why: the lines that say so loudly, where there are any, and only those since the last stop where it is there that they are.
+/// Else all but the stacks of goroutines, which push what was said before them out of sight.
 pub(super) fn telling(log: &str) -> String {
     let loud = |line: &&str| {
         line.starts_with("panic: ")
             || line.starts_with("Error: ")
+            || line.contains(": Failed at step ")
+            || line.contains(": Failed to determine ")
             || klog(line)
             || ["error", "fatal", "panic"].iter().any(|l| line.starts_with(&format!("{{\"level\":\"{l}\"")))
     };
     let stack = |line: &str| {
         line.starts_with('\t') || line.starts_with("goroutine ") || line.contains("(0x") || line.contains("{0x")
     };
-    let chosen: Vec<&str> = match log.lines().filter(loud).collect::<Vec<_>>() {
-        none if none.is_empty() => log.lines().filter(|line| !stack(line)).collect(),
-        some => some,
-    };
-    chosen.join("\n")
+    let lines: Vec<&str> = log.lines().collect();
+    let stopped = lines.iter().rposition(|line| line.starts_with("Stopped ")).unwrap_or(0);
+    let chosen = [&lines[stopped..], &lines[..]].map(|part| part.iter().copied().filter(loud).collect::<Vec<_>>());
+    let chosen = chosen.into_iter().find(|part| !part.is_empty());
+    chosen.unwrap_or_else(|| lines.into_iter().filter(|line| !stack(line)).collect()).join("\n")
 }
 
 /// Whether Kubernetes' logger says that this is an error, or the end: `E` or `F`, month and day, a blank.
@@ -113,5 +115,13 @@ mod tests {
             kubelet
         );
         assert_eq!(telling("Usage:\n  kube-scheduler [flags]\nError: invalid argument"), "Error: invalid argument");
+        let before = "{\"level\":\"error\",\"msg\":\"use of closed network connection\"}\nStopped etcd.service - etcd.";
+        let step = "etcd.service: Failed at step GROUP spawning /bin/sh: No such process";
+        assert_eq!(
+            telling(&format!("{before}\n{step}\nCondition check resulted")),
+            step,
+            "what it said as it stopped is of before"
+        );
+        assert_eq!(telling(&format!("{loud}\nStopped etcd.service - etcd.\nStarting etcd.service")), loud);
     }
 }
