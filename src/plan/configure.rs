@@ -30,8 +30,8 @@ pub(super) fn write(d: &mut Draft, host: &HostName, set: FileSet, needs: Vec<Mar
 pub(super) fn write_and(d: &mut Draft, host: &HostName, set: FileSet, mut needs: Vec<Mark>, keep: bool) {
     let paths = d.look().differing(host, set);
     needs.push(Mark::Prepared(host.clone()));
-    if set != FileSet::State && super::prepare::is_stamped(d, host) {
-        needs.push(Mark::Stamped(host.clone()));
+    if set != FileSet::State {
+        needs.extend(super::prepare::heard(d, host));
     }
     let asked_for = |path: &String| {
         let wanted = d.host_target(host).sets.get(&set);
@@ -101,7 +101,7 @@ pub(super) fn trust(d: &mut Draft, host: &Host) {
         write(d, name, set, vec![]);
     }
     let mut needs = vec![Mark::Prepared(name.clone())];
-    needs.extend(super::prepare::is_stamped(d, name).then(|| Mark::Stamped(name.clone())));
+    needs.extend(super::prepare::heard(d, name));
     certify(d, name, needs);
 }
 

@@ -19,8 +19,14 @@ pub(super) fn stamp(d: &mut Draft, host: &Host) {
     d.ensure(Action::Stamp { host: name.clone() }, why, needs, Mark::Stamped(name));
 }
 
+/// What has to hold before anything of a later stage of a rotation is written to a host of this cluster: it has heard of that stage. One
+/// that is new is stamped before it is prepared.
+pub(super) fn heard(d: &Draft, host: &HostName) -> Option<Mark> {
+    is_stamped(d, host).then(|| Mark::Stamped(host.clone()))
+}
+
 /// Whether it is a host of this cluster already.
-pub(super) fn is_stamped(d: &Draft, host: &HostName) -> bool {
+fn is_stamped(d: &Draft, host: &HostName) -> bool {
     let found = d.host_facts(host).and_then(|facts| facts.stamp.as_ref());
     found.is_some_and(|stamp| stamp.same_cluster(&d.intent.stamp))
 }

@@ -71,6 +71,12 @@ fn started(w: &World) -> String {
     w.on("cp1", "sudo pgrep -x 'etcd|kube-apiserver|kubelet' | sort | xargs -r ps -o lstart=,pid= -p")
 }
 
+/// The authorities that aggregated API servers are told of under this key.
+fn aggregated(w: &World, key: &str) -> String {
+    let (name, path) = ("extension-apiserver-authentication", format!("jsonpath={{.data.{key}}}"));
+    w.hactl.kubectl(&["get", "configmap", "-n", "kube-system", name, "-o", &path]).ok().out
+}
+
 fn front_proxy(w: &World) {
     w.hactl.up().ok();
     w.healthy(HEAL);
@@ -106,19 +112,7 @@ fn front_proxy(w: &World) {
         assert!(w.on(host, &chain).contains("OK"), "{host}");
     }
     assert_eq!(started(w), running, "nothing was restarted");
-    let told = w
-        .hactl
-        .kubectl(&[
-            "get",
-            "configmap",
-            "-n",
-            "kube-system",
-            "extension-apiserver-authentication",
-            "-o",
-            "jsonpath={.data.requestheader-client-ca-file}",
-        ])
-        .ok()
-        .out;
+    let told = aggregated(w, "requestheader-client-ca-file");
     assert_eq!(
         told.split_whitespace().collect::<String>(),
         w.on("cp1", &format!("sudo cat {path}")).split_whitespace().collect::<String>(),
@@ -231,19 +225,7 @@ fn cluster(w: &World) {
     assert!(again.contains("no rotation of it is under way"), "{again}");
     let third = in_one_line(&w.hactl.run(&["certs", "rotate", "cluster-ca", "--yes"]).exits(3));
     assert!(third.contains("may trust only the authority of then"), "{third}");
-    let told = w
-        .hactl
-        .kubectl(&[
-            "get",
-            "configmap",
-            "-n",
-            "kube-system",
-            "extension-apiserver-authentication",
-            "-o",
-            "jsonpath={.data.client-ca-file}",
-        ])
-        .ok()
-        .out;
+    let told = aggregated(w, "client-ca-file");
     assert_eq!(
         told.matches("BEGIN").count(),
         2,
