@@ -97,7 +97,7 @@ fuzz: ## damaged inputs for every reader, $(FUZZ_SECONDS) seconds each
 
 # The memory of a run, and the ansible-core that hactl is measured beside.
 bench: PACKAGES += time python3-venv
-bench: bundle ## the figures of the README, beside kubeadm and ansible-core in the same run
+bench: bundle older ## the figures of the README, beside kubeadm and ansible-core in the same run
 	@DIST="$(DIST)" cargo test --release --locked --test bench
 
 clean: lab-down ## remove what was built here; caches stay

@@ -1,6 +1,6 @@
 //! What clients notice of changes: a connection that reads through the endpoint every 20 ms, while the inventory comes to ask for something else.
 //!
-//! `cargo test --test bench -- changes`. The table that README shows; every row is one run of `hactl up` or `certs` on the same cluster.
+//! `cargo test --test bench -- changes`. The table that README shows; every row is `hactl up` or `certs` on the same cluster.
 
 use crate::support::{Api, ETCDCTL, Hactl, Knock};
 use crate::{EVERY, on};
@@ -94,6 +94,14 @@ pub fn main() {
         b.hosts(&all, &["cp1", "cp2", "cp4"]);
         b.hactl.run(&["up", "--yes", "--prune", "cp3"]).ok();
     });
+    for what in ["etcd-ca", "encryption", "cluster-ca"] {
+        bench.change(&format!("`certs rotate {what}`, the old one gone"), |b| {
+            let ran = b.hactl.run(&["certs", "rotate", what, "--yes"]).ok();
+            if ran.all().contains("--finish") {
+                b.hactl.run(&["certs", "rotate", what, "--finish", "--yes"]).ok();
+            }
+        });
+    }
     println!("\n| change | took | connections | failed | the longest |\n|---|---|---|---|---|");
     for row in &bench.rows {
         println!("{row}");

@@ -1,13 +1,18 @@
 #!/bin/sh
 # The peer: a highly available cluster by kubeadm, its documented way (haproxy and keepalived before the API servers,
 # init, two joins with --control-plane), from the same binaries and images, over SSH. Three bare hosts of a lab.
-# kubeadm.sh LABDIR DIST NET: prints `stage SECONDS` lines. NET is the first three numbers of the lab's network.
+# kubeadm.sh up LABDIR DIST NET: prints `stage SECONDS` lines. NET is the first three numbers of the lab's network.
+# kubeadm.sh upgrade LABDIR DIST NET: the same cluster goes to the Kubernetes of another DIST, its documented way, too:
+# `kubeadm upgrade` on one host after the other, then the kubelet of each, drained meanwhile.
 set -eu
 
-lab=$1
-dist=$2
-net=$3
+verb=$1
+lab=$2
+dist=$3
+net=$4
 vip=$net.100
+version=$("$dist/bin/kubeadm" version -o short)
+ignore="--ignore-preflight-errors=all"
 hosts="$net.11 $net.12 $net.13"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -150,7 +155,7 @@ nodeRegistration:
 ---
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration
-kubernetesVersion: v1.36.3
+kubernetesVersion: $version
 controlPlaneEndpoint: $vip:8443
 networking: {podSubnet: 10.244.0.0/16}
 dns: {imageTag: v1.14.6}
@@ -190,30 +195,69 @@ install() {
 	for i in images/*.tar; do ctr -n k8s.io images import \$i >/dev/null; done"
 }
 
+# Three nodes that are Ready, and every pod of the control plane and of the network.
+everything_ready() {
+	deadline=$(($(date +%s) + 300))
+	until run "$net.11" "kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes,pods -A --no-headers" 2>/dev/null | awk '
+		$1 ~ /^node\// { n++; if ($2 == "Ready") r++ }
+		$2 ~ /^pod\// { p++; split($3, a, "/"); if (a[1] == a[2] && $4 == "Running") q++ }
+		END { exit !(n == 3 && r == 3 && p >= 20 && p == q) }'; do
+		[ "$(date +%s)" -lt "$deadline" ] || { echo "not ready after 300 s" >&2; exit 1; }
+		sleep 0.5
+	done
+}
+up() {
+	t=$(now); all packages; stage packages "$t"
+	t=$(now); all copy; stage copy "$t"
+	t=$(now); all install; stage import "$t"
+	t=$(now)
+	run "$net.11" "kubeadm init --config /opt/kubeadm/kubeadm.yaml --upload-certs $ignore" >"$work/init.log" 2>&1 || { tail -n 30 "$work/init.log" >&2; exit 1; }
+	stage init "$t"
+	t=$(now)
+	run "$net.11" "kubectl --kubeconfig /etc/kubernetes/admin.conf apply -f -" <"$(dirname "$0")/flannel.yaml" >/dev/null
+	join=$(sed -n 's/\\$//; /kubeadm join/,/certificate-key/p' "$work/init.log" | head -n 3 | tr -d '\n')
+	for h in $net.12 $net.13; do
+		run "$h" "$join --apiserver-advertise-address $h $ignore" >"$work/join.log" 2>&1 || { tail -n 30 "$work/join.log" >&2; exit 1; }
+	done
+	stage join "$t"
+	t=$(now)
+	everything_ready
+	stage ready "$t"
+}
+
+# What one host gets of the newer version.
+newer() {
+	tar -C "$dist" -cf - bin/kubeadm bin/kubelet bin/kubectl images/kube-apiserver.tar images/kube-controller-manager.tar \
+		images/kube-scheduler.tar images/kube-proxy.tar | run "$1" "mkdir -p /opt/newer && tar -C /opt/newer -xf - &&
+		for i in /opt/newer/images/*.tar; do ctr -n k8s.io images import \$i >/dev/null; done"
+}
+kubectl() {
+	run "$net.11" "kubectl --kubeconfig /etc/kubernetes/admin.conf $*"
+}
+upgrade() {
+	t=$(now); all newer; stage copy "$t"
+	number=0
+	for h in $hosts; do
+		number=$((number + 1))
+		t=$(now)
+		how=node
+		[ "$number" != 1 ] || how="apply $version --yes"
+		run "$h" "install /opt/newer/bin/kubeadm /usr/local/bin/kubeadm && kubeadm upgrade $how $ignore" >"$work/upgrade.log" 2>&1 ||
+			{ tail -n 30 "$work/upgrade.log" >&2; exit 1; }
+		stage "upgrade-cp$number" "$t"
+		t=$(now)
+		kubectl drain "cp$number" --ignore-daemonsets --timeout=120s >"$work/drain.log" 2>&1 || { cat "$work/drain.log" >&2; exit 1; }
+		run "$h" "install /opt/newer/bin/kubelet /opt/newer/bin/kubectl /usr/local/bin && systemctl daemon-reload && systemctl restart kubelet"
+		kubectl uncordon "cp$number" >/dev/null
+		stage "kubelet-cp$number" "$t"
+	done
+	t=$(now); everything_ready; stage ready "$t"
+}
+
+case $verb in
+up | upgrade) ;;
+*) echo "kubeadm.sh up|upgrade LABDIR DIST NET" >&2; exit 2 ;;
+esac
 begun=$(now)
-t=$(now); all packages; stage packages "$t"
-t=$(now); all copy; stage copy "$t"
-t=$(now); all install; stage import "$t"
-t=$(now)
-ignore="--ignore-preflight-errors=all"
-run "$net.11" "kubeadm init --config /opt/kubeadm/kubeadm.yaml --upload-certs $ignore" >"$work/init.log" 2>&1 || { tail -n 30 "$work/init.log" >&2; exit 1; }
-stage init "$t"
-t=$(now)
-run "$net.11" "kubectl --kubeconfig /etc/kubernetes/admin.conf apply -f -" <"$(dirname "$0")/flannel.yaml" >/dev/null
-join=$(sed -n 's/\\$//; /kubeadm join/,/certificate-key/p' "$work/init.log" | head -n 3 | tr -d '\n')
-for h in $net.12 $net.13; do
-	run "$h" "$join --apiserver-advertise-address $h $ignore" >"$work/join.log" 2>&1 || { tail -n 30 "$work/join.log" >&2; exit 1; }
-done
-stage join "$t"
-t=$(now)
-# Ready: three nodes, and every pod of the control plane and of the network.
-deadline=$(($(date +%s) + 300))
-until run "$net.11" "kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes,pods -A --no-headers" 2>/dev/null | awk '
-	$1 ~ /^node\// { n++; if ($2 == "Ready") r++ }
-	$2 ~ /^pod\// { p++; split($3, a, "/"); if (a[1] == a[2] && $4 == "Running") q++ }
-	END { exit !(n == 3 && r == 3 && p >= 20 && p == q) }'; do
-	[ "$(date +%s)" -lt "$deadline" ] || { echo "not ready after 300 s" >&2; exit 1; }
-	sleep 0.5
-done
-stage ready "$t"
+"$verb"
 stage total "$begun"

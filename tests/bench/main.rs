@@ -1,8 +1,8 @@
 //! `make bench`: hactl beside kubeadm on fresh hosts of this machine, from the same binaries and images, in one run.
 //!
 //! `cargo test --test bench -- [PAIRS]`, `-- scale` for the hundred hosts alone, `-- recovery [MB]...` for recoveries alone,
-//! `-- changes` for what clients notice of changes, `-- bundles MB` for what bundles cost those who write. Prints the tables that README shows. Ratios count;
-//! seconds are this machine's. Ends badly when a goal that the hundred hosts have is missed.
+//! `-- changes` for what clients notice of changes, `-- upgrade` for one of Kubernetes, `-- bundles MB` for what bundles cost those who write. Prints the
+//! tables that README shows. Ratios count; seconds are this machine's. Ends badly when a goal that the hundred hosts have is missed.
 
 #![allow(
     clippy::print_stdout,
@@ -18,6 +18,7 @@ mod support;
 mod changes;
 mod recovery;
 mod scale;
+mod upgrade;
 
 use hactl::lab::{Scoped, Silent, Spec};
 use std::path::{Path, PathBuf};
@@ -125,16 +126,22 @@ fn hactl_run(number: usize, last: bool, table: &mut Vec<String>) -> f64 {
     took
 }
 
-fn kubeadm_run(number: usize, last: bool, dist: &Path, table: &mut [String]) -> f64 {
-    let lab = fresh(&format!("b-kubeadm{number}"));
+/// Founds the peer's cluster, or upgrades it; tells what each stage took.
+fn kubeadm(lab: &Scoped, verb: &str, dist: &Path) -> String {
     let network = lab.network();
     let net = network.rsplit_once('.').expect("an address").0;
-    let begun = Instant::now();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bench/kubeadm.sh");
-    let output = Command::new(script).arg(lab.dir()).arg(dist).arg(net).output().expect("the script runs");
-    assert!(output.status.success(), "kubeadm: {}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new(script).arg(verb).arg(lab.dir()).arg(dist).arg(net).output().expect("the script runs");
+    assert!(output.status.success(), "kubeadm {verb}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).trim().replace('\n', ", ")
+}
+
+fn kubeadm_run(number: usize, last: bool, dist: &Path, table: &mut [String]) -> f64 {
+    let lab = fresh(&format!("b-kubeadm{number}"));
+    let begun = Instant::now();
+    let stages = kubeadm(&lab, "up", dist);
     let took = begun.elapsed().as_secs_f64();
-    println!("kubeadm {number}: {took:.1} s ({})", String::from_utf8_lossy(&output.stdout).replace('\n', ", "));
+    println!("kubeadm {number}: {took:.1} s ({stages})");
     if last {
         let config = lab.dir().join("admin.conf");
         std::fs::write(&config, on(&lab, "cp1", "sudo cat /etc/kubernetes/admin.conf")).expect("writable");
@@ -169,20 +176,30 @@ fn main() -> std::process::ExitCode {
             changes::main();
             return std::process::ExitCode::SUCCESS;
         }
+        ["upgrade"] => {
+            upgrade::main(&dist());
+            return std::process::ExitCode::SUCCESS;
+        }
         ["scale"] => {}
         _ => {
             pairs(arguments.iter().find_map(|a| a.parse().ok()).unwrap_or(3));
             recovery::main(&RECOVERED);
             changes::main();
+            upgrade::main(&dist());
         }
     }
     if scale::main() { std::process::ExitCode::SUCCESS } else { std::process::ExitCode::FAILURE }
 }
 
+/// Where `make components` puts what it builds.
+fn dist() -> PathBuf {
+    let dist = hactl::component::default_store().with_file_name("dist");
+    std::env::var_os("DIST").map_or(dist, PathBuf::from)
+}
+
 /// hactl and kubeadm in turns, so many times.
 fn pairs(pairs: usize) {
-    let dist = hactl::component::default_store().with_file_name("dist");
-    let dist = std::env::var_os("DIST").map_or(dist, PathBuf::from);
+    let dist = dist();
     let mut table = Vec::new();
     let mut ours = Vec::new();
     let mut theirs = Vec::new();

@@ -1,0 +1,123 @@
+//! One minor version of Kubernetes to the next on three hosts of the control plane: `hactl up` beside `kubeadm upgrade`.
+//!
+//! `cargo test --test bench -- upgrade`. From the same binaries and images, each on fresh hosts, while somebody reads through the endpoint every
+//! 20 ms. What is counted begins before anything is sent to the hosts and ends when all is Ready; hactl's own checks and its bundle of before are in it.
+
+use crate::support::{Api, Hactl, Knock, wait_for};
+use crate::{EVERY, HOSTS, fresh, kubeadm, on};
+use hactl::lab::Scoped;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// From which, and the folder of its components.
+const OLD: (&str, &str) = ("1.35.4", "dist-1.35");
+const NEW: &str = "1.36.3";
+const HEAL: Duration = Duration::from_secs(180);
+
+/// What one of them took, and what was noticed of it.
+struct Row {
+    took: Duration,
+    knocks: Vec<Knock>,
+}
+
+impl Row {
+    /// Runs something under somebody who reads.
+    fn of(api: &Api, act: impl FnOnce()) -> Self {
+        let knocking = api.reads(EVERY);
+        std::thread::sleep(Duration::from_secs(2));
+        let begun = Instant::now();
+        act();
+        let took = begun.elapsed();
+        std::thread::sleep(Duration::from_secs(3));
+        Self { took, knocks: knocking.end() }
+    }
+
+    fn per_host(&self) -> f64 {
+        self.took.as_secs_f64() / f64::from(u8::try_from(HOSTS.len()).expect("a few hosts"))
+    }
+
+    fn failed(&self) -> usize {
+        self.knocks.iter().filter(|knock| knock.2.is_some()).count()
+    }
+
+    fn longest(&self) -> f64 {
+        self.knocks.iter().map(|knock| knock.1).max().unwrap_or_default().as_secs_f64()
+    }
+
+    /// How long nobody who came would have been served.
+    fn away(&self) -> f64 {
+        let mut longest = Duration::ZERO;
+        let mut since = None;
+        for (at, _, failure) in &self.knocks {
+            match (failure, since) {
+                (Some(_), None) => since = Some(*at),
+                (Some(_), Some(begun)) => longest = longest.max(at.saturating_sub(begun)),
+                (None, _) => since = None,
+            }
+        }
+        longest.as_secs_f64()
+    }
+}
+
+fn kubelets(lab: &Scoped, config: &str) -> String {
+    on(
+        lab,
+        "cp1",
+        &format!(
+            "sudo kubectl --kubeconfig {config} get nodes -o jsonpath={{.items[*].status.nodeInfo.kubeletVersion}}"
+        ),
+    )
+}
+
+fn ours() -> Row {
+    let lab = fresh("b-upgrade");
+    let text = std::fs::read_to_string(lab.inventory()).expect("the inventory is readable");
+    let of = |version: &str| {
+        let text = text.replace(&format!("kubernetes: \"{NEW}\""), &format!("kubernetes: \"{version}\""));
+        std::fs::write(lab.inventory(), text).expect("the inventory is writable");
+    };
+    of(OLD.0);
+    let hactl = Hactl::new(lab.inventory());
+    hactl.up().ok();
+    wait_for("all is well", HEAL, || hactl.run(&["status"]).code == 0);
+    of(NEW);
+    let api = Api::new(&hactl.state(lab.name()).join("kubeconfig"), Duration::from_secs(10));
+    let row = Row::of(&api, || drop(hactl.up().ok()));
+    let nodes = ["get", "nodes", "-o", "jsonpath={.items[*].status.nodeInfo.kubeletVersion}"];
+    assert_eq!(hactl.kubectl(&nodes).ok().out.trim(), [format!("v{NEW}").as_str(); 3].join(" "));
+    row
+}
+
+fn theirs(dist: &Path) -> Row {
+    let lab = fresh("b-upgraded");
+    kubeadm(&lab, "up", &dist.with_file_name(OLD.1));
+    let config = lab.dir().join("admin.conf");
+    std::fs::write(&config, on(&lab, "cp1", "sudo cat /etc/kubernetes/admin.conf")).expect("writable");
+    let api = Api::new(&config, Duration::from_secs(10));
+    let row = Row::of(&api, || println!("kubeadm: {}", kubeadm(&lab, "upgrade", dist)));
+    assert_eq!(kubelets(&lab, "/etc/kubernetes/admin.conf").trim(), [format!("v{NEW}").as_str(); 3].join(" "));
+    row
+}
+
+/// The table.
+pub fn main(dist: &Path) {
+    let (ours, theirs) = (ours(), theirs(dist));
+    println!("\n| {} becomes {NEW} on three hosts | kubeadm upgrade | hactl up |\n|---|---|---|", OLD.0);
+    println!(
+        "| per host, of {:.0} s and {:.0} s | {:.1} s | {:.1} s ({:.2}) |",
+        theirs.took.as_secs_f64(),
+        ours.took.as_secs_f64(),
+        theirs.per_host(),
+        ours.per_host(),
+        ours.per_host() / theirs.per_host()
+    );
+    println!(
+        "| connections that failed meanwhile | {} of {}, {:.2} s on end | {} of {} |",
+        theirs.failed(),
+        theirs.knocks.len(),
+        theirs.away(),
+        ours.failed(),
+        ours.knocks.len()
+    );
+    println!("| the longest | {:.2} s | {:.2} s |", theirs.longest(), ours.longest());
+}
