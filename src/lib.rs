@@ -10,6 +10,7 @@ pub mod etcd;
 pub mod execute;
 pub mod host;
 pub mod inventory;
+pub mod issue;
 pub mod kube;
 pub mod lab;
 pub mod model;

@@ -19,14 +19,14 @@ const FLOORS: &[&[&str]] = &[
     &["vault"],
     &["host"],
     // The host's own side asks its member through it, so it knows no carrier.
-    &["etcd", "snapshot"],
+    &["etcd", "snapshot", "issue"],
     &["op"],
     &["model", "process"],
 ];
 
 /// Narrower than the floors: folders that import these and nothing else.
 const ONLY: &[(&str, &[&str])] =
-    &[("plan", &["model"]), ("model", &[]), ("op", &["model"]), ("etcd", &["op", "model"])];
+    &[("plan", &["model"]), ("model", &[]), ("op", &["model"]), ("etcd", &["op", "model"]), ("issue", &["model"])];
 
 /// Roots of the crate, not folders.
 const ROOTS: &[&str] = &["main", "lib"];

@@ -110,12 +110,12 @@ fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         3 => chaos().prop_map(Act::Happens),
         4 => run.prop_map(|(order, crash_after, meanwhile)| Act::Run { order, crash_after, meanwhile }),
-        1 => (0..9_u8).prop_map(Act::Release),
+        1 => (0..10_u8).prop_map(Act::Release),
     ]
 }
 
 fn raise(release: &mut Release, which: u8) {
-    let field = match which % 9 {
+    let field = match which % 10 {
         0 => &mut release.etcd,
         1 => &mut release.manifests,
         2 => &mut release.runtime,
@@ -124,6 +124,7 @@ fn raise(release: &mut Release, which: u8) {
         5 => &mut release.addons,
         6 => &mut release.registries,
         7 => &mut release.users,
+        8 => &mut release.renewal,
         _ => &mut release.leaves,
     };
     *field += 1;

@@ -158,3 +158,33 @@ pub fn snapshot() -> u8 {
         Err(verdict) => verdict.exit,
     }
 }
+
+/// Renews the certificates of this host whose time is up.
+pub fn renew() -> u8 {
+    let renewed = block_on(async { Ok(crate::host::serve::renew(Root::host()).await) });
+    // All of it goes to the journal; without one there is nobody to tell.
+    let mut out = std::io::stdout();
+    match renewed {
+        Ok(Ok(Ok(turn))) => {
+            for (leaf, why) in &turn.leaves {
+                let _ = writeln!(out, "{leaf}: renewed, because {why}");
+            }
+            for (leaf, why) in &turn.left {
+                let _ = writeln!(std::io::stderr(), "{leaf}: not renewed: {why}");
+            }
+            let (done, left) = (turn.leaves.len(), turn.left.len());
+            let _ = writeln!(out, "{} certificates: {done} renewed, {left} that cannot be", turn.looked_at);
+            u8::from(left > 0)
+        }
+        Ok(Ok(Err(busy))) => {
+            let _ = writeln!(out, "not now: {busy}");
+            0
+        }
+        Ok(Err(fault)) => {
+            let _ =
+                writeln!(std::io::stderr(), "certificates were not renewed: {}\n{}", fault.what, fault.tail.join("\n"));
+            1
+        }
+        Err(verdict) => verdict.exit,
+    }
+}

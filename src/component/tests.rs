@@ -110,6 +110,7 @@ fn desired(hosts: &[(&str, &[Role])]) -> Desired {
         etcd: EtcdSettings { data_dir: "/var/lib/etcd".into(), quota_gib: 8 },
         snapshots: Snapshots::default(),
         upgrade: Upgrade::default(),
+        unattended_days: None,
         jwt: vec![],
         mirrors: BTreeMap::new(),
         named: crate::model::desired::Named::default(),

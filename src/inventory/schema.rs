@@ -82,6 +82,9 @@ pub struct Inventory {
     /// How Kubernetes takes another version.
     #[schemars(with = "Upgrade")]
     pub upgrade: Option<At<Upgrade>>,
+    /// Certificates that hosts renew.
+    #[schemars(with = "Certificates")]
+    pub certificates: Option<At<Certificates>>,
     /// Who can open recovery bundles and the replicated state.
     #[schemars(with = "Vault")]
     pub vault: Option<At<Vault>>,
@@ -413,6 +416,15 @@ pub struct UpgradeWorkers {
     /// How long the pods of one may take to leave it before another minor version: a number with s, m, h or d.
     #[schemars(with = "String", regex(pattern = "^[0-9]+[smhd]$"), extend("default" = "5m"))]
     pub drain_timeout: Option<Text>,
+}
+
+/// Certificates that hosts renew.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Certificates {
+    /// How long after each hactl up hosts renew their own, by issuers that lie on them: a number with d or y [default: not at all].
+    #[schemars(with = "String", regex(pattern = "^[0-9]+[dy]$"))]
+    pub unattended: Option<Text>,
 }
 
 /// Object storage that speaks S3.

@@ -192,6 +192,8 @@ pub struct Certificate {
 pub enum Fate {
     /// `hactl up` issues another when less than a third of its life is left.
     ByUp,
+    /// Its host makes another when less than a third of its life is left, and so does `hactl up`.
+    ByHost,
     /// The kubelet asks for another by itself.
     ByKubelet,
     /// The next `hactl up` replaces it, for this reason.

@@ -37,6 +37,8 @@ pub struct Desired {
     pub snapshots: Snapshots,
     /// How workers take another version.
     pub upgrade: Upgrade,
+    /// So many days after each run hosts renew their own certificates; `None`: not at all.
+    pub unattended_days: Option<u32>,
     /// Extra JWT authenticators, passed through into the AuthenticationConfiguration.
     pub jwt: Vec<serde_json::Value>,
     /// Registry mirrors: registry host to mirror URLs.
@@ -574,6 +576,7 @@ pub fn sample(n: u8) -> Desired {
         etcd: EtcdSettings { data_dir: PathBuf::from("/var/lib/etcd"), quota_gib: 8 },
         snapshots: Snapshots::default(),
         upgrade: Upgrade::default(),
+        unattended_days: None,
         jwt: vec![],
         mirrors: BTreeMap::new(),
         named: Named::default(),

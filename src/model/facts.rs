@@ -309,6 +309,8 @@ pub struct LeafFact {
     pub sans: Vec<String>,
     /// SHA-256 of the issuer's subject public key info is not in a leaf, so: the authority key identifier, in hexadecimal.
     pub authority: String,
+    /// The authority of that one, where its certificate follows in the file and is below another: hexadecimal.
+    pub through: Option<String>,
     /// Start of validity, seconds since 1970.
     pub not_before_s: i64,
     /// End of validity, seconds since 1970.

@@ -39,16 +39,14 @@ pub fn needs_renewal(leaf: &Leaf, fact: Option<&LeafFact>, now_ms: i64) -> Optio
     let Some(fact) = fact else { return Some("it does not exist".to_owned()) };
     let now_s = now_ms.div_euclid(1000);
     if !fact.key_matches {
-        return Some("its key is not the one beside it".to_owned());
+        return Some(NOT_ITS_KEY.to_owned());
     }
-    if fact.authority != leaf.authority {
+    if !is_of(fact, leaf) {
         return Some("another authority signed it".to_owned());
     }
-    if now_s >= fact.not_after_s {
-        return Some(format!("it expired {} ago", span(now_s - fact.not_after_s)));
-    }
-    if leaf.self_renewing {
-        return None;
+    let ended = expired(fact, now_s);
+    if ended.is_some() || leaf.self_renewing {
+        return ended;
     }
     if fact.common_name != leaf.common_name {
         return Some(format!("it names {:?}, not {:?}", fact.common_name, leaf.common_name));
@@ -59,10 +57,47 @@ pub fn needs_renewal(leaf: &Leaf, fact: Option<&LeafFact>, now_ms: i64) -> Optio
     if fact.sans != leaf.sans {
         return Some(difference(&leaf.sans, &fact.sans));
     }
-    let (life, left) = (fact.not_after_s - fact.not_before_s, fact.not_after_s - now_s);
-    // Beyond the first third left there is still time for several failed runs before anything breaks.
-    (left * 3 < life).then(|| format!("it expires in {}", span(left)))
+    aged(leaf, fact, now_s)
 }
+
+fn expired(fact: &LeafFact, now_s: i64) -> Option<String> {
+    (now_s >= fact.not_after_s).then(|| format!("it expired {} ago", span(now_s - fact.not_after_s)))
+}
+
+/// Whether the leaf's authority signed what was found, or an issuer that it vouches for. An issuer itself is signed by nobody else.
+fn is_of(fact: &LeafFact, leaf: &Leaf) -> bool {
+    fact.authority == leaf.authority || !leaf.id.issues() && fact.through.as_ref() == Some(&leaf.authority)
+}
+
+/// Why the time of a leaf that is as it should be is up, or `None`.
+fn aged(leaf: &Leaf, fact: &LeafFact, now_s: i64) -> Option<String> {
+    if let Some(why) = expired(fact, now_s) {
+        return Some(why);
+    }
+    if now_s < fact.not_before_s {
+        // Whoever issued it had a clock that ran ahead.
+        return Some(format!("it is not valid before {} from now", span(fact.not_before_s - now_s)));
+    }
+    let (life, left) = (fact.not_after_s - fact.not_before_s, fact.not_after_s - now_s);
+    // Beyond the first third left there is still time for several failed runs before anything breaks. An issuer is to last as long as was
+    // asked for after every run: nobody reads it but its host, so that a new one costs nothing.
+    let due = if leaf.id.issues() { left * 10 < life * 9 } else { left * 3 < life };
+    due.then(|| format!("it expires in {}", span(left)))
+}
+
+/// Why a host renews a leaf by an issuer of its own, or `None`: its time is up, or it was cut off while it put the last one in place. Whatever
+/// else is wrong with one is for `up`, which knows more than what it once left on the host.
+pub fn renews_by_itself(leaf: &Leaf, fact: &LeafFact, now_ms: i64) -> Option<String> {
+    if leaf.id.issues() || leaf.self_renewing || !is_of(fact, leaf) {
+        None
+    } else if fact.key_matches {
+        aged(leaf, fact, now_ms.div_euclid(1000))
+    } else {
+        Some(NOT_ITS_KEY.to_owned())
+    }
+}
+
+const NOT_ITS_KEY: &str = "its key is not the one beside it";
 
 fn difference(wanted: &[String], found: &[String]) -> String {
     let missing: Vec<_> = wanted.iter().filter(|san| !found.contains(san)).map(String::as_str).collect();
@@ -114,6 +149,7 @@ mod tests {
             organizations: vec!["o".into()],
             sans: vec!["DNS:a".into(), "IP:10.0.0.1".into()],
             authority: "aa".into(),
+            through: None,
             not_before_s: 0,
             not_after_s: 300 * DAY,
             key_matches: true,
@@ -131,6 +167,44 @@ mod tests {
         assert_eq!(why(&leaf(), &fact(), 200), "", "exactly a third left is not less than a third");
         assert_eq!(why(&leaf(), &fact(), 201), "it expires in 99 d");
         assert_eq!(why(&leaf(), &fact(), 301), "it expired 24 h ago");
+    }
+
+    #[test]
+    fn a_leaf_of_an_issuer_that_its_authority_vouches_for_is_the_authoritys() {
+        let by_issuer = LeafFact { authority: "issuer".into(), through: Some("aa".into()), ..fact() };
+        assert_eq!(why(&leaf(), &by_issuer, 1), "");
+        let strange = LeafFact { through: Some("bb".into()), ..by_issuer.clone() };
+        assert!(why(&leaf(), &strange, 1).contains("another authority"));
+        let issuer = Leaf { id: LeafId::ClusterIssuer, ..leaf() };
+        assert!(why(&issuer, &by_issuer, 1).contains("another authority"), "issuers sign no issuers");
+    }
+
+    #[test]
+    fn an_issuer_is_issued_anew_when_a_tenth_of_its_life_is_gone() {
+        let issuer = Leaf { id: LeafId::ClusterIssuer, ..leaf() };
+        assert_eq!(why(&issuer, &fact(), 30), "");
+        assert_eq!(why(&issuer, &fact(), 31), "it expires in 269 d");
+    }
+
+    #[test]
+    fn a_leaf_that_is_valid_from_later_on_is_due() {
+        let ahead = LeafFact { not_before_s: 40 * DAY, not_after_s: 400 * DAY, ..fact() };
+        assert_eq!(why(&leaf(), &ahead, 30), "it is not valid before 10 d from now");
+    }
+
+    #[test]
+    fn a_host_renews_what_is_near_its_end_or_past_it_and_leaves_the_rest_to_up() {
+        let renews = |leaf: &Leaf, fact: &LeafFact, day: i64| renews_by_itself(leaf, fact, day * DAY * 1000).is_some();
+        assert!(!renews(&leaf(), &fact(), 200) && renews(&leaf(), &fact(), 201) && renews(&leaf(), &fact(), 900));
+        assert!(renews(&leaf(), &LeafFact { sans: vec![], ..fact() }, 201), "by what up asked for last");
+        assert!(renews(&leaf(), &LeafFact { key_matches: false, ..fact() }, 1), "it was cut off");
+        for (other, of) in [
+            (leaf(), LeafFact { authority: "bb".into(), ..fact() }),
+            (Leaf { self_renewing: true, ..leaf() }, fact()),
+            (Leaf { id: LeafId::ClusterIssuer, ..leaf() }, fact()),
+        ] {
+            assert!(!renews(&other, &of, 900), "{other:?} {of:?}");
+        }
     }
 
     #[test]

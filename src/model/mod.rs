@@ -22,6 +22,7 @@ pub mod plan;
 pub mod recovery;
 pub mod redact;
 pub mod refusal;
+pub mod renewal;
 pub mod rotation;
 pub mod secret;
 pub mod snapshot;

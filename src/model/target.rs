@@ -124,6 +124,8 @@ pub enum FileSet {
     State,
     /// What takes recovery bundles, and when.
     Snapshots,
+    /// What renews the host's certificates by issuers of its own, where that is asked for.
+    Renewal,
 }
 
 impl fmt::Display for FileSet {
@@ -144,6 +146,7 @@ impl fmt::Display for FileSet {
             Self::Approver => "certificate approver",
             Self::State => "sealed state",
             Self::Snapshots => "recovery bundles",
+            Self::Renewal => "certificate renewal",
         })
     }
 }
@@ -161,6 +164,8 @@ pub struct SetTarget {
     pub reads: Vec<LeafId>,
     /// Folders that are this set's alone: what else lies in them is removed.
     pub folders: Vec<String>,
+    /// Other paths that were this set's: removed where they are.
+    pub own: Vec<String>,
 }
 
 /// A file by digest.
@@ -204,11 +209,17 @@ pub enum LeafId {
     Observer,
     /// The approver of kubelet serving certificates to the API.
     Approver,
+    /// Signs leaves of the cluster's authority on its own host.
+    ClusterIssuer,
+    /// Signs leaves of etcd's authority on its own host.
+    EtcdIssuer,
+    /// Signs leaves of the front proxy's authority on its own host.
+    FrontProxyIssuer,
 }
 
 impl LeafId {
     /// All of them, in the order of the certificate table.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::EtcdServer,
         Self::EtcdPeer,
         Self::EtcdObserver,
@@ -221,7 +232,18 @@ impl LeafId {
         Self::Kubelet,
         Self::Observer,
         Self::Approver,
+        Self::ClusterIssuer,
+        Self::EtcdIssuer,
+        Self::FrontProxyIssuer,
     ];
+
+    /// Those that sign others of their host.
+    pub const ISSUERS: [Self; 3] = [Self::ClusterIssuer, Self::EtcdIssuer, Self::FrontProxyIssuer];
+
+    /// Whether it signs leaves of its authority on its host, and is for nothing else.
+    pub fn issues(self) -> bool {
+        Self::ISSUERS.contains(&self)
+    }
 
     /// The one of this name.
     pub fn named(name: &str) -> Option<Self> {
@@ -244,6 +266,9 @@ impl fmt::Display for LeafId {
             Self::Kubelet => "kubelet",
             Self::Observer => "observer",
             Self::Approver => "approver",
+            Self::ClusterIssuer => "cluster-issuer",
+            Self::EtcdIssuer => "etcd-issuer",
+            Self::FrontProxyIssuer => "front-proxy-issuer",
         })
     }
 }

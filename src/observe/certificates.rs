@@ -7,6 +7,7 @@ use crate::model::check::{Check, Outcome};
 use crate::model::desired::Desired;
 use crate::model::facts::{Facts, HostFacts};
 use crate::model::leaf::span;
+use crate::model::moment::rfc3339;
 use crate::model::names::HostName;
 use crate::pki::{KUBELET_SERVING, Kind, authority_paths, leaf_ids, serving_path};
 use std::collections::BTreeMap;
@@ -62,7 +63,7 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
             left_s: end.saturating_sub(found.now_ms.div_euclid(1000)),
         };
         let on = |name: &dyn std::fmt::Display| format!("{name} on {}", host.name);
-        for (id, own) in leaf_ids(host) {
+        for (id, own) in leaf_ids(desired, host) {
             let Some(leaf) = found.leaves.get(&id) else { continue };
             let by = if own { By::Kubelet } else { By::Up };
             all.push(judged(on(&id), by, (leaf.not_before_s, leaf.not_after_s)));
@@ -92,6 +93,11 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
     let count = |term: Term| all.iter().filter(|found| found.term == term).count();
     let (ended, near) = (count(Term::Ended), count(Term::Near));
     let more = |n: usize| if n > 1 { format!(", and {} more", n - 1) } else { String::new() };
+    let themselves = desired.unattended_days.map(|_| themselves(desired, facts));
+    if let (Term::Good, Some(Err((detail, hint)))) = (first.term, &themselves) {
+        let (detail, hint) = (detail.clone(), Some((*hint).to_owned()));
+        return Some(Check { name: CERTIFICATES, host: None, outcome: Outcome::Warn, detail, hint });
+    }
     let (outcome, detail) = match first.term {
         Term::Ended => {
             let soon = if near > 0 { format!("; {near} more end within {WARN_DAYS} days") } else { String::new() };
@@ -103,15 +109,58 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
             (Outcome::Warn, format!("{} ends in {left}{}, within {WARN_DAYS} days", first.what, more(near)))
         }
         Term::Good => {
-            let detail =
-                format!("all {} last; the first to end is {}, in {}", all.len(), first.what, span(first.left_s));
-            (Outcome::Pass, detail)
+            let alone = match themselves {
+                Some(Ok(Some(until_s))) => format!("; hosts renew their own until {}", day(until_s)),
+                _ => String::new(),
+            };
+            let (count, left) = (all.len(), span(first.left_s));
+            (Outcome::Pass, format!("all {count} last; the first to end is {}, in {left}{alone}", first.what))
         }
     };
     // Of all that has to be seen to, what nobody does by itself.
     let hint = all.iter().filter(|found| found.term == first.term).map(|found| found.by).min().map(By::hint);
     let hint = hint.filter(|_| outcome > Outcome::Pass).map(str::to_owned);
     Some(Check { name: CERTIFICATES, host: None, outcome, detail, hint })
+}
+
+/// How far past its time a certificate may be that its host renews, seconds: a host looks once a day.
+const OVERDUE_S: i64 = 3 * 86_400;
+
+/// Until when hosts go on renewing their own, seconds since 1970: as long as their issuers and all authorities last. `Err`: what keeps one from
+/// it, and what to do.
+fn themselves(desired: &Desired, facts: &Facts) -> Result<Option<i64>, (String, &'static str)> {
+    let mut until: Option<i64> = None;
+    for host in &desired.hosts {
+        let Some(found) = facts.host(&host.name) else { continue };
+        let now_s = found.now_ms.div_euclid(1000);
+        for (id, own) in leaf_ids(desired, host) {
+            let issuer = id.issues();
+            match found.leaves.get(&id) {
+                None if issuer => {
+                    let what = format!("{} has no {id}, so that it does not renew all of its own", host.name);
+                    return Err((what, "hactl up makes it, or says why it cannot"));
+                }
+                Some(leaf) if issuer => until = until.into_iter().chain([leaf.not_after_s]).min(),
+                Some(leaf) if !own => {
+                    let third_s = (leaf.not_after_s - leaf.not_before_s) / 3;
+                    let overdue_s = third_s - (leaf.not_after_s - now_s);
+                    if overdue_s > OVERDUE_S {
+                        let since = span(overdue_s);
+                        let what = format!("{id} on {} should have been renewed by its host {since} ago", host.name);
+                        return Err((what, "on the host: journalctl -u hactl-renew; hactl up renews it as well"));
+                    }
+                }
+                _ => {}
+            }
+        }
+        let authorities = authority_paths(host).into_iter().filter_map(|path| found.certificates.files.get(path));
+        until = until.into_iter().chain(authorities.flatten().map(|authority| authority.not_after_s)).min();
+    }
+    Ok(until)
+}
+
+fn day(at_s: i64) -> String {
+    rfc3339(at_s.saturating_mul(1000)).chars().take(10).collect()
 }
 
 /// Certificates that components present and that are not those of their files.
@@ -150,6 +199,7 @@ mod tests {
             organizations: vec![],
             sans: vec![],
             authority: String::new(),
+            through: None,
             not_before_s: NOW + (left_days - 365) * DAY,
             not_after_s: NOW + left_days * DAY,
             key_matches: true,
@@ -177,7 +227,7 @@ mod tests {
             .iter()
             .map(|host| {
                 let mut facts = HostFacts { now_ms: NOW * 1000, ..HostFacts::default() };
-                facts.leaves = leaf_ids(host).map(|(id, _)| (id, leaf(300))).collect();
+                facts.leaves = leaf_ids(&desired, host).map(|(id, _)| (id, leaf(300))).collect();
                 for path in authority_paths(host) {
                     facts.certificates.files.insert(path.to_owned(), vec![cert("lab cluster authority", 3000)]);
                 }

@@ -7,8 +7,9 @@
 //! not every program here can verify the chain.
 
 use super::found::new_key;
-use super::sign::{Order, Subject};
+use super::sign::signer;
 use super::{Authority, PkiError, Publics};
+use crate::issue::{Order, Subject, Usage};
 use crate::model::desired::{BroughtAuthority, BroughtPki};
 use crate::model::secret::Secret;
 use crate::vault::{KeyPairPem, PublicAuthority};
@@ -300,11 +301,10 @@ fn try_out(path: &Path, authority: &Authority, now: OffsetDateTime) -> Result<()
     let order = Order {
         subject: Subject { common_name: "trial", organizations: &[] },
         sans: &[],
-        server: true,
-        client: true,
+        usage: Usage::Leaf { server: true, client: true },
         life: Duration::hours(1),
     };
-    let issued = order.sign(&key, authority, now)?;
+    let issued = order.sign(&key, &signer(authority), now)?;
     let verified = || {
         let (_, ca) = parse_x509_pem(authority.cert_pem().as_bytes()).ok()?;
         let (_, leaf) = parse_x509_pem(issued.pem.as_bytes()).ok()?;

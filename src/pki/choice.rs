@@ -67,7 +67,7 @@ pub fn choose(desired: &Desired, names: &[String], hosts: &[HostName]) -> Result
         .hosts
         .iter()
         .filter(|host| hosts.is_empty() || hosts.contains(&host.name))
-        .map(|host| (&host.name, leaf_ids(host).filter(|(_, own)| !own).map(|(id, _)| id).collect()))
+        .map(|host| (&host.name, leaf_ids(desired, host).filter(|(_, own)| !own).map(|(id, _)| id).collect()))
         .collect();
     let mut chosen = Chosen::default();
     let mut take = |wanted: &dyn Fn(LeafId) -> bool| {
@@ -111,7 +111,7 @@ mod tests {
     use crate::model::desired::{Role, sample};
 
     fn chosen(names: &[&str], hosts: &[&str]) -> Result<Chosen, NotRenewable> {
-        let mut desired = sample(3);
+        let mut desired = Desired { unattended_days: Some(365), ..sample(3) };
         desired.hosts[2].roles = vec![Role::Worker];
         let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
         let hosts: Vec<HostName> =
@@ -126,8 +126,8 @@ mod tests {
     #[test]
     fn without_names_every_leaf_that_hactl_renews_is_meant_and_not_the_kubeconfig() {
         let all = chosen(&[], &[]).unwrap();
-        assert_eq!((count(&all), all.admin), (vec![11, 11], false), "a worker has nothing but its kubelet's own");
-        assert_eq!(count(&chosen(&[], &["1"]).unwrap()), [11]);
+        assert_eq!((count(&all), all.admin), (vec![14, 14], false), "a worker has nothing but its kubelet's own");
+        assert_eq!(count(&chosen(&[], &["1"]).unwrap()), [14]);
     }
 
     #[test]

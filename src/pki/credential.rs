@@ -5,8 +5,9 @@
 
 use super::PkiError;
 use super::found::new_key;
-use super::sign::{Order, Subject};
+use super::sign::signer;
 use super::table::ADMINISTRATORS;
+use crate::issue::{Order, Subject, Usage};
 use crate::model::names::ClusterName;
 use crate::model::secret::Secret;
 use crate::vault::Authority;
@@ -40,8 +41,13 @@ pub fn client_credential(
     now: OffsetDateTime,
 ) -> Result<Credential, PkiError> {
     let key = new_key(common_name)?;
-    let order = Order { subject: Subject { common_name, organizations }, sans: &[], server: false, client: true, life };
-    let issued = order.sign(&key, ca, now)?;
+    let order = Order {
+        subject: Subject { common_name, organizations },
+        sans: &[],
+        usage: Usage::Leaf { server: false, client: true },
+        life,
+    };
+    let issued = order.sign(&key, &signer(ca), now)?;
     Ok(Credential {
         cert_pem: issued.pem,
         key_pem: Secret::new(key.serialize_pem()),

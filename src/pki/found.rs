@@ -5,7 +5,7 @@
 
 use super::PkiError;
 use super::brought::Brought;
-use super::sign::{Subject, random_serial};
+use crate::issue::{IssueError, Subject, random_serial};
 use crate::model::certificate::BACKDATED;
 use crate::model::names::ClusterName;
 use crate::model::secret::Secret;
@@ -29,8 +29,8 @@ pub fn found(cluster: &ClusterName, brought: Brought, now: OffsetDateTime) -> Re
         None => token_key()?,
     };
     Ok(Contents {
-        etcd: or_made(brought.etcd, "etcd", 0)?,
-        front_proxy: or_made(brought.front_proxy, "front-proxy", 0)?,
+        etcd: or_made(brought.etcd, "etcd", BELOW_OTHERS)?,
+        front_proxy: or_made(brought.front_proxy, "front-proxy", BELOW_OTHERS)?,
         turning: Turning::never(cluster_ca.fingerprint()),
         cluster: cluster_ca,
         signing,
@@ -39,8 +39,11 @@ pub fn found(cluster: &ClusterName, brought: Brought, now: OffsetDateTime) -> Re
     })
 }
 
-/// How many authorities may be below the cluster's: the signing intermediate.
-pub(super) const BELOW_CLUSTER: u8 = 1;
+/// How many authorities may be below the cluster's, one under the other: itself as the one before it vouches for it, and who signs for it,
+/// which is the signing intermediate or a host's issuer.
+pub(super) const BELOW_CLUSTER: u8 = 2;
+/// How many may be below the others: a host's issuer.
+pub(super) const BELOW_OTHERS: u8 = 1;
 
 /// A new authority that signs itself.
 pub(super) fn root(name: &str, below: u8, now: OffsetDateTime) -> Result<Authority, PkiError> {
@@ -52,7 +55,7 @@ pub(super) fn root(name: &str, below: u8, now: OffsetDateTime) -> Result<Authori
 /// A new authority below another one, which may sign nothing but leaves.
 pub(super) fn intermediate(name: &str, above: &Authority, now: OffsetDateTime) -> Result<Authority, PkiError> {
     let key = new_key(name)?;
-    let cert = below(name, &key, above, now + Duration::days(INTERMEDIATE_DAYS), now)?;
+    let cert = below(name, &key, 0, above, (now + Duration::days(INTERMEDIATE_DAYS), now))?;
     joined(name.to_owned(), Ok(cert), &key)
 }
 
@@ -64,25 +67,27 @@ pub(super) fn signed_by(
     now: OffsetDateTime,
 ) -> Result<String, PkiError> {
     let key = KeyPair::from_pem(authority.key().reveal());
-    let key = key.map_err(|source| PkiError::Sign { what: name.to_owned(), source })?;
+    let key = key.map_err(|source| IssueError::Sign { what: name.to_owned(), source })?;
     let last = OffsetDateTime::from_unix_timestamp(authority.public().not_after_s).unwrap_or(now);
-    below(name, &key, above, last, now).map(|cert| cert.pem())
+    // As much below it as there is room for under the one that vouches.
+    let room = above.public().below.map_or(BELOW_CLUSTER - 1, |most| most.saturating_sub(1).min(BELOW_CLUSTER - 1));
+    below(name, &key, room, above, (last, now)).map(|cert| cert.pem())
 }
 
 fn below(
     name: &str,
     key: &KeyPair,
+    room: u8,
     above: &Authority,
-    until: OffsetDateTime,
-    now: OffsetDateTime,
+    (until, now): (OffsetDateTime, OffsetDateTime),
 ) -> Result<rcgen::Certificate, PkiError> {
-    let failed = |source| PkiError::Sign { what: name.to_owned(), source };
+    let failed = |source| IssueError::Sign { what: name.to_owned(), source };
     let issuer = KeyPair::from_pem(above.key().reveal())
         .and_then(|key| Issuer::from_ca_cert_pem(above.cert_pem(), key))
         .map_err(failed)?;
     // One that outlives the authority above it would only look valid.
     let last = OffsetDateTime::from_unix_timestamp(above.public().not_after_s).unwrap_or(now);
-    params(name, 0, until.min(last), now)?.signed_by(key, &issuer).map_err(failed)
+    Ok(params(name, room, until.min(last), now)?.signed_by(key, &issuer).map_err(failed)?)
 }
 
 /// A new key for service account tokens.
@@ -107,6 +112,6 @@ fn params(name: &str, below: u8, until: OffsetDateTime, now: OffsetDateTime) -> 
 }
 
 fn joined(what: String, cert: Result<rcgen::Certificate, rcgen::Error>, key: &KeyPair) -> Result<Authority, PkiError> {
-    let cert = cert.map_err(|source| PkiError::Sign { what: what.clone(), source })?;
+    let cert = cert.map_err(|source| IssueError::Sign { what: what.clone(), source })?;
     Authority::new(cert.pem(), Secret::new(key.serialize_pem())).map_err(|source| PkiError::Authority { what, source })
 }

@@ -21,7 +21,13 @@ pub const RENEW_KUBECONFIG_DAYS: i64 = 30;
 /// The certificates of a host that answered. `leaves` are those that it should have.
 pub fn of_host(desired: &Desired, host: &Host, leaves: &[Leaf], publics: &Publics, facts: &HostFacts) -> OfHost {
     let presented = presented(desired, host, leaves, facts);
-    let mut rows: Vec<Certificate> = leaves.iter().map(|leaf| of_leaf(leaf, publics, facts)).collect();
+    let mut rows: Vec<Certificate> = leaves
+        .iter()
+        .map(|leaf| {
+            let has_issuer = leaves.iter().any(|other| other.id.issues() && other.authority == leaf.authority);
+            of_leaf(leaf, has_issuer && !leaf.id.issues(), publics, facts)
+        })
+        .collect();
     rows.extend(serving_path(host).map(|path| of_kubelet(path, publics, facts)));
     rows.extend(authorities(host, publics, facts));
     for row in &mut rows {
@@ -83,15 +89,24 @@ fn first<'a>(facts: &'a HostFacts, path: &str) -> Option<&'a CertFact> {
     facts.certificates.files.get(path)?.first()
 }
 
-fn of_leaf(leaf: &Leaf, publics: &Publics, facts: &HostFacts) -> Certificate {
-    let found = first(facts, &leaf.cert_path).cloned();
+/// Which host's issuer signed it, by the name of that one's row: its certificate follows in the file.
+fn issuer(found: &CertFact, file: &[CertFact], publics: &Publics) -> Option<String> {
+    let signer = file.iter().skip(1).find(|behind| behind.key_id == found.authority)?;
+    let known = |kind: &Kind| kind.of(publics).id == found.authority;
+    let above = Kind::ALL.into_iter().find(|kind| kind.of(publics).id == signer.authority)?;
+    (!Kind::ALL.iter().any(known)).then(|| above.issuer().map(|id| id.to_string())).flatten()
+}
+
+fn of_leaf(leaf: &Leaf, unattended: bool, publics: &Publics, facts: &HostFacts) -> Certificate {
+    let all = facts.certificates.files.get(&leaf.cert_path).map(Vec::as_slice).unwrap_or_default();
+    let found = all.first().cloned();
     let due = needs_renewal(leaf, facts.leaves.get(&leaf.id), facts.now_ms);
     let expected = Kind::ALL.into_iter().find(|kind| kind.of(publics).id == leaf.authority);
     Certificate {
         name: leaf.id.to_string(),
         subject: found.as_ref().map_or(&leaf.common_name, |f| &f.common_name).clone(),
         authority: match &found {
-            Some(found) => signer(found, publics),
+            Some(found) => issuer(found, all, publics).unwrap_or_else(|| signer(found, publics)),
             None => expected.map_or("unknown", Kind::name).to_owned(),
         },
         paths: vec![leaf.cert_path.clone()],
@@ -99,6 +114,7 @@ fn of_leaf(leaf: &Leaf, publics: &Publics, facts: &HostFacts) -> Certificate {
         fate: match due {
             Some(why) => Fate::Due(why),
             None if leaf.self_renewing => Fate::ByKubelet,
+            None if unattended => Fate::ByHost,
             None => Fate::ByUp,
         },
         presented: None,
@@ -259,6 +275,7 @@ mod tests {
                     organizations: leaf.organizations.clone(),
                     sans: leaf.sans.clone(),
                     authority: read[0].authority.clone(),
+                    through: None,
                     not_before_s: read[0].not_before_s,
                     not_after_s: read[0].not_after_s,
                     key_matches: true,

@@ -22,8 +22,9 @@ pub use credential::{
 pub use found::found;
 pub use places::{KUBELET_SERVING, Kind, authority_paths, certificates_ask, serving, serving_path};
 pub use sign::{sign, sign_vouched};
-pub use table::{ADMINISTRATORS, APPROVERS, KUBELET_API, LEAF_DAYS, OBSERVERS, leaf_ids, leaves};
+pub use table::{ADMINISTRATORS, APPROVERS, KUBELET_API, LEAF_DAYS, OBSERVERS, attended, leaf_ids, leaves};
 
+use crate::issue::IssueError;
 use crate::vault::{BadAuthority, VaultError};
 
 /// Why a certificate could not be made.
@@ -38,15 +39,6 @@ pub enum PkiError {
         #[source]
         source: rcgen::Error,
     },
-    /// A certificate could not be written or signed.
-    #[error("cannot sign the certificate of {what}")]
-    Sign {
-        /// Of what.
-        what: String,
-        /// Why.
-        #[source]
-        source: rcgen::Error,
-    },
     /// A fresh authority is not one: a fault of this program.
     #[error("the new authority {what} is unusable")]
     Authority {
@@ -55,14 +47,6 @@ pub enum PkiError {
         /// Why.
         #[source]
         source: BadAuthority,
-    },
-    /// What a host sent is no certificate request, or not signed by its own key.
-    #[error("the certificate request for {leaf} is unusable: {why}")]
-    Request {
-        /// For which leaf.
-        leaf: String,
-        /// What is wrong.
-        why: String,
     },
     /// A file of an authority or key of the administrator's own cannot be used.
     #[error("{}: {why}\n  do: {remedy}", .path.display())]
@@ -84,22 +68,9 @@ pub enum PkiError {
         /// Key identifier given.
         given: String,
     },
-    /// The authority's own certificate has expired.
-    #[error("the authority that should sign {what} expired at {at}; replace it with `hactl certs rotate`")]
-    AuthorityExpired {
-        /// What was to be signed.
-        what: String,
-        /// When.
-        at: String,
-    },
-    /// A subject or name that a certificate cannot hold.
-    #[error("{what} cannot stand in a certificate: {why}")]
-    Name {
-        /// Which.
-        what: String,
-        /// Why not.
-        why: String,
-    },
+    /// It could not be signed.
+    #[error(transparent)]
+    Issue(#[from] IssueError),
     /// No randomness.
     #[error("cannot draw a random number")]
     Random(#[source] VaultError),

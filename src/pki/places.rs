@@ -39,6 +39,15 @@ impl Kind {
             Self::Signing => "signing-ca",
         }
     }
+    /// The leaf that signs for it on a host, where hosts renew their own.
+    pub const fn issuer(self) -> Option<LeafId> {
+        match self {
+            Self::Cluster => Some(LeafId::ClusterIssuer),
+            Self::Etcd => Some(LeafId::EtcdIssuer),
+            Self::FrontProxy => Some(LeafId::FrontProxyIssuer),
+            Self::Signing => None,
+        }
+    }
     /// Its certificate.
     pub const fn of(self, publics: &Publics) -> &PublicAuthority {
         match self {

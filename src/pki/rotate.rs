@@ -4,7 +4,7 @@
 //! that every host is as this one asks.
 
 use super::PkiError;
-use super::found::{BELOW_CLUSTER, intermediate, root, signed_by, token_key};
+use super::found::{BELOW_CLUSTER, BELOW_OTHERS, intermediate, root, signed_by, token_key};
 use crate::model::certificate::CertFact;
 use crate::model::names::ClusterName;
 use crate::model::rotation::{Rotatable, Stage};
@@ -38,8 +38,8 @@ pub fn begin(
             made.push((Rotatable::SigningCa, of(&signing)));
             made.push((what, of(&above)));
         }
-        Rotatable::EtcdCa => made.push((what, of(&root(&name("etcd"), 0, now)?))),
-        Rotatable::FrontProxyCa => made.push((what, of(&root(&name("front-proxy"), 0, now)?))),
+        Rotatable::EtcdCa => made.push((what, of(&root(&name("etcd"), BELOW_OTHERS, now)?))),
+        Rotatable::FrontProxyCa => made.push((what, of(&root(&name("front-proxy"), BELOW_OTHERS, now)?))),
         Rotatable::SigningCa => made.push((what, of(&intermediate(&name("signing"), &contents.cluster, now)?))),
         Rotatable::ServiceAccount => {
             let pair = token_key()?;

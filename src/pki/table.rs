@@ -4,7 +4,7 @@
 
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::target::{CaId, Leaf, LeafId};
-use crate::vault::Publics;
+use crate::vault::{PublicAuthority, Publics};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -26,6 +26,8 @@ enum On {
     Etcd,
     ControlPlane,
     Nodes,
+    /// Whoever has leaves of etcd's authority.
+    EtcdOrControlPlane,
 }
 
 /// Which names a leaf is valid for.
@@ -53,6 +55,8 @@ enum Usage {
     Client,
     Server,
     Both,
+    /// Signs the host's other leaves of its authority; only where that is asked for.
+    Issuer,
 }
 
 /// One row. `{host}` stands for the host's name.
@@ -70,7 +74,7 @@ struct Row {
     self_renewing: bool,
 }
 
-const TABLE: [Row; 12] = [
+const TABLE: [Row; 15] = [
     Row {
         id: LeafId::EtcdServer,
         on: On::Etcd,
@@ -228,16 +232,86 @@ const TABLE: [Row; 12] = [
         owner: "root",
         self_renewing: false,
     },
+    Row {
+        id: LeafId::ClusterIssuer,
+        on: On::ControlPlane,
+        by: By::Cluster,
+        common_name: "hactl cluster issuer on {host}",
+        organization: Some("hactl"),
+        names: Names::None,
+        usage: Usage::Issuer,
+        cert: "/etc/hactl/issuers/cluster-issuer.crt",
+        key: "/etc/hactl/issuers/cluster-issuer.key",
+        owner: "root",
+        self_renewing: false,
+    },
+    Row {
+        id: LeafId::EtcdIssuer,
+        on: On::EtcdOrControlPlane,
+        by: By::Etcd,
+        common_name: "hactl etcd issuer on {host}",
+        organization: Some("hactl"),
+        names: Names::None,
+        usage: Usage::Issuer,
+        cert: "/etc/hactl/issuers/etcd-issuer.crt",
+        key: "/etc/hactl/issuers/etcd-issuer.key",
+        owner: "root",
+        self_renewing: false,
+    },
+    Row {
+        id: LeafId::FrontProxyIssuer,
+        on: On::ControlPlane,
+        by: By::FrontProxy,
+        common_name: "hactl front-proxy issuer on {host}",
+        organization: Some("hactl"),
+        names: Names::None,
+        usage: Usage::Issuer,
+        cert: "/etc/hactl/issuers/front-proxy-issuer.crt",
+        key: "/etc/hactl/issuers/front-proxy-issuer.key",
+        owner: "root",
+        self_renewing: false,
+    },
 ];
 
-/// The leaves a host should have, in the order of the table.
+/// The leaves a host should have, in the order of the table. An authority that may have nobody below it has no issuers either: what it signed
+/// is renewed by `up` alone ([`attended`]).
 pub fn leaves(desired: &Desired, host: &Host, authorities: &Publics) -> Vec<Leaf> {
-    TABLE.iter().filter(|row| row.on.includes(host)).map(|row| row.leaf(desired, host, authorities)).collect()
+    let all = rows(desired, host).map(|row| (row, row.leaf(desired, host, authorities)));
+    all.filter(|(row, _)| !row.id.issues() || row.by.authority(authorities).1.below != Some(0))
+        .map(|(_, leaf)| leaf)
+        .collect()
+}
+
+/// The authorities whose certificates nobody renews but `up`, although hosts are to renew their own: they may have nobody below them.
+pub fn attended(desired: &Desired, authorities: &Publics) -> Vec<CaId> {
+    let issuers = TABLE.iter().filter(|row| row.id.issues() && desired.unattended_days.is_some());
+    issuers.map(|row| row.by.authority(authorities)).filter(|(_, ca)| ca.below == Some(0)).map(|(id, _)| id).collect()
 }
 
 /// The names of the leaves a host should have, and whether its component renews each by itself.
-pub fn leaf_ids(host: &Host) -> impl Iterator<Item = (LeafId, bool)> {
-    TABLE.iter().filter(|row| row.on.includes(host)).map(|row| (row.id, row.self_renewing))
+pub fn leaf_ids(desired: &Desired, host: &Host) -> impl Iterator<Item = (LeafId, bool)> {
+    rows(desired, host).map(|row| (row.id, row.self_renewing))
+}
+
+fn rows(desired: &Desired, host: &Host) -> impl Iterator<Item = &'static Row> {
+    let unattended = desired.unattended_days.is_some();
+    TABLE.iter().filter(move |row| row.on.includes(host) && (unattended || !row.id.issues()))
+}
+
+impl By {
+    fn authority(self, authorities: &Publics) -> (CaId, &PublicAuthority) {
+        match self {
+            Self::Cluster => (CaId::Cluster, &authorities.cluster),
+            Self::Etcd => (CaId::Etcd, &authorities.etcd),
+            Self::FrontProxy => (CaId::FrontProxy, &authorities.front_proxy),
+            Self::Signing => (CaId::Cluster, &authorities.signing),
+        }
+    }
+}
+
+/// How long an issuer is valid, days: `up` makes another when a tenth of that is gone, and what is left is never less than was asked for.
+fn issuer_days(unattended: u32) -> u32 {
+    unattended + unattended / 9 + 1
 }
 
 impl On {
@@ -246,18 +320,14 @@ impl On {
             Self::Etcd => host.is(Role::Etcd),
             Self::ControlPlane => host.is(Role::ControlPlane),
             Self::Nodes => host.is_node(),
+            Self::EtcdOrControlPlane => host.is(Role::Etcd) || host.is(Role::ControlPlane),
         }
     }
 }
 
 impl Row {
     fn leaf(&self, desired: &Desired, host: &Host, authorities: &Publics) -> Leaf {
-        let (ca, authority) = match self.by {
-            By::Cluster => (CaId::Cluster, &authorities.cluster),
-            By::Etcd => (CaId::Etcd, &authorities.etcd),
-            By::FrontProxy => (CaId::FrontProxy, &authorities.front_proxy),
-            By::Signing => (CaId::Cluster, &authorities.signing),
-        };
+        let (ca, authority) = self.by.authority(authorities);
         Leaf {
             id: self.id,
             ca,
@@ -267,7 +337,7 @@ impl Row {
             sans: self.names.sans(desired, host),
             server: matches!(self.usage, Usage::Server | Usage::Both),
             client: matches!(self.usage, Usage::Client | Usage::Both),
-            days: LEAF_DAYS,
+            days: desired.unattended_days.filter(|_| self.id.issues()).map_or(LEAF_DAYS, issuer_days),
             cert_path: self.cert.to_owned(),
             key_path: self.key.to_owned(),
             owner: self.owner.to_owned(),

@@ -1,11 +1,14 @@
 //! Certificates issued, read back and judged.
 
 use super::*;
+use crate::issue::IssueError;
 use crate::model::desired::{
     Cidr, Cni, ControlPlane, Desired, Endpoint, EndpointKind, EtcdSettings, Extra, Host, KubeProxy, Network, Proxy,
     Role, Security, Snapshots, SshTarget, Upgrade, Versions,
 };
-use crate::model::target::{Leaf, LeafId};
+use crate::model::rotation::Rotatable;
+use crate::model::secret::Secret;
+use crate::model::target::{CaId, Leaf, LeafId};
 use base64::Engine as _;
 use rcgen::{CertificateParams, IsCa, KeyPair, PKCS_ECDSA_P384_SHA384, SanType};
 use std::collections::BTreeMap;
@@ -57,6 +60,7 @@ fn desired() -> Desired {
         etcd: EtcdSettings { data_dir: "/var/lib/etcd".into(), quota_gib: 8 },
         snapshots: Snapshots::default(),
         upgrade: Upgrade::default(),
+        unattended_days: None,
         jwt: vec![],
         mirrors: BTreeMap::new(),
         named: crate::model::desired::Named::default(),
@@ -119,6 +123,80 @@ fn each_role_brings_its_own_leaves_and_no_others() {
     assert_eq!(ids(1), [LeafId::EtcdServer, LeafId::EtcdPeer, LeafId::EtcdObserver]);
     assert_eq!(ids(2), [LeafId::Kubelet]);
     assert_eq!((ids(3), ids(4)), (vec![], vec![]));
+}
+
+fn unattended() -> Desired {
+    Desired { unattended_days: Some(1095), ..desired() }
+}
+
+#[test]
+fn hosts_that_renew_their_own_have_an_issuer_for_each_authority_that_signed_for_them() {
+    let publics = founded().publics();
+    let issuers = |i: usize| {
+        let all = leaves(&unattended(), &unattended().hosts[i], &publics).into_iter().filter(|leaf| leaf.id.issues());
+        all.map(|leaf| leaf.id).collect::<Vec<_>>()
+    };
+    assert_eq!(issuers(0), LeafId::ISSUERS);
+    assert_eq!(issuers(1), [LeafId::EtcdIssuer]);
+    assert_eq!((issuers(2), issuers(3)), (vec![], vec![]));
+    assert_eq!(attended(&unattended(), &publics), []);
+    for issuer in leaves(&unattended(), &unattended().hosts[0], &publics).iter().filter(|leaf| leaf.id.issues()) {
+        let place = crate::model::renewal::issuer_paths(issuer.id);
+        assert_eq!(place, (issuer.cert_path.clone(), issuer.key_path.clone()));
+        assert!(i64::from(issuer.days) * 9 / 10 >= 1095, "a tenth of its life may be gone when up is content with it");
+    }
+}
+
+#[test]
+fn an_authority_that_may_have_nobody_below_it_has_no_issuers_and_is_named() {
+    let mut contents = founded();
+    contents.etcd = found::root("etcd authority of before", 0, now()).unwrap();
+    let publics = contents.publics();
+    let all = leaves(&unattended(), &unattended().hosts[0], &publics);
+    assert!(!all.iter().any(|leaf| leaf.id == LeafId::EtcdIssuer) && all.iter().any(|leaf| leaf.id.issues()));
+    assert_eq!(attended(&unattended(), &publics), [CaId::Etcd]);
+    assert_eq!(attended(&desired(), &publics), [], "nobody asked for it");
+}
+
+#[test]
+fn what_a_hosts_issuer_signed_is_trusted_by_who_trusts_the_authority_and_by_who_trusts_the_one_before() {
+    let mut contents = founded();
+    let before = contents.cluster.cert_pem().to_owned();
+    rotate::begin(&"lab".parse().unwrap(), &mut contents, Rotatable::ClusterCa, now()).unwrap();
+    rotate::issue(&mut contents, Rotatable::ClusterCa, now()).unwrap();
+    let all = leaves(&unattended(), &unattended().hosts[0], &contents.publics());
+    let of = |id: LeafId| all.iter().find(|leaf| leaf.id == id).unwrap();
+    let (key, own) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+    let cross = contents.turning.cross.as_ref();
+    let issuer = of(LeafId::ClusterIssuer);
+    let chain = sign_vouched(&request(&key), issuer, &contents.cluster, cross, now()).unwrap();
+    let signer = crate::issue::Signer {
+        cert_pem: &chain,
+        key: &Secret::new(key.serialize_pem()),
+        not_after_s: (now() + Duration::days(i64::from(issuer.days))).unix_timestamp(),
+        behind: &chain,
+    };
+    let pem = crate::issue::sign(&request(&own), of(LeafId::Apiserver), &signer, now()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in [("new.crt", contents.cluster.cert_pem()), ("old.crt", &before), ("leaf.crt", &pem)] {
+        std::fs::write(dir.path().join(name), text).unwrap();
+    }
+    for root in ["new.crt", "old.crt"] {
+        let arguments = format!("verify -x509_strict -purpose sslserver -CAfile {root} -untrusted leaf.crt leaf.crt");
+        let (good, said) = openssl(dir.path(), &arguments);
+        assert!(good, "{root}: {said}");
+    }
+    // An issuer signs leaves, and nothing that signs. Of its own name that would be itself, which counts for nothing on a path.
+    let other = Leaf { common_name: "another issuer".to_owned(), ..issuer.clone() };
+    let below = crate::issue::sign(&request(&own), &other, &signer, now()).unwrap();
+    std::fs::write(dir.path().join("below.crt"), below).unwrap();
+    let by_below = crate::issue::Signer { key: &Secret::new(own.serialize_pem()), ..signer };
+    let below = std::fs::read_to_string(dir.path().join("below.crt")).unwrap();
+    let by_below = crate::issue::Signer { cert_pem: &below, behind: &below, ..by_below };
+    let pem = crate::issue::sign(&request(&key), of(LeafId::Apiserver), &by_below, now()).unwrap();
+    std::fs::write(dir.path().join("leaf.crt"), pem).unwrap();
+    let (good, said) = openssl(dir.path(), "verify -CAfile new.crt -untrusted leaf.crt leaf.crt");
+    assert!(!good && said.contains("path length"), "{said}");
 }
 
 #[test]
@@ -216,7 +294,7 @@ fn a_request_that_is_not_its_own_keys_or_of_another_kind_is_refused() {
     let leaf = leaf_of(2, LeafId::Kubelet, &contents);
     let issuer = contents.issuer(&leaf).unwrap();
     let refused = |csr: &str| match sign(csr, &leaf, issuer, now()) {
-        Err(PkiError::Request { why, .. }) => why,
+        Err(PkiError::Issue(IssueError::Request { why, .. })) => why,
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("it was signed"),
     };
@@ -244,7 +322,7 @@ fn an_authority_signs_only_what_names_it_and_nothing_after_its_own_end() {
     let (_, cert) = parse_x509_certificate(&der).unwrap();
     assert_eq!(cert.validity().not_after.timestamp(), contents.cluster.public().not_after_s);
     let too_late = now() + Duration::days(3700);
-    assert!(matches!(sign(&csr, &leaf, &contents.cluster, too_late), Err(PkiError::AuthorityExpired { .. })));
+    assert!(matches!(sign(&csr, &leaf, &contents.cluster, too_late), Err(PkiError::Issue(IssueError::Expired { .. }))));
 }
 
 #[test]
@@ -271,12 +349,18 @@ fn a_subject_that_cannot_be_written_is_refused_rather_than_shortened() {
     let contents = founded();
     let day = Duration::days(1);
     let two = ["a".to_owned(), "b".to_owned()];
-    assert!(matches!(client_credential(&contents.cluster, "x", &two, day, now()), Err(PkiError::Name { .. })));
-    assert!(matches!(client_credential(&contents.cluster, "", &[], day, now()), Err(PkiError::Name { .. })));
+    assert!(matches!(
+        client_credential(&contents.cluster, "x", &two, day, now()),
+        Err(PkiError::Issue(IssueError::Name { .. }))
+    ));
+    assert!(matches!(
+        client_credential(&contents.cluster, "", &[], day, now()),
+        Err(PkiError::Issue(IssueError::Name { .. }))
+    ));
     let mut leaf = leaf_of(0, LeafId::Apiserver, &contents);
     leaf.sans.push("mailto:x".into());
     let csr = request(&KeyPair::generate().unwrap());
-    assert!(matches!(sign(&csr, &leaf, &contents.cluster, now()), Err(PkiError::Name { .. })));
+    assert!(matches!(sign(&csr, &leaf, &contents.cluster, now()), Err(PkiError::Issue(IssueError::Name { .. }))));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use super::upgrade::API_MANIFEST;
 use crate::model::desired::{Host, Role};
 use crate::model::names::{HostName, UnitName};
 use crate::model::plan::{Action, Guard, HowToRun, Mark};
+use crate::model::renewal::TIMER;
 use crate::model::target::{FileSet, LeafId, Place};
 
 pub(super) fn unit(name: &'static str) -> UnitName {
@@ -85,7 +86,7 @@ pub(super) fn run_as_it_is(d: &mut Draft, host: &HostName, set: FileSet, mut nee
     };
     let running = Mark::Running(host.clone(), unit.clone());
     // These stand in nobody's way; everything else that restarts takes its turn.
-    let idle = matches!(set, FileSet::Approver | FileSet::Snapshots);
+    let idle = matches!(set, FileSet::Approver | FileSet::Snapshots | FileSet::Renewal);
     // One that a run before was cut off at is on trial still: the others wait for it, too.
     if (how == HowToRun::Restart || d.look().unproven(host, set)) && !idle {
         d.take_turn(&mut needs, &[configured], running.clone());
@@ -436,6 +437,25 @@ fn static_pods(d: &mut Draft, name: &HostName, pods: Pods) {
             d.or_back_to(name, &TRIED_TOGETHER);
         }
     }
+}
+
+/// What renews the host's certificates without anybody; or what once did leaves, its timer first.
+pub(super) fn renewal(d: &mut Draft, host: &Host) {
+    let (name, set) = (&host.name, FileSet::Renewal);
+    let Some(wanted) = d.host_target(name).sets.get(&set) else { return };
+    if wanted.unit.is_some() {
+        write(d, name, set, vec![]);
+        run(d, name, set, vec![Mark::Certified(name.clone())]);
+        return;
+    }
+    if d.look().differing(name, set).is_empty() {
+        return;
+    }
+    let timer = unit(TIMER);
+    let stopped = Mark::Stopped(name.clone(), timer.clone());
+    let action = Action::StopUnit { host: name.clone(), unit: timer };
+    d.ensure(action, "the inventory does not ask for it any more", vec![], stopped.clone());
+    write(d, name, set, vec![stopped]);
 }
 
 /// The sealed state, and what takes recovery bundles.

@@ -40,8 +40,9 @@ fn strays(facts: &HostFacts, set: &SetTarget) -> Vec<String> {
     let inside = |path: &str| {
         set.folders.iter().any(|folder| path.strip_prefix(folder.as_str()).is_some_and(|rest| rest.starts_with('/')))
     };
+    let ours = |path: &String| inside(path) || set.own.contains(path);
     let wanted = |path: &str| set.files.iter().any(|file| file.path == path);
-    facts.files.keys().filter(|path| inside(path) && !wanted(path)).cloned().collect()
+    facts.files.keys().filter(|path| ours(path) && !wanted(path)).cloned().collect()
 }
 
 /// Everything a mark is judged by.
@@ -123,7 +124,7 @@ impl<'a> Look<'a> {
     /// Whether somebody runs by the files of a set now, so that new ones could break what works.
     pub fn in_use(&self, host: &HostName, set: FileSet) -> bool {
         let target = self.target.hosts.get(host).and_then(|t| t.sets.get(&set));
-        let proves = !matches!(set, FileSet::Approver | FileSet::Snapshots);
+        let proves = !matches!(set, FileSet::Approver | FileSet::Snapshots | FileSet::Renewal);
         proves && target.and_then(|t| t.unit.as_ref()).is_some_and(|unit| self.is_active(host, unit))
     }
 

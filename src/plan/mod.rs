@@ -117,6 +117,7 @@ pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) ->
     cluster::endpoint(&mut draft);
     for host in &hosts {
         prepare::deliver_rest(&mut draft, host);
+        configure::renewal(&mut draft, host);
         configure::snapshots(&mut draft, host);
         configure::accept(&mut draft, host);
     }

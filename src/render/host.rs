@@ -11,6 +11,7 @@ use crate::host::op::{ApiAsk, EtcdAsk, Preparation, WipeAsk};
 use crate::model::desired::{Desired, EndpointKind, Host, Role};
 use crate::model::firewall::Firewall;
 use crate::model::names::UnitName;
+use crate::model::renewal::{ISSUERS, SERVICE, TIMER};
 use crate::model::target::{Addon, object_key};
 use crate::model::ways;
 
@@ -63,6 +64,9 @@ pub fn sysctls(desired: &Desired, host: &Host) -> BTreeMap<String, String> {
 pub fn preparation(desired: &Desired, host: &Host) -> Preparation {
     let root = |path: &str, mode| (path.to_owned(), "root".to_owned(), mode);
     let mut directories = vec![root("/etc/hactl", 0o755)];
+    if super::table::keeps_state(desired, host) && desired.unattended_days.is_some() {
+        directories.push(root(ISSUERS, 0o700));
+    }
     let mut users = Vec::new();
     let mut modules = Vec::new();
     if host.is(Role::Etcd) {
@@ -199,11 +203,14 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
     let mut units = units(desired, host);
     // Who brings others back goes first: keepalived the VIP, the kubelet its pods.
     units.reverse();
-    if let Some(timer) = units.iter().position(|unit| unit.as_str() == "hactl-snapshot.timer") {
-        // What the timer has started goes on without it.
-        units.insert(timer + 1, "hactl-snapshot.service".parse().expect("a constant that is a valid unit name"));
+    let unit = |name: &str| name.parse().expect("a constant that is a valid unit name");
+    // What a timer has started goes on without it.
+    for (timer, service) in [("hactl-snapshot.timer", "hactl-snapshot.service"), (TIMER, SERVICE)] {
+        if let Some(timer) = units.iter().position(|unit| unit.as_str() == timer) {
+            units.insert(timer + 1, unit(service));
+        }
     }
-    let files = FILES.iter().filter(|row| (row.on)(desired, host)).flat_map(|row| row.paths(desired));
+    let files = super::paths(desired, host).into_iter().chain(super::former(desired, host));
     let own = [
         "/etc/hactl",
         "/etc/etcd",

@@ -6,7 +6,7 @@ use crate::model::facts::HostFacts;
 use crate::model::names::Digest;
 use crate::model::secret::Secret;
 use crate::model::sum::Sum;
-use crate::model::target::{Part, Place};
+use crate::model::target::{Leaf, Part, Place};
 use crate::vault::EncryptionKey;
 
 use super::RenderError;
@@ -63,6 +63,8 @@ pub struct Input<'a> {
     pub facts: &'a HostFacts,
     /// The parts that are delivered to it.
     pub parts: &'a [Part],
+    /// The leaves that it should have.
+    pub leaves: &'a [Leaf],
     /// Public certificates.
     pub trust: &'a Trust<'a>,
     /// Secrets; `None` where the host gets none.

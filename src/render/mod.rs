@@ -27,7 +27,7 @@ pub use views::snapshots::reach as object_storage;
 use crate::host::op::FilePut;
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::names::{Digest, UnitName};
-use crate::model::target::{FileSet, FileTarget, LeafId, SetTarget};
+use crate::model::target::{FileSet, FileTarget, SetTarget};
 use table::{FILES, What};
 
 /// A file as it should be. No `Debug`: some hold keys.
@@ -87,16 +87,13 @@ impl RenderedSet {
             files: self.files.iter().map(RenderedFile::target).collect(),
             unit: self.unit.clone(),
             reload: self.reload,
-            reads: match self.set {
-                // haproxy asks etcd's members with it.
-                FileSet::EtcdBalancer => vec![LeafId::ApiserverEtcdClient],
-                _ => vec![],
-            },
+            reads: table::reads(self.set),
             folders: match self.set {
                 FileSet::Registries => vec![table::REGISTRIES.to_owned()],
                 FileSet::Snapshots => vec![views::snapshots::STORAGE.to_owned()],
                 _ => vec![],
             },
+            own: if self.set == FileSet::Renewal && self.files.is_empty() { views::renewal::own() } else { vec![] },
         }
     }
 }
@@ -112,6 +109,12 @@ pub fn page<V: serde::Serialize>(template: &str, text: &str, view: &V) -> Result
 /// The files to observe on a host; needs no facts.
 pub fn paths(desired: &Desired, host: &Host) -> Vec<String> {
     FILES.iter().filter(|row| (row.on)(desired, host)).flat_map(|row| row.paths(desired)).collect()
+}
+
+/// Files that may be on a host from when they were wanted: to be removed, and never to be shown, for some are keys.
+pub fn former(desired: &Desired, host: &Host) -> Vec<String> {
+    let renewal = table::keeps_state(desired, host) && desired.unattended_days.is_none();
+    if renewal { views::renewal::own() } else { Vec::new() }
 }
 
 /// Folders in which hactl looks for files that it wrote and that nobody asks for any more.
@@ -148,9 +151,15 @@ pub fn host_sets(input: &Input<'_>) -> Result<Vec<RenderedSet>, RenderError> {
         }
     }
     let mut sets = by_set(files);
-    if input.host.is_node() && !sets.iter().any(|s| s.set == FileSet::Registries) {
-        // Without a registry to say something about there is still a folder to keep clean.
-        sets.push(RenderedSet { set: FileSet::Registries, files: Vec::new(), unit: None, reload: false });
+    let keeps = [
+        // Without a registry to say something about there is still a folder to keep clean, and without renewal what it once took.
+        (FileSet::Registries, input.host.is_node()),
+        (FileSet::Renewal, table::keeps_state(input.desired, input.host)),
+    ];
+    for (set, _) in keeps.into_iter().filter(|(_, has)| *has) {
+        if !sets.iter().any(|s| s.set == set) {
+            sets.push(RenderedSet { set, files: Vec::new(), unit: None, reload: false });
+        }
     }
     Ok(sets)
 }

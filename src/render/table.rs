@@ -3,12 +3,14 @@
 //! A test compares it with `templates/` and `manifests/static/`, and renders every row for many inventories.
 
 use serde::Serialize;
+use std::collections::BTreeSet;
 
-use super::views::{balancer, control_plane, etcd, kubelet, registries, runtime, snapshots};
+use super::views::{balancer, control_plane, etcd, kubelet, registries, renewal, runtime, snapshots};
 use super::{Input, RenderError, host, text, yaml};
 use crate::model::desired::{Cni, Desired, Host, KubeProxy, Role};
 use crate::model::names::UnitName;
-use crate::model::target::FileSet;
+use crate::model::renewal::{SETTINGS, TIMER};
+use crate::model::target::{FileSet, LeafId};
 
 /// One host file.
 pub(super) struct Row {
@@ -64,6 +66,7 @@ pub(super) fn unit(set: FileSet) -> Option<(UnitName, bool)> {
         FileSet::Keepalived => ("keepalived.service", true),
         FileSet::Approver => ("hactl-approver.service", false),
         FileSet::Snapshots => ("hactl-snapshot.timer", false),
+        FileSet::Renewal => (TIMER, false),
         FileSet::Os
         | FileSet::Trust
         | FileSet::Fence
@@ -75,6 +78,22 @@ pub(super) fn unit(set: FileSet) -> Option<(UnitName, bool)> {
         }
     };
     Some((name.parse().expect("unit names of this table are well formed; a test parses them"), reload))
+}
+
+/// Certificates that the unit of a set reads only when it starts or reloads.
+pub(super) fn reads(set: FileSet) -> Vec<LeafId> {
+    match set {
+        // haproxy asks etcd's members with it.
+        FileSet::EtcdBalancer => vec![LeafId::ApiserverEtcdClient],
+        _ => vec![],
+    }
+}
+
+/// The units of a host that read certificates only then, and which.
+pub(super) fn readers(desired: &Desired, host: &Host) -> Vec<(UnitName, Vec<LeafId>)> {
+    let sets: BTreeSet<FileSet> = FILES.iter().filter(|row| (row.on)(desired, host)).map(|row| row.set).collect();
+    let reading = sets.into_iter().map(|set| (unit(set), reads(set))).filter(|(_, reads)| !reads.is_empty());
+    reading.filter_map(|(unit, reads)| Some((unit?.0, reads))).collect()
 }
 
 fn node(_: &Desired, host: &Host) -> bool {
@@ -92,7 +111,8 @@ fn control_plane_host(_: &Desired, host: &Host) -> bool {
 fn etcd_host(_: &Desired, host: &Host) -> bool {
     host.is(Role::Etcd)
 }
-fn keeps_state(_: &Desired, host: &Host) -> bool {
+/// Where certificates lie that hactl renews, and the state.
+pub(super) fn keeps_state(_: &Desired, host: &Host) -> bool {
     host.is(Role::Etcd) || host.is(Role::ControlPlane)
 }
 fn keyed(_: &Desired, host: &Host) -> bool {
@@ -196,6 +216,10 @@ pub(super) static FILES: &[Row] = &[
 
     row!(Approver, control_plane_host, 0o644, "/etc/hactl/approver.json", "templates/approver/approver.json", What::One(|i, r| r.fill(&control_plane::approver_nodes(i)))),
     row!(Approver, control_plane_host, 0o644, "/etc/systemd/system/hactl-approver.service", "templates/approver/hactl-approver.service", What::One(|i, r| r.fill(&control_plane::approver_unit(i)))),
+
+    Row { template: "", text: "", path: SETTINGS, mode: 0o644, set: FileSet::Renewal, on: keeps_state, what: What::Each(renewal::wanted, |i, _, _| Ok(renewal::settings(i))), check: &[] },
+    row!(Renewal, keeps_state, 0o644, "/etc/systemd/system/hactl-renew.service", "templates/renewal/hactl-renew.service", What::Each(renewal::wanted, |i, r, _| r.fill(&renewal::service(i)))),
+    row!(Renewal, keeps_state, 0o644, "/etc/systemd/system/hactl-renew.timer", "templates/renewal/hactl-renew.timer", What::Each(renewal::wanted, |i, r, _| r.fill(&renewal::timer(i)))),
 
     // Sealed: only the owners of the cluster can open it. It goes into every recovery bundle, and rebuilds the administrator's state.
     plain!(State, keeps_state, 0o600, "/var/lib/hactl/state.age", |i, _| Ok(i.sealed.text.to_owned())),

@@ -60,6 +60,7 @@ pub(super) fn desired() -> Desired {
         etcd: EtcdSettings { data_dir: "/var/lib/etcd".into(), quota_gib: 8 },
         snapshots: Snapshots::default(),
         upgrade: Upgrade::default(),
+        unattended_days: None,
         jwt: Vec::new(),
         mirrors: BTreeMap::new(),
         named: crate::model::desired::Named::default(),
@@ -94,6 +95,7 @@ fn shapes() -> Vec<(String, Desired)> {
     full.extra.args.insert("etcd".to_owned(), BTreeMap::from([("heartbeat-interval".to_owned(), "200".to_owned())]));
     full.extra.args.insert("kubelet".to_owned(), BTreeMap::from([("v".to_owned(), "3".to_owned())]));
     full.control_plane.security = Security::Cis;
+    full.unattended_days = Some(1095);
     full.network.mtu = Some(1400);
     full.hosts[0].zone = Some("rack-a".to_owned());
     full.hosts[2].zone = Some("rack-a".to_owned());
@@ -187,6 +189,7 @@ pub(super) fn rendered(desired: &Desired, host: &Host, facts: &HostFacts) -> Res
         host,
         facts,
         parts: &parts,
+        leaves: &[],
         trust: &TRUST,
         keys: host.is(Role::ControlPlane).then_some(&keys),
         sealed: &sealed(&["age1owner".to_owned()]),
@@ -287,7 +290,7 @@ fn every_row_renders_for_every_shape_of_inventory_and_what_is_yaml_parses() {
         }
         addons(&desired, &parts()).unwrap_or_else(|e| panic!("{shape}: {e}"));
     }
-    assert_eq!(seen.len(), 15, "some set was never rendered: {seen:?}");
+    assert_eq!(seen.len(), 16, "some set was never rendered: {seen:?}");
 }
 
 #[test]

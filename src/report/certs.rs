@@ -107,6 +107,7 @@ fn row(certificate: &Certificate, now_ms: i64) -> Vec<Cell> {
     };
     let then = match &certificate.fate {
         Fate::ByUp => (Paint::Dim, "renewed by up".to_owned()),
+        Fate::ByHost => (Paint::Dim, "renewed by its host itself".to_owned()),
         Fate::ByKubelet => (Paint::Dim, "renewed by the kubelet itself".to_owned()),
         Fate::Stays => (Paint::Dim, "stays".to_owned()),
         Fate::Due(why) => (Paint::Warn, format!("due: {}", one_line(why))),
@@ -211,6 +212,7 @@ fn one_json(certificate: &Certificate, now_ms: i64) -> Value {
     let moment = |s: i64| rfc3339(s.saturating_mul(1000));
     let (fate, why) = match &certificate.fate {
         Fate::ByUp => ("up", None),
+        Fate::ByHost => ("host", None),
         Fate::ByKubelet => ("kubelet", None),
         Fate::Due(why) => ("due", Some(why)),
         Fate::Stays => ("stays", None),

@@ -84,6 +84,8 @@ pub struct PublicAuthority {
     pub not_after_s: i64,
     /// Whether it signed itself; else it must be sent along with what it signs.
     pub is_root: bool,
+    /// How many authorities may be below it, one under the other; `None`: any number.
+    pub below: Option<u8>,
 }
 
 impl PublicAuthority {
@@ -104,7 +106,9 @@ impl PublicAuthority {
             .ok_or(BadAuthority::NoKeyIdentifier)?;
         let (not_after_s, is_root) = (cert.validity().not_after.timestamp(), cert.issuer() == cert.subject());
         let fingerprint = Digest::of(&pem.contents);
-        Ok(Self { cert_pem, id, fingerprint, not_after_s, is_root })
+        let constraints = cert.basic_constraints().ok().flatten().and_then(|found| found.value.path_len_constraint);
+        let below = constraints.map(|most| u8::try_from(most).unwrap_or(u8::MAX));
+        Ok(Self { cert_pem, id, fingerprint, not_after_s, is_root, below })
     }
 
     fn public_key(&self) -> Result<Vec<u8>, BadAuthority> {

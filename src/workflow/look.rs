@@ -10,7 +10,8 @@ use crate::model::facts::{DiskFact, Etcd, Facts, Stamp, UnitFact};
 use crate::model::leaf::Renewal;
 use crate::model::names::HostName;
 use crate::model::plan::Plan;
-use crate::model::target::{FileSet, HostTarget, Part, Target};
+use crate::model::rotation::Rotatable;
+use crate::model::target::{CaId, FileSet, HostTarget, Leaf, Part, Target};
 use crate::observe::{Answers, Asks, Depth, HashCheck, Wait};
 use crate::plan::Intent;
 use crate::render::{Input, Keys, Sealed, Trust};
@@ -102,18 +103,20 @@ impl Look {
                 sa_key: material.service_account_key_pem,
                 encryption: &material.encryption,
             };
+            let leaves = crate::pki::leaves(desired, host, &publics);
             let rendered = crate::render::host_sets(&Input {
                 desired,
                 host,
                 facts,
                 parts: &parts,
+                leaves: &leaves,
                 trust: &trust,
                 keys: host.is(Role::ControlPlane).then_some(&keys),
                 sealed: &sealed,
                 attached: &session.attached,
                 hactl_path: &hactl,
             })?;
-            let (host_target, contents) = split(desired, host, state, parts, rendered);
+            let (host_target, contents) = split(desired, host, (parts, leaves), rendered);
             target.hosts.insert(host.name.clone(), host_target);
             files.insert(host.name.clone(), contents);
         }
@@ -138,7 +141,9 @@ impl Look {
             forsakes: base.forsakes && !choices.strangers_stay,
             ..base
         };
-        Ok(crate::plan::up(desired, &self.target, &self.facts, &intent)?)
+        let mut plan = crate::plan::up(desired, &self.target, &self.facts, &intent)?;
+        plan.warnings.extend(crate::pki::attended(desired, &state.publics()).into_iter().map(attended));
+        Ok(plan)
     }
 
     /// What is to be done to have leaves anew, and nothing else.
@@ -185,6 +190,19 @@ impl Look {
     }
 }
 
+/// What cannot be as the inventory asks until an authority is replaced.
+fn attended(ca: CaId) -> String {
+    let (whose, rotated) = match ca {
+        CaId::Cluster => ("the cluster's authority", Rotatable::ClusterCa),
+        CaId::Etcd => ("etcd's authority", Rotatable::EtcdCa),
+        CaId::FrontProxy => ("the front proxy's authority", Rotatable::FrontProxyCa),
+    };
+    format!(
+        "certificates.unattended: {whose} may have no issuers below it (its path length is 0), so that what it signed is renewed by \
+         `hactl up` alone; `hactl certs rotate {rotated}` replaces it by one that may"
+    )
+}
+
 /// Whether the members that run may be a majority: of the inventory's, or, as after a recovery that began with fewer, of those that one of
 /// them lists. Then their silence is an election, or a machine that is busy, and not yet a loss.
 fn may_elect(desired: &Desired, answers: &Answers) -> bool {
@@ -215,7 +233,7 @@ fn question(
     let leaves = crate::pki::leaves(desired, host, &state.publics());
     Ok(ObserveAsk {
         certificates: crate::pki::certificates_ask(desired, host, &leaves),
-        files: crate::render::paths(desired, host).into_iter().chain(mounts.clone()).collect(),
+        files: [crate::render::paths(desired, host), crate::render::former(desired, host), mounts.clone()].concat(),
         folders: crate::render::folders(host),
         parts: bundle.parts_of_any(desired, host)?,
         units: crate::render::units(desired, host),
@@ -236,14 +254,13 @@ fn question(
 fn split(
     desired: &Desired,
     host: &Host,
-    state: &State,
-    parts: Vec<Part>,
+    (parts, leaves): (Vec<Part>, Vec<Leaf>),
     rendered: Vec<crate::render::RenderedSet>,
 ) -> (HostTarget, BTreeMap<FileSet, Vec<FilePut>>) {
     let preparation = crate::render::preparation(desired, host);
     let mut target = HostTarget {
         parts,
-        leaves: crate::pki::leaves(desired, host, &state.publics()),
+        leaves,
         sysctls: preparation.sysctls,
         packages: crate::render::packages(desired, host),
         openings: preparation.openings,

@@ -20,7 +20,7 @@ pub const FIVE: &[Scenario] =
 
 const BOOT: Duration = Duration::from_secs(60);
 /// What each certificate is of: the file, and the authority in the state.
-const LEAVES: [(&str, &str); 12] = [
+pub const LEAVES: [(&str, &str); 12] = [
     ("/etc/etcd/pki/server.crt", "etcd-ca"),
     ("/etc/etcd/pki/peer.crt", "etcd-ca"),
     ("/etc/etcd/pki/observer.crt", "etcd-ca"),

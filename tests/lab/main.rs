@@ -39,6 +39,7 @@ mod settings;
 mod shapes;
 mod tiny_tls;
 mod trials;
+mod unattended;
 mod upgrades;
 mod ways_in;
 mod worker;
@@ -214,7 +215,7 @@ fn main() {
     tally.suite("t-leave", (5, 0), leaving::SCENARIOS);
     tally.suite("t-worker", (1, 1), &[worker::SCENARIOS, certs::SCENARIOS, worker::LAST].concat());
     tally.suite("t-set", (3, 1), settings::SCENARIOS);
-    tally.suite("t-rotate", (3, 1), rotations::SCENARIOS);
+    tally.suite("t-rotate", (3, 1), &[unattended::SCENARIOS, rotations::SCENARIOS].concat());
     tally.suite("t-crowd", (3, 0), crowded::SCENARIOS);
     tally.suite("t-fire", (3, 1), firewalls::SCENARIOS);
     tally.suite("t-grown", (3, 0), shapes::GROWN);

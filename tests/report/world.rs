@@ -55,6 +55,7 @@ pub fn desired(hosts: u8) -> Desired {
         etcd: EtcdSettings { data_dir: PathBuf::from("/var/lib/etcd"), quota_gib: 8 },
         snapshots: Snapshots::default(),
         upgrade: Upgrade::default(),
+        unattended_days: None,
         jwt: vec![],
         mirrors: BTreeMap::new(),
         named: hactl::model::desired::Named::default(),
@@ -92,6 +93,7 @@ fn set(unit: Option<&str>, reload: bool, files: &[&str]) -> SetTarget {
         reload,
         reads: vec![],
         folders: vec![],
+        own: vec![],
     }
 }
 

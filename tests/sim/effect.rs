@@ -8,7 +8,7 @@ use hactl::model::facts::{FileFact, LeafFact};
 use hactl::model::names::{Digest, HostName, PeerUrl, UnitName};
 use hactl::model::plan::{Action, Birth, HowToRun};
 use hactl::model::recovery::Recovery;
-use hactl::model::target::{FileSet, LeafId, object_key};
+use hactl::model::target::{FileSet, LeafId, SetTarget, object_key};
 
 /// A single effect: either it has happened or it has not.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -423,8 +423,10 @@ fn write(world: &mut World, host: &HostName, set: FileSet, path: &str) -> Result
     let target = world.host_target(host);
     let files = target.sets.get(&set).map(|s| s.files.clone()).unwrap_or_default();
     let Some(file) = files.into_iter().find(|f| f.path == path) else {
-        let folders = target.sets.get(&set).map(|s| s.folders.clone()).unwrap_or_default();
-        if folders.iter().any(|folder| path.starts_with(folder.as_str())) {
+        let of_set = |s: &SetTarget| {
+            s.folders.iter().any(|folder| path.starts_with(folder.as_str())) || s.own.iter().any(|own| own == path)
+        };
+        if target.sets.get(&set).is_some_and(of_set) {
             world.host_mut(host).files.remove(path);
             return Ok(());
         }
@@ -461,6 +463,7 @@ fn certify(world: &mut World, host: &HostName, id: LeafId) -> Result<(), Stop> {
         organizations: leaf.organizations,
         sans: leaf.sans,
         authority: leaf.authority,
+        through: None,
         not_before_s: now_s,
         not_after_s: now_s + i64::from(leaf.days) * 86_400,
         key_matches: true,
@@ -490,6 +493,7 @@ fn start(world: &mut World, host: &HostName, unit: &UnitName) -> Result<(), Stop
         "keepalived.service" => program("/usr/sbin/keepalived") && found.runs("haproxy.service"),
         "hactl-approver.service" => world.applied("rbac"),
         "hactl-snapshot.timer" => part("etcd") && found.leaves.contains_key(&LeafId::EtcdPeer),
+        make::RENEWS => make::RENEWAL.iter().all(|path| found.files.contains_key(*path)),
         _ => false,
     };
     need(can, || format!("{unit} cannot start on {host} yet"))?;

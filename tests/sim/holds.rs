@@ -108,7 +108,8 @@ impl World {
             | FileSet::Keepalived
             | FileSet::Approver
             | FileSet::State
-            | FileSet::Snapshots => false,
+            | FileSet::Snapshots
+            | FileSet::Renewal => false,
         }
     }
 }

@@ -26,6 +26,8 @@ pub struct Release {
     pub registries: u8,
     /// Which objects of the user's there are.
     pub users: u8,
+    /// Whether hosts renew their own certificates: by odd numbers they do.
+    pub renewal: u8,
     /// Which authorities hosts trust, and with it which state is sealed for them.
     pub trust: u8,
 }
@@ -99,6 +101,7 @@ pub fn desired(control: u8, workers: u8) -> Desired {
         etcd: EtcdSettings { data_dir: "/var/lib/etcd".into(), quota_gib: 8 },
         snapshots: Snapshots::default(),
         upgrade: Upgrade::default(),
+        unattended_days: None,
         jwt: vec![],
         mirrors: BTreeMap::new(),
         named: hactl::model::desired::Named::default(),
@@ -179,6 +182,7 @@ fn set(unit_name: Option<&str>, reload: bool, paths: &[&str], content: &str) -> 
         reload,
         reads: vec![],
         folders: vec![],
+        own: vec![],
     }
 }
 
@@ -250,6 +254,12 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
         let timer = ["/etc/hactl/snapshots.json", "/etc/systemd/system/hactl-snapshot.timer"];
         sets.push((FileSet::Snapshots, set(Some("hactl-snapshot.timer"), false, &timer, &plain(release.approver))));
     }
+    if host.is(Role::Etcd) || host.is(Role::ControlPlane) {
+        sets.push((FileSet::Renewal, renewal(release)));
+        if release.renewal % 2 == 1 {
+            target.leaves.push(leaf(LeafId::EtcdIssuer, host, release.leaves));
+        }
+    }
     if host.is(Role::ControlPlane) {
         target.leaves.push(leaf(LeafId::ApiserverEtcdClient, host, release.leaves));
         let balancer = ["/etc/hactl/etcd-balancer.cfg"];
@@ -291,6 +301,20 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
     target.paths = vec!["/etc/kubernetes".to_owned(), "/var/lib/hactl".to_owned()];
     target
 }
+
+/// What renews a host's certificates, or what once did.
+fn renewal(release: Release) -> SetTarget {
+    let wanted = release.renewal % 2 == 1;
+    SetTarget {
+        own: if wanted { vec![] } else { RENEWAL.map(str::to_owned).into() },
+        ..set(wanted.then_some(RENEWS), false, if wanted { &RENEWAL } else { &[] }, &format!("r{}", release.renewal))
+    }
+}
+
+/// The unit that asks for it day by day.
+pub const RENEWS: &str = "hactl-renew.timer";
+/// What it goes by.
+pub const RENEWAL: [&str; 2] = ["/etc/hactl/renewal.json", "/etc/systemd/system/hactl-renew.timer"];
 
 /// Where what is said about registries lies.
 const CERTS: &str = "/etc/containerd/certs.d";

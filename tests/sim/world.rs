@@ -365,7 +365,8 @@ impl World {
         let Some(set) = target.sets.get(&which) else { return 0 };
         let host = self.host(name);
         let inside = |path: &str| set.folders.iter().any(|folder| path.starts_with(&format!("{folder}/")));
-        let strays = host.files.keys().filter(|p| inside(p) && !set.files.iter().any(|f| &f.path == *p)).count();
+        let ours = |path: &String| inside(path) || set.own.contains(path);
+        let strays = host.files.keys().filter(|p| ours(p) && !set.files.iter().any(|f| &f.path == *p)).count();
         strays + set.files.iter().filter(|f| !host.has(f)).count()
     }
 

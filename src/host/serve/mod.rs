@@ -31,6 +31,7 @@ mod prepare;
 mod reach;
 mod recover;
 mod relay;
+mod renew;
 mod root;
 mod run;
 mod session;
@@ -44,6 +45,7 @@ mod wipe;
 
 pub use dns::{DnsError, dns_probe};
 pub use fence::{Fence, fence};
+pub use renew::renew;
 pub use root::Root;
 pub use session::{ServeError, serve, serve_at};
 

@@ -41,7 +41,8 @@ pub(super) async fn make_keys(host: &Host, leaves: Vec<Leaf>) -> Outcome<BTreeMa
     blocking(move || leaves.iter().map(|leaf| Ok((leaf.id, request(&root, leaf)?))).collect()).await
 }
 
-fn request(root: &Root, leaf: &Leaf) -> Outcome<String> {
+/// Makes or keeps a key for a leaf, and a request for it.
+pub(super) fn request(root: &Root, leaf: &Leaf) -> Outcome<String> {
     let path = waiting(root, leaf)?;
     let kept = fs::read_to_string(&path).map(Zeroizing::new).ok().and_then(|pem| KeyPair::from_pem(&pem).ok());
     let key = if let Some(key) = kept {
@@ -75,19 +76,21 @@ fn alternative(san: &str) -> Outcome<SanType> {
 /// Puts certificates and the keys made for them in place.
 pub(super) async fn install(host: &Host, certs: Vec<(Leaf, String)>) -> Outcome<()> {
     let root = host.root.clone();
-    blocking(move || {
-        let mut ready = Vec::new();
-        for (leaf, pem) in &certs {
-            ready.extend(pair(&root, leaf, pem)?);
-        }
-        put_all(ready)?;
-        certs.iter().filter(|(leaf, _)| leaf.self_renewing).try_for_each(|(leaf, pem)| {
-            point(&root, leaf, pem)?;
-            forget_serving(&root, pem)
-        })?;
-        certs.iter().try_for_each(|(leaf, _)| remove(&waiting(&root, leaf)?))
-    })
-    .await
+    blocking(move || put(&root, &certs)).await
+}
+
+/// The same.
+pub(super) fn put(root: &Root, certs: &[(Leaf, String)]) -> Outcome<()> {
+    let mut ready = Vec::new();
+    for (leaf, pem) in certs {
+        ready.extend(pair(root, leaf, pem)?);
+    }
+    put_all(ready)?;
+    certs.iter().filter(|(leaf, _)| leaf.self_renewing).try_for_each(|(leaf, pem)| {
+        point(root, leaf, pem)?;
+        forget_serving(root, pem)
+    })?;
+    certs.iter().try_for_each(|(leaf, _)| remove(&waiting(root, leaf)?))
 }
 
 /// Lays a certificate and its key ready. The key may be in place already, when an earlier run was cut off.
@@ -191,7 +194,16 @@ pub(super) fn look(root: &Root, leaf: &Leaf) -> Outcome<Option<LeafFact>> {
     let changed =
         |path: &std::path::Path| fs::metadata(path).map_or(0, |m| m.ctime() * 1000 + m.ctime_nsec() / 1_000_000);
     let changed_ms = changed(&path).max(changed(&root.path(&leaf.key_path)?));
-    Ok(Some(LeafFact { changed_ms, ..facts(&parsed, key.is_ok_and(|key| belong(&certificate, &key))) }))
+    let fact = facts(&parsed, key.is_ok_and(|key| belong(&certificate, &key)));
+    let through = through(&fact.authority, &certificate);
+    Ok(Some(LeafFact { through, changed_ms, ..fact }))
+}
+
+/// The authority above the one that signed, where that one's certificate follows in the file.
+fn through(authority: &str, pem: &[u8]) -> Option<String> {
+    let behind = CertFact::read_pem(pem).into_iter().skip(1);
+    let mut signers = behind.filter(|cert| cert.key_id == authority && cert.authority != cert.key_id);
+    signers.next().map(|signer| signer.authority).filter(|above| !above.is_empty())
 }
 
 fn facts(certificate: &X509Certificate<'_>, key_matches: bool) -> LeafFact {
@@ -215,6 +227,7 @@ fn facts(certificate: &X509Certificate<'_>, key_matches: bool) -> LeafFact {
         organizations,
         sans,
         authority: authority.unwrap_or_default(),
+        through: None,
         not_before_s: certificate.validity().not_before.timestamp(),
         not_after_s: certificate.validity().not_after.timestamp(),
         key_matches,

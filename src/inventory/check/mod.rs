@@ -201,6 +201,7 @@ pub fn desired(judge: &mut Judge<'_>, raw: &At<Inventory>) -> Desired {
         etcd,
         snapshots: snapshots::snapshots(judge, raw.snapshots.as_ref(), raw.vault.as_ref()),
         upgrade: settings::upgrade(judge, raw.upgrade.as_ref()),
+        unattended_days: settings::unattended(judge, raw.certificates.as_ref()),
         jwt: jwt::authenticators(judge, raw.authentication.as_ref()),
         mirrors: registries::mirrors(judge, raw.registries.as_ref()),
         named: Named {

@@ -57,6 +57,30 @@ pub fn upgrade(judge: &mut Judge<'_>, raw: Option<&At<schema::Upgrade>>) -> Upgr
     wanted
 }
 
+/// How long hosts renew their own certificates.
+pub fn unattended(judge: &mut Judge<'_>, raw: Option<&At<schema::Certificates>>) -> Option<u32> {
+    let text = raw?.value.unattended.as_ref()?;
+    let given = text.value.as_str();
+    let days = given
+        .strip_suffix('d')
+        .map(|count| (count, 1))
+        .or_else(|| given.strip_suffix('y').map(|count| (count, 365)))
+        .and_then(|(count, each)| count.parse::<u32>().ok()?.checked_mul(each))
+        .filter(|days| UNATTENDED.contains(days));
+    if days.is_none() {
+        judge.refuse(
+            text.place,
+            format!("certificates.unattended is no such duration: {}", shorten(given)),
+            "a number with d or y, from 30d to 9y",
+            "write something like 3y",
+        );
+    }
+    days
+}
+
+/// Authorities live ten years, days.
+const UNATTENDED: std::ops::RangeInclusive<u32> = 30..=9 * 365;
+
 /// etcd.
 pub fn etcd(judge: &mut Judge<'_>, raw: Option<&At<schema::Etcd>>) -> EtcdSettings {
     let raw = raw.map(|e| &e.value);

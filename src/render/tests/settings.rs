@@ -3,6 +3,7 @@
 use super::*;
 use crate::inventory::owned::{Owner, fields, flags};
 use crate::model::bucket::{Storage, StorageSettings};
+use crate::model::target::LeafId;
 
 fn content(desired: &Desired, name: &str, path: &str) -> String {
     all(desired, name)[path].content.clone()
@@ -84,6 +85,30 @@ fn the_key_of_object_storage_is_a_file_of_roots_on_etcd_hosts_alone_and_goes_wit
     }
     assert!(!all(&desired(), "cp1").contains_key(at));
     assert!(folders(&desired().hosts[0]).contains(&"/etc/hactl/object-storage".to_owned()));
+}
+
+#[test]
+fn where_hosts_renew_their_own_each_has_a_timer_and_where_they_do_no_more_all_of_it_is_to_go() {
+    let mut unattended = desired();
+    unattended.unattended_days = Some(1095);
+    let (timer, settings) = ("/etc/systemd/system/hactl-renew.timer", "/etc/hactl/renewal.json");
+    let files = all(&unattended, "cp1");
+    assert!(files.contains_key(timer) && files[settings].content.contains("hactl-etcd-balancer.service"));
+    assert!(!all(&unattended, "w1").contains_key(timer), "a worker has nothing but its kubelet's own");
+    let of = |desired: &Desired, set: FileSet| {
+        let host = &desired.hosts[0];
+        let sets = rendered(desired, host, &facts(host)).unwrap();
+        sets.into_iter().find(|s| s.set == set).map(|s| s.target()).unwrap()
+    };
+    let (wanted, unwanted) = (of(&unattended, FileSet::Renewal), of(&desired(), FileSet::Renewal));
+    assert!(wanted.own.is_empty() && wanted.unit.is_some());
+    assert!(unwanted.files.is_empty() && unwanted.unit.is_none());
+    for id in LeafId::ISSUERS {
+        assert!(unwanted.own.contains(&format!("/etc/hactl/issuers/{id}.key")), "{:?}", unwanted.own);
+    }
+    assert_eq!(former(&desired(), &desired().hosts[0]), unwanted.own, "what is not asked about is not found");
+    assert!(former(&unattended, &unattended.hosts[0]).is_empty());
+    assert!(wipe(&unattended, &unattended.hosts[0], false).units.iter().any(|u| u.as_str() == "hactl-renew.service"));
 }
 
 #[test]

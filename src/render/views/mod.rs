@@ -6,6 +6,7 @@ pub(super) mod control_plane;
 pub(super) mod etcd;
 pub(super) mod kubelet;
 pub(super) mod registries;
+pub(super) mod renewal;
 pub(super) mod runtime;
 pub(super) mod snapshots;
 

@@ -7,6 +7,7 @@ mod gather;
 mod member;
 mod pki;
 mod relay;
+mod renew;
 mod session;
 
 use super::{Root, ServeError, serve_at};
