@@ -100,8 +100,10 @@ pub fn renews_by_itself(leaf: &Leaf, fact: &LeafFact, now_ms: i64) -> Option<Str
 const NOT_ITS_KEY: &str = "its key is not the one beside it";
 
 fn difference(wanted: &[String], found: &[String]) -> String {
-    let missing: Vec<_> = wanted.iter().filter(|san| !found.contains(san)).map(String::as_str).collect();
-    let extra: Vec<_> = found.iter().filter(|san| !wanted.contains(san)).map(String::as_str).collect();
+    let missing: Vec<_> = wanted.iter().filter(|san| !found.contains(san)).cloned().collect();
+    // Whoever made that certificate may have put anything into it, and this is for a terminal.
+    let extra: Vec<_> =
+        found.iter().filter(|san| !wanted.contains(san)).map(|san| san.escape_debug().to_string()).collect();
     match (missing.as_slice(), extra.as_slice()) {
         ([], extra) => format!("it is also valid for {}", extra.join(", ")),
         (missing, _) => format!("it is not valid for {}", missing.join(", ")),

@@ -453,9 +453,12 @@ fn write(world: &mut World, host: &HostName, set: FileSet, path: &str) -> Result
 fn certify(world: &mut World, host: &HostName, id: LeafId) -> Result<(), Stop> {
     prepared(world, host)?;
     let target = world.host_target(host);
-    let Some(leaf) = target.leaves.into_iter().find(|l| l.id == id) else {
+    let Some(leaf) = target.leaves.iter().find(|l| l.id == id).cloned() else {
         return failed(format!("{id} is not a leaf of {host}"));
     };
+    // The signing authority's certificate follows what it signed; the one above it signs the API server's.
+    let above = target.leaves.iter().find(|l| l.id == LeafId::Apiserver && l.ca == leaf.ca);
+    let through = above.map(|l| l.authority.clone()).filter(|above| id == LeafId::Kubelet && *above != leaf.authority);
     let changed_ms = world.tick();
     let now_s = world.now / 1000;
     let fact = LeafFact {
@@ -463,7 +466,7 @@ fn certify(world: &mut World, host: &HostName, id: LeafId) -> Result<(), Stop> {
         organizations: leaf.organizations,
         sans: leaf.sans,
         authority: leaf.authority,
-        through: None,
+        through,
         not_before_s: now_s,
         not_after_s: now_s + i64::from(leaf.days) * 86_400,
         key_matches: true,
