@@ -449,8 +449,8 @@ const LOOSE: i64 = 256 << 20;
 impl EtcdView {
     /// Whether most of the store holds nothing: a file that only grows, and counts against the quota and in every snapshot.
     pub fn is_loose(&self) -> bool {
-        let free = self.db_bytes - self.in_use_bytes;
-        self.in_use_bytes > 0 && free >= LOOSE && free * 2 > self.db_bytes
+        let free = self.db_bytes.saturating_sub(self.in_use_bytes);
+        self.in_use_bytes > 0 && free >= LOOSE && free > self.db_bytes / 2
     }
 }
 

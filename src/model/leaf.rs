@@ -61,7 +61,7 @@ pub fn needs_renewal(leaf: &Leaf, fact: Option<&LeafFact>, now_ms: i64) -> Optio
 }
 
 fn expired(fact: &LeafFact, now_s: i64) -> Option<String> {
-    (now_s >= fact.not_after_s).then(|| format!("it expired {} ago", span(now_s - fact.not_after_s)))
+    (now_s >= fact.not_after_s).then(|| format!("it expired {} ago", span(now_s.saturating_sub(fact.not_after_s))))
 }
 
 /// Whether the leaf's authority signed what was found, or an issuer that it vouches for. An issuer itself is signed by nobody else.
@@ -76,12 +76,13 @@ fn aged(leaf: &Leaf, fact: &LeafFact, now_s: i64) -> Option<String> {
     }
     if now_s < fact.not_before_s {
         // Whoever issued it had a clock that ran ahead.
-        return Some(format!("it is not valid before {} from now", span(fact.not_before_s - now_s)));
+        return Some(format!("it is not valid before {} from now", span(fact.not_before_s.saturating_sub(now_s))));
     }
-    let (life, left) = (fact.not_after_s - fact.not_before_s, fact.not_after_s - now_s);
+    let (life, left) = (fact.not_after_s.saturating_sub(fact.not_before_s), fact.not_after_s.saturating_sub(now_s));
     // Beyond the first third left there is still time for several failed runs before anything breaks. An issuer is to last as long as was
     // asked for after every run: nobody reads it but its host, so that a new one costs nothing.
-    let due = if leaf.id.issues() { left * 10 < life * 9 } else { left * 3 < life };
+    let due =
+        if leaf.id.issues() { left.saturating_mul(10) < life.saturating_mul(9) } else { left.saturating_mul(3) < life };
     due.then(|| format!("it expires in {}", span(left)))
 }
 
