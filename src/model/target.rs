@@ -128,6 +128,13 @@ pub enum FileSet {
     Renewal,
 }
 
+impl FileSet {
+    /// Whether somebody is served by its unit: then new files of it prove themselves on one host before the next takes its turn.
+    pub fn serves(self) -> bool {
+        !matches!(self, Self::Approver | Self::Snapshots | Self::Renewal)
+    }
+}
+
 impl fmt::Display for FileSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

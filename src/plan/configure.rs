@@ -85,10 +85,8 @@ pub(super) fn run_as_it_is(d: &mut Draft, host: &HostName, set: FileSet, mut nee
         HowToRun::Restart | HowToRun::Reload => "it runs by older files",
     };
     let running = Mark::Running(host.clone(), unit.clone());
-    // These stand in nobody's way; everything else that restarts takes its turn.
-    let idle = matches!(set, FileSet::Approver | FileSet::Snapshots | FileSet::Renewal);
     // One that a run before was cut off at is on trial still: the others wait for it, too.
-    if (how == HowToRun::Restart || d.look().unproven(host, set)) && !idle {
+    if (how == HowToRun::Restart || d.look().unproven(host, set)) && set.serves() {
         d.take_turn(&mut needs, &[configured], running.clone());
     }
     d.must(Action::RunUnit { host: host.clone(), unit, how }, why, needs, running, Guard::None);

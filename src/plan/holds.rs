@@ -124,8 +124,7 @@ impl<'a> Look<'a> {
     /// Whether somebody runs by the files of a set now, so that new ones could break what works.
     pub fn in_use(&self, host: &HostName, set: FileSet) -> bool {
         let target = self.target.hosts.get(host).and_then(|t| t.sets.get(&set));
-        let proves = !matches!(set, FileSet::Approver | FileSet::Snapshots | FileSet::Renewal);
-        proves && target.and_then(|t| t.unit.as_ref()).is_some_and(|unit| self.is_active(host, unit))
+        set.serves() && target.and_then(|t| t.unit.as_ref()).is_some_and(|unit| self.is_active(host, unit))
     }
 
     /// Leaves that are due, with the reason.

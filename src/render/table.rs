@@ -5,7 +5,7 @@
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-use super::views::{balancer, control_plane, etcd, kubelet, registries, renewal, runtime, snapshots};
+use super::views::{balancer, control_plane, etcd, kubelet, program, registries, renewal, runtime, snapshots};
 use super::{Input, RenderError, host, text, yaml};
 use crate::model::desired::{Cni, Desired, Host, KubeProxy, Role};
 use crate::model::names::UnitName;
@@ -218,14 +218,14 @@ pub(super) static FILES: &[Row] = &[
     row!(Approver, control_plane_host, 0o644, "/etc/systemd/system/hactl-approver.service", "templates/approver/hactl-approver.service", What::One(|i, r| r.fill(&control_plane::approver_unit(i)))),
 
     Row { template: "", text: "", path: SETTINGS, mode: 0o644, set: FileSet::Renewal, on: keeps_state, what: What::Each(renewal::wanted, |i, _, _| Ok(renewal::settings(i))), check: &[] },
-    row!(Renewal, keeps_state, 0o644, "/etc/systemd/system/hactl-renew.service", "templates/renewal/hactl-renew.service", What::Each(renewal::wanted, |i, r, _| r.fill(&renewal::service(i)))),
+    row!(Renewal, keeps_state, 0o644, "/etc/systemd/system/hactl-renew.service", "templates/renewal/hactl-renew.service", What::Each(renewal::wanted, |i, r, _| r.fill(&program(i)))),
     row!(Renewal, keeps_state, 0o644, "/etc/systemd/system/hactl-renew.timer", "templates/renewal/hactl-renew.timer", What::Each(renewal::wanted, |i, r, _| r.fill(&renewal::timer(i)))),
 
     // Sealed: only the owners of the cluster can open it. It goes into every recovery bundle, and rebuilds the administrator's state.
     plain!(State, keeps_state, 0o600, "/var/lib/hactl/state.age", |i, _| Ok(i.sealed.text.to_owned())),
     plain!(Snapshots, etcd_host, 0o600, "/etc/hactl/snapshots.json", |i, _| Ok(snapshots::settings(i))),
     Row { template: "", text: "", path: "/etc/hactl/object-storage/*", mode: 0o600, set: FileSet::Snapshots, on: etcd_host, what: What::Each(snapshots::storages, |i, _, _| snapshots::storage(i)), check: &[] },
-    row!(Snapshots, etcd_host, 0o644, "/etc/systemd/system/hactl-snapshot.service", "templates/snapshots/hactl-snapshot.service", What::One(|i, r| r.fill(&snapshots::service(i)))),
+    row!(Snapshots, etcd_host, 0o644, "/etc/systemd/system/hactl-snapshot.service", "templates/snapshots/hactl-snapshot.service", What::One(|i, r| r.fill(&program(i)))),
     row!(Snapshots, etcd_host, 0o644, "/etc/systemd/system/hactl-snapshot.timer", "templates/snapshots/hactl-snapshot.timer", What::One(|i, r| r.fill(&snapshots::timer(i)))),
 ];
 

@@ -2,8 +2,8 @@
 //!
 //! `cargo test --test bench -- changes`. The table that README shows; every row is `hactl up` or `certs` on the same cluster.
 
-use crate::support::{Api, ETCDCTL, Hactl, Knock};
-use crate::{EVERY, on};
+use crate::support::{Api, ETCDCTL, Hactl};
+use crate::{on, under_reads};
 use hactl::lab::{Scoped, Silent, Spec};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -45,13 +45,8 @@ impl Bench {
             assert!(begun.elapsed() < HEAL, "all is to be well before {what}: {}", ran.all());
             std::thread::sleep(Duration::from_secs(1));
         }
-        let knocking = self.api().reads(EVERY);
-        std::thread::sleep(Duration::from_secs(2));
-        let begun = Instant::now();
-        act(self);
-        let took = begun.elapsed().as_secs_f64();
-        std::thread::sleep(Duration::from_secs(3));
-        let knocks: Vec<Knock> = knocking.end();
+        let (took, knocks) = under_reads(&self.api(), || act(self));
+        let took = took.as_secs_f64();
         let failed = knocks.iter().filter(|k| k.2.is_some()).count();
         let longest = knocks.iter().map(|k| k.1).max().unwrap_or_default().as_secs_f64();
         self.rows.push(format!("| {what} | {took:.0} s | {} | {failed} | {longest:.2} s |", knocks.len()));

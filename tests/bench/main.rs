@@ -72,6 +72,17 @@ fn notice(api: &Api, act: impl FnOnce()) -> Noticed {
     Noticed { knocks: knocks.len(), failed, late: bad.len() - failed, outage, longest }
 }
 
+/// How long something took, and what a client that reads every 20 ms saw of it.
+fn under_reads(api: &Api, act: impl FnOnce()) -> (Duration, Vec<Knock>) {
+    let knocking = api.reads(EVERY);
+    std::thread::sleep(Duration::from_secs(2));
+    let begun = Instant::now();
+    act();
+    let took = begun.elapsed();
+    std::thread::sleep(Duration::from_secs(3));
+    (took, knocking.end())
+}
+
 impl std::fmt::Display for Noticed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(

@@ -4,10 +4,10 @@
 //! 20 ms. What is counted begins before anything is sent to the hosts and ends when all is Ready; hactl's own checks and its bundle of before are in it.
 
 use crate::support::{Api, Hactl, Knock, wait_for};
-use crate::{EVERY, HOSTS, fresh, kubeadm, on};
+use crate::{HOSTS, fresh, kubeadm, on, under_reads};
 use hactl::lab::Scoped;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// From which, and the folder of its components.
 const OLD: (&str, &str) = ("1.35.4", "dist-1.35");
@@ -23,13 +23,8 @@ struct Row {
 impl Row {
     /// Runs something under somebody who reads.
     fn of(api: &Api, act: impl FnOnce()) -> Self {
-        let knocking = api.reads(EVERY);
-        std::thread::sleep(Duration::from_secs(2));
-        let begun = Instant::now();
-        act();
-        let took = begun.elapsed();
-        std::thread::sleep(Duration::from_secs(3));
-        Self { took, knocks: knocking.end() }
+        let (took, knocks) = under_reads(api, act);
+        Self { took, knocks }
     }
 
     fn per_host(&self) -> f64 {

@@ -39,15 +39,18 @@ async fn turn(host: &Host) -> Outcome<Result<Renewed, String>> {
         Ok((settings, due.is_empty()))
     })
     .await?;
+    let own = settings.leaves.iter().filter(|leaf| !leaf.id.issues() && !leaf.self_renewing);
+    let mut renewed = Renewed { looked_at: own.count(), ..Renewed::default() };
     // On most days there is nothing to do, and nobody is to find the host locked for it.
-    let held = if idle { None } else { Some(lock(host).await?) };
-    let renewed = match held {
-        Some(Err(busy)) => return Ok(Err(busy)),
-        _ => {
-            let (root, settings) = (host.root.clone(), settings.clone());
-            blocking(move || leaves(&root, &settings)).await?
-        }
-    };
+    let mut held = None;
+    if !idle {
+        held = match lock(host).await? {
+            Ok(held) => Some(held),
+            Err(busy) => return Ok(Err(busy)),
+        };
+        let (root, settings) = (host.root.clone(), settings.clone());
+        renewed = blocking(move || leaves(&root, &settings, renewed)).await?;
+    }
     for reader in &settings.readers {
         tell(host, reader, &settings.leaves).await?;
     }
@@ -81,9 +84,7 @@ fn due(root: &Root, settings: &Settings) -> Outcome<Vec<(Leaf, LeafFact, String)
 }
 
 /// One leaf after the other, each in place before the next.
-fn leaves(root: &Root, settings: &Settings) -> Outcome<Renewed> {
-    let own = settings.leaves.iter().filter(|leaf| !leaf.id.issues() && !leaf.self_renewing);
-    let mut renewed = Renewed { looked_at: own.count(), ..Renewed::default() };
+fn leaves(root: &Root, settings: &Settings, mut renewed: Renewed) -> Outcome<Renewed> {
     for (leaf, fact, why) in due(root, settings)? {
         match successor(root, settings, &leaf, &fact) {
             Ok(pem) => {

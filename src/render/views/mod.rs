@@ -10,6 +10,7 @@ pub(super) mod renewal;
 pub(super) mod runtime;
 pub(super) mod snapshots;
 
+use crate::render::Input;
 use serde::Serialize;
 
 /// A name and a value, for templates that list them.
@@ -19,6 +20,16 @@ pub(super) struct Setting {
     pub name: String,
     /// The value.
     pub value: String,
+}
+
+/// For units that do nothing but run hactl.
+#[derive(Debug, Serialize)]
+pub(super) struct Program {
+    program: String,
+}
+
+pub(super) fn program(input: &Input<'_>) -> Program {
+    Program { program: input.hactl_path.to_owned() }
 }
 
 /// Cipher suites for TLS 1.2 (those of 1.3 are fixed): forward secret and authenticated, for ECDSA and RSA certificates.

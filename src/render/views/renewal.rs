@@ -32,16 +32,6 @@ pub(in crate::render) fn settings(input: &Input<'_>) -> String {
     serde_json::to_string_pretty(&settings).expect("texts and numbers are always JSON") + "\n"
 }
 
-/// For `renewal/hactl-renew.service`.
-#[derive(Debug, Serialize)]
-pub(in crate::render) struct Service {
-    program: String,
-}
-
-pub(in crate::render) fn service(input: &Input<'_>) -> Service {
-    Service { program: input.hactl_path.to_owned() }
-}
-
 /// For `renewal/hactl-renew.timer`.
 #[derive(Debug, Serialize)]
 pub(in crate::render) struct Timer {

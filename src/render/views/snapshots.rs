@@ -77,16 +77,6 @@ pub fn reach(wanted: &StorageSettings, attached: &Attached) -> Option<Storage> {
     })
 }
 
-/// For `snapshots/hactl-snapshot.service`.
-#[derive(Debug, Serialize)]
-pub(in crate::render) struct Service {
-    program: String,
-}
-
-pub(in crate::render) fn service(input: &Input<'_>) -> Service {
-    Service { program: input.hactl_path.to_owned() }
-}
-
 /// For `snapshots/hactl-snapshot.timer`.
 #[derive(Debug, Serialize)]
 pub(in crate::render) struct Timer {
