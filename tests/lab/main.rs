@@ -37,6 +37,7 @@ mod runbook;
 mod secrets;
 mod settings;
 mod shapes;
+mod shutdown;
 mod tiny_tls;
 mod trials;
 mod unattended;
@@ -191,6 +192,7 @@ fn main() {
             failures::SCENARIOS,
             trials::SCENARIOS,
             bad_input::SCENARIOS,
+            shutdown::SCENARIOS,
             cluster::LAST,
         ]
         .concat(),

@@ -246,6 +246,7 @@ const KUBELET_FIELDS: Fields = &[
     (&["seccompDefault"], Default),
     (&["serializeImagePulls"], Default),
     (&["shutdownGracePeriod"], Default),
+    (&["shutdownGracePeriodByPodPriority"], Default),
     (&["shutdownGracePeriodCriticalPods"], Default),
     (&["streamingConnectionIdleTimeout"], Default),
     (&["systemReserved"], Default),

@@ -361,6 +361,35 @@ fn every_default_can_be_replaced_and_then_stands_once() {
     }
 }
 
+#[test]
+fn a_host_that_shuts_down_stops_what_serves_others_first_and_its_api_server_last_unless_the_inventory_has_its_own_times()
+ {
+    let config = |desired: &Desired| -> Value {
+        serde_saphyr::from_str(&content(desired, "cp1", "/var/lib/kubelet/config.yaml")).unwrap()
+    };
+    let mut desired = desired();
+    let groups = config(&desired)["shutdownGracePeriodByPodPriority"].clone();
+    let from: Vec<i64> = groups.as_array().unwrap().iter().filter_map(|group| group["priority"].as_i64()).collect();
+    let priority = |component: &str| {
+        let text = content(&desired, "cp1", &format!("/etc/kubernetes/manifests/{component}.yaml"));
+        let pod: Value = serde_saphyr::from_str(&text).unwrap();
+        let class = pod["spec"]["priorityClassName"].as_str().unwrap().to_owned();
+        let number = pod["spec"]["priority"].as_i64().unwrap();
+        // The API server refuses the mirror of a pod whose number is not the one of its class.
+        assert_eq!(number, if class == "system-node-critical" { 2_000_001_000 } else { 2_000_000_000 }, "{class}");
+        number
+    };
+    let at = |component: &str| from.iter().position(|from| *from == priority(component)).unwrap();
+    assert_eq!(at("kube-apiserver"), from.len() - 1);
+    assert!(at("kube-controller-manager") < from.len() - 1 && at("kube-scheduler") < from.len() - 1);
+    assert_eq!(from[0], 0, "an ordinary pod has a group of its own");
+
+    desired.extra.kubelet_config.insert("shutdownGracePeriod".to_owned(), json!("60s"));
+    let own = config(&desired);
+    assert_eq!(own["shutdownGracePeriod"], "60s");
+    assert_eq!(own.get("shutdownGracePeriodByPodPriority"), None, "the kubelet refuses both");
+}
+
 /// Paths of all values in a configuration, lists as one.
 fn leaves(value: &Value, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
     match value {

@@ -98,6 +98,9 @@ pub(in crate::render) fn taints(desired: &Desired, host: &Host) -> Vec<String> {
     taints
 }
 
+/// Settings for `extra.kubelet.config` that say in another way how long pods have when a host shuts down.
+const SHUTDOWN_OTHERWISE: [&str; 2] = ["shutdownGracePeriod", "shutdownGracePeriodCriticalPods"];
+
 /// For `kubelet/config.yaml`.
 #[derive(Debug, Serialize)]
 pub(in crate::render) struct Config {
@@ -106,22 +109,23 @@ pub(in crate::render) struct Config {
     dns: String,
     resolv_conf: &'static str,
     control_plane: bool,
-    can_cap_restarts: bool,
-    verifies_pulls: bool,
+    is_135: bool,
+    stops_by_priority: bool,
 }
 
 pub(in crate::render) fn config(input: &Input<'_>) -> Config {
     let resolved = "/run/systemd/resolve/resolv.conf";
+    let extra = &input.desired.extra.kubelet_config;
     Config {
         address: input.host.address.to_string(),
         ciphers: CIPHERS,
         dns: input.desired.dns_address().to_string(),
         resolv_conf: if input.facts.systemd_resolved { resolved } else { "/etc/resolv.conf" },
         control_plane: input.host.is(Role::ControlPlane),
-        // Behind a gate that is off before 1.35, where the kubelet refuses the setting.
-        can_cap_restarts: minor(&input.desired.versions.kubernetes) >= 35,
-        // The same.
-        verifies_pulls: minor(&input.desired.versions.kubernetes) >= 35,
+        // Settings behind gates that are off before it, where the kubelet refuses them.
+        is_135: minor(&input.desired.versions.kubernetes) >= 35,
+        // The kubelet refuses both ways of saying how long pods have.
+        stops_by_priority: !SHUTDOWN_OTHERWISE.iter().any(|key| extra.contains_key(*key)),
     }
 }
 

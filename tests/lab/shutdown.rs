@@ -1,0 +1,66 @@
+//! A host that its administrator shuts down in order: who uses the cluster notices nothing, and what reports to the API server stops before it.
+
+use super::failures::holder_of;
+use super::support::{Writer, wait_for};
+use super::trials::unnoticed;
+use super::{Scenario, World};
+use std::time::{Duration, Instant};
+
+/// After the suite's others: a host that shut down leaves pods behind that have ended.
+pub const SCENARIOS: &[Scenario] = &[Scenario {
+    name: "a host that shuts down in order stops its API server last, gives the endpoint away, and no client notices",
+    cut: true,
+    run: in_order,
+}];
+
+const BOOT: Duration = Duration::from_secs(60);
+const HEAL: Duration = Duration::from_secs(180);
+/// What the kubelet asks systemd to wait for altogether, and a start of the next shutdown job.
+const OFF: Duration = Duration::from_secs(80);
+/// An ordinary pod that takes so long to end, seconds.
+const LINGERS: u32 = 5;
+
+fn in_order(w: &World) {
+    w.hactl.up().ok();
+    w.healthy(HEAL);
+    let holder = holder_of(w);
+    let images = w.hactl.kubectl(&["get", "pods", "-A", "-o", "jsonpath={.items[*].spec.containers[*].image}"]).ok();
+    let coredns = images.out.split_whitespace().find(|image| image.contains("coredns")).expect("CoreDNS runs");
+    let spec = format!(
+        "{{\"apiVersion\":\"v1\",\"spec\":{{\"nodeName\":\"{holder}\",\"tolerations\":[{{\"operator\":\"Exists\"}}],\"containers\":[{{\
+         \"name\":\"lingers\",\"image\":\"{coredns}\",\"imagePullPolicy\":\"IfNotPresent\",\
+         \"lifecycle\":{{\"preStop\":{{\"sleep\":{{\"seconds\":{LINGERS}}}}}}}}}]}}}}"
+    );
+    w.hactl.kubectl(&["run", "lingers", "--image", coredns, "--overrides", &spec]).ok();
+    let pod = |path: &str| w.hactl.kubectl(&["get", "pod", "lingers", "-o", &format!("jsonpath={{{path}}}")]).out;
+    wait_for("a pod runs there", Duration::from_secs(60), || pod(".status.phase") == "Running");
+
+    let (knocking, writer) = (w.api().reads(Duration::from_millis(20)), Writer::start(&w.api(), "w-shutdown"));
+    let begun = Instant::now();
+    w.on(holder, "sudo systemctl poweroff");
+    wait_for("the host is off", OFF, || {
+        w.lab.states().expect("LXC tells").iter().any(|host| host.name == holder && !host.running)
+    });
+    println!("        {holder} was off after {:.1?}", begun.elapsed());
+    std::thread::sleep(Duration::from_secs(4));
+    let (written, longest) = writer.end();
+    println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.2?}");
+    unnoticed(&knocking.end());
+    assert!(longest <= Duration::from_secs(1), "a writer waited for {longest:?}");
+    assert_ne!(holder_of(w), holder);
+    let ended = pod(".status.containerStatuses[0].state.terminated.finishedAt");
+    assert!(!ended.is_empty(), "its kubelet could still say that the pod had ended: {}", pod(".status"));
+
+    w.lab.start(holder, BOOT).expect("the host boots");
+    w.hactl.kubectl(&["delete", "pod", "lingers", "--grace-period=1"]).ok();
+    w.healthy(HEAL);
+    // Both are times of the same clock, to the second.
+    let said = w.on(
+        holder,
+        "sudo sh -c 'cat /var/log/pods/kube-system_kube-apiserver-*/kube-apiserver/*.log' | grep ShutdownInitiated | sort | tail -n 1",
+    );
+    let (ended, stopped) = (&ended[..19], said.get(..19).unwrap_or_default());
+    println!("        a pod had ended at {ended}, and the API server began to stop at {stopped}");
+    assert!(stopped >= ended, "the API server stops after what reports to it: {ended}, {said}");
+    w.hactl.up().ok().says("nothing to do");
+}
