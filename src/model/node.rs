@@ -35,6 +35,8 @@ pub struct NodeFact {
     pub heard_ms: i64,
     /// Kubelet version with the `v`.
     pub version: String,
+    /// Container runtime and its version, as `containerd://2.3.7`.
+    pub runtime: String,
     /// Whether it is cordoned.
     pub unschedulable: bool,
     /// Whether it is hactl that cordoned it, to drain it, and has not taken that back.
@@ -57,6 +59,7 @@ impl NodeFact {
             message: ready.map_or_else(|| "its kubelet has not registered it yet".to_owned(), |c| text(c, "/message")),
             heard_ms: ready.and_then(|c| parse_rfc3339(&text(c, "/lastHeartbeatTime"))).unwrap_or(0),
             version: text(object, "/status/nodeInfo/kubeletVersion"),
+            runtime: text(object, "/status/nodeInfo/containerRuntimeVersion"),
             unschedulable: object.pointer("/spec/unschedulable").and_then(Value::as_bool).unwrap_or(false),
             drained: object.pointer(CORDONED).is_some(),
             silent: ready.is_none_or(|c| c["status"] == "Unknown"),

@@ -8,6 +8,7 @@ use super::draft::Draft;
 use super::etcd::{etcd_fact, ready_to_start, seal};
 use super::follow::{Moved, follow, moved};
 use super::holds::etcd_unit;
+use super::versions;
 use crate::model::desired::{Host, Role};
 use crate::model::facts::{DiskFact, EtcdFact, Members};
 use crate::model::names::PeerUrl;
@@ -352,8 +353,12 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
         let leads = view.is_some_and(|v| v.leader == v.member);
         let loose = view.filter(|v| v.is_loose());
         if older || deaf {
-            let why = if older { "it runs by older files" } else { "it runs and does not answer" };
-            due.push((leads, *host, why.to_owned(), false));
+            let why = match versions::member_changes(d, host).filter(|_| older) {
+                Some((runs, wanted)) => format!("etcd {runs} becomes {wanted}"),
+                None if older => "it runs by older files".to_owned(),
+                None => "it runs and does not answer".to_owned(),
+            };
+            due.push((leads, *host, why, false));
         } else if let Some(view) = loose {
             let megabytes = |bytes: i64| bytes >> 20;
             let why = format!(
@@ -387,6 +392,9 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
             d.take_turn(&mut needs, &[], dense.clone());
             d.must(Action::Defragment { host: host.name.clone() }, why, needs, dense, guard);
             continue;
+        }
+        if versions::member_changes(d, host).is_some() {
+            needs.push(Mark::Saved);
         }
         d.take_turn(&mut needs, &[Mark::Configured(host.name.clone(), FileSet::Etcd)], running.clone());
         let action = Action::RunUnit { host: host.name.clone(), unit, how: HowToRun::Restart };

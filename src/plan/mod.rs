@@ -17,6 +17,7 @@ mod prepare;
 mod recover;
 mod sources;
 mod upgrade;
+mod versions;
 
 use crate::model::desired::{Desired, Host};
 use crate::model::facts::Stamp;
@@ -78,6 +79,7 @@ impl Intent {
 pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -> Result<Plan, Refusal> {
     let mut draft = draft::Draft::new(desired, target, facts, intent)?;
     upgrade::judge(desired, facts)?;
+    versions::judge(desired, target, facts)?;
     leave::judge(&mut draft)?;
     leave::addresses(&mut draft);
     for host in draft.changing() {

@@ -8,6 +8,7 @@
 use super::configure;
 use super::draft::Draft;
 use super::holds::{Look, kubelet_unit};
+use super::versions;
 use crate::model::desired::{Cni, Desired, Host, Role};
 use crate::model::facts::{Facts, HostFacts};
 use crate::model::names::HostName;
@@ -131,11 +132,17 @@ fn from_to(d: &Draft, program: &str, runs: Option<Version>) -> String {
     runs.map_or_else(|| format!("{program} becomes {wanted}"), |runs| format!("{program} {runs} becomes {wanted}"))
 }
 
-/// A bundle before the first API server gets another version. Says what its change has to wait for.
+/// A bundle before the first API server gets another version, and before the first member of etcd does. Says what its change has to wait for.
 pub(super) fn save(d: &mut Draft) {
-    if d.rollout.api.is_empty() || d.rollout.begun {
+    let members = d.changing().into_iter().filter(|host| host.is(Role::Etcd));
+    let etcd = members.filter_map(|host| versions::member_changes(d, &host)).next();
+    let changes = if !d.rollout.api.is_empty() && !d.rollout.begun {
+        format!("Kubernetes becomes {}", d.desired.versions.kubernetes)
+    } else if let Some((runs, wanted)) = etcd {
+        format!("etcd {runs} becomes {wanted}")
+    } else {
         return;
-    }
+    };
     let follows = |host: &Host| {
         let view = d.host_facts(&host.name)?.etcd.as_ref()?.view.as_ref().filter(|view| view.linearizable)?;
         Some((view.leader == view.member, host.name.clone()))
@@ -151,7 +158,7 @@ pub(super) fn save(d: &mut Draft) {
     ];
     let tools = d.host_target(&host).parts.iter().filter(|p| matches!(p.name.as_str(), "etcd" | "etcdutl"));
     needs.extend(tools.map(|p| Mark::Delivered(host.clone(), p.digest)));
-    let why = format!("Kubernetes becomes {}, and none is a few minutes old", d.desired.versions.kubernetes);
+    let why = format!("{changes}, and none is a few minutes old");
     d.ensure(Action::SaveBundle { host }, why, needs, Mark::Saved);
 }
 

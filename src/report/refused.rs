@@ -127,8 +127,10 @@ impl From<&Refusal> for Verdict {
             Refusal::CannotRotate { what, why } => {
                 ("cannot-rotate", vec![untouched.to_owned()], not_rotated(*what, why))
             }
-            Refusal::SkipsMinor { wanted, first, .. } => super::versions::skipped(*wanted, *first, untouched),
-            Refusal::OlderMinor { runs, .. } => super::versions::older(*runs, untouched),
+            Refusal::SkipsMinor { component, wanted, first, .. } => {
+                super::versions::skipped(component, *wanted, *first, untouched)
+            }
+            Refusal::OlderMinor { component, runs, .. } => super::versions::older(component, *runs, untouched),
             Refusal::CannotLeave { .. } => {
                 ("cannot-leave", vec![untouched.to_owned()], vec!["see who is part of the cluster with `hactl status`".to_owned()])
             }

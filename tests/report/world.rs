@@ -263,6 +263,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
                     message: "kubelet is posting ready status".into(),
                     heard_ms: 4_000,
                     version: "v1.36.3".into(),
+                    runtime: "containerd://2.3.7".into(),
                     unschedulable: false,
                     drained: false,
                     silent: false,

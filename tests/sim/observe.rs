@@ -196,6 +196,7 @@ impl World {
                 .and_then(|h| h.ran.get("kubelet"))
                 .map(|v| format!("v{v}"))
                 .unwrap_or_default(),
+            runtime: "containerd://2.3.7".to_owned(),
             unschedulable: false,
             drained: false,
             silent,

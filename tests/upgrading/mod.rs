@@ -146,6 +146,63 @@ fn a_skipped_minor_version_and_an_older_one_are_refused_with_what_runs_and_what_
     assert!(matches!(answer, Err(Refusal::OlderMinor { runs, .. }) if runs == version(NEXT)), "{answer:?}");
 }
 
+/// The same inventory with other versions of etcd and containerd in the bundle.
+fn with_parts(world: &World, program: &str, version: &str) -> hactl::model::target::Target {
+    let mut target = world.target.clone();
+    for host in target.hosts.values_mut() {
+        for part in host.parts.iter_mut().filter(|part| part.name == program) {
+            version.clone_into(&mut part.version);
+        }
+    }
+    target
+}
+
+#[test]
+fn etcd_goes_up_one_minor_version_at_a_time_and_never_down_and_containerd_never_down() {
+    let mut world = of(Shape::Stacked(3), NEXT);
+    let facts = world.observe();
+    let answer = |program: &str, version: &str| {
+        hactl::plan::up(&world.desired, &with_parts(&world, program, version), &facts, &world.intent)
+    };
+    // What runs is etcd 3.6.16 and containerd 2.3.7.
+    for (program, good) in [("etcd", "3.6.2"), ("etcd", "3.7.0"), ("containerd", "2.3.0"), ("containerd", "3.9.0")] {
+        assert!(answer(program, good).is_ok(), "{program} {good}");
+    }
+    let skipped = answer("etcd", "3.8.1").unwrap_err();
+    let (runs, wanted) = (version("3.6.16"), version("3.8.1"));
+    let (host, component, first) = (cp(1), "etcd".to_owned(), Some(version("3.7.0").minor));
+    assert_eq!(skipped, Refusal::SkipsMinor { host, component, runs, wanted, first });
+    for (program, bad) in [("etcd", "3.5.26"), ("containerd", "2.2.9"), ("containerd", "1.7.30")] {
+        let answer = answer(program, bad);
+        let named = matches!(&answer, Err(Refusal::OlderMinor { component, .. }) if component == program);
+        assert!(named, "{program} {bad}: {answer:?}");
+    }
+}
+
+#[test]
+fn members_of_etcd_get_another_version_one_after_the_other_behind_a_bundle() {
+    let mut world = of(Shape::Stacked(3), NEXT);
+    let mut target = with_parts(&world, "etcd", "3.6.17");
+    for host in target.hosts.values_mut() {
+        // Its unit names the program by its content.
+        for file in host.sets.get_mut(&FileSet::Etcd).into_iter().flat_map(|set| set.files.iter_mut()) {
+            file.digest = make::digest(&format!("{} of 3.6.17", file.path));
+        }
+    }
+    world.now += 700_000;
+    let facts = world.observe();
+    let plan = hactl::plan::up(&world.desired, &target, &facts, &world.intent).expect("a plan");
+    let saved = gives(&plan, &Mark::Saved);
+    assert!(plan.steps[saved].why.starts_with("etcd 3.6.16 becomes 3.6.17"), "{}", plan.steps[saved].why);
+    let restarts: Vec<usize> =
+        (1..=3).map(|n| gives(&plan, &Mark::Running(cp(n), make::unit("etcd.service")))).collect();
+    for restart in &restarts {
+        assert!(follows(&plan, *restart, saved), "a bundle comes first");
+        let others = restarts.iter().filter(|other| *other != restart);
+        assert!(others.clone().all(|other| follows(&plan, *restart, *other) || follows(&plan, *other, *restart)));
+    }
+}
+
 #[test]
 fn a_bundle_that_a_run_took_before_it_was_cut_off_is_not_taken_again_and_an_old_one_is() {
     let mut world = of(Shape::Stacked(3), OLD);
