@@ -5,4 +5,11 @@
 exec 3<>"/dev/tcp/127.0.0.1/$1" || exit 1
 printf 'GET /usable HTTP/1.0\r\n\r\n' >&3
 read -r -t 1 _ code _ <&3
-[ "$code" = 200 ]
+held=/run/hactl/endpoint-held
+if [ "$code" = 200 ]; then
+	[ ! -e "$held" ] || rm -f "$held"
+	exit 0
+fi
+# A recovery has stopped every API server there is, so nobody else has more to offer: the address stays, or comes, and answers as soon as the
+# first of them does. Until then only; and haproxy must be there.
+[ -n "$code" ] && [ -r "$held" ] && read -r until <"$held" && printf -v now '%(%s)T' -1 && [ "$now" -lt "$until" ]

@@ -45,10 +45,32 @@ const PIECE: usize = 6 << 20;
 const TIMES: u64 = 3;
 const RESERVE: u64 = 64 << 20;
 
+/// Until when, in seconds since 1970, a balancer keeps the endpoint's address though it has no API server to send anyone to; its reader is
+/// `endpoint-usable.sh`, which takes it away as soon as there is one.
+const HELD: &str = "/run/hactl/endpoint-held";
+/// That script; where it is not, there is no address to keep.
+const USABLE: &str = "/etc/hactl/endpoint-usable.sh";
+/// A recovery of gigabytes takes a minute; after this a balancer without API servers lets others have the address again.
+const HELD_FOR_S: i64 = 300;
+
+/// No API server serves until the recovery is through, so that nobody has more to offer than this host: the address need not wait for one.
+fn hold_endpoint(root: &Root) -> Outcome<()> {
+    if !root.own(USABLE).exists() {
+        return Ok(());
+    }
+    let at = root.own(HELD);
+    let folder = at.parent().unwrap_or(Path::new("/"));
+    private(folder)?;
+    let until = super::when::now_ms() / 1000 + HELD_FOR_S;
+    write_one(at, format!("{until}\n").as_bytes(), 0o600, me())
+}
+
 /// Stops units, and kills pods' processes of these programs until none is left. The first unit is who would start those anew. The others
 /// stop while the pods end, and at once: an etcd without a quorum waits for requests that wait for it, and what it has told anybody is on
 /// its disk.
 pub(super) async fn halt(host: &Host, stopped: &[UnitName], programs: &[String]) -> Outcome<()> {
+    let root = host.root.clone();
+    blocking(move || hold_endpoint(&root)).await?;
     host.waits("kubelet and etcd to stop");
     let (keeper, others) = stopped.split_at(stopped.len().min(1));
     units::stop(host, keeper).await?;
