@@ -26,7 +26,7 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
         desired.with(Role::Etcd).filter_map(|h| Some((&h.name, facts.host(&h.name)?))).collect();
     for (host, fact) in &hosts {
         if let Some((at, what)) = fact.bundles.as_ref().and_then(|b| b.trouble.as_ref()) {
-            let since = span(fact.now_ms - at);
+            let since = span(fact.now_ms.saturating_sub(*at));
             return say(Outcome::Fail, Some(host), format!("the last attempt failed {since} ago: {what}"));
         }
         if let Some(damaged) = fact.bundles.as_ref().and_then(|b| b.damaged.first()) {
@@ -42,17 +42,18 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
     }
     for (host, fact) in &hosts {
         let newest = fact.bundles.as_ref().and_then(|b| b.bundles.first());
-        if newest.is_some_and(|bundle| bundle.taken_ms > fact.now_ms + CLOCK_MS) {
+        if newest.is_some_and(|bundle| bundle.taken_ms > fact.now_ms.saturating_add(CLOCK_MS)) {
             let detail = "its newest is of the future: its clock was wrong then, or is now".to_owned();
             return say(Outcome::Fail, Some(host), detail);
         }
     }
     let stale_ms = i64::try_from(desired.snapshots.every_s).unwrap_or(i64::MAX).saturating_mul(1000 * STALE_AFTER);
     // Each host's own clock says how old its own are.
-    let ages = hosts.iter().filter_map(|(_, f)| Some(f.now_ms - f.bundles.as_ref()?.bundles.first()?.taken_ms));
+    let ages =
+        hosts.iter().filter_map(|(_, f)| Some(f.now_ms.saturating_sub(f.bundles.as_ref()?.bundles.first()?.taken_ms)));
     let waited = hosts.iter().filter_map(|(_, f)| {
         let (_, timer) = f.units.iter().find(|(unit, _)| unit.as_str() == TIMER)?;
-        (timer.started_ms > 0).then(|| f.now_ms - timer.started_ms)
+        (timer.started_ms > 0).then(|| f.now_ms.saturating_sub(timer.started_ms))
     });
     match (ages.min(), waited.max()) {
         (Some(age), _) if age <= stale_ms => {

@@ -29,7 +29,7 @@ pub(super) fn failed<'a>(desired: &Desired, hosts: &[(&'a HostName, &HostFacts)]
         else {
             return None;
         };
-        let ago = span(fact.now_ms - at_ms);
+        let ago = span(fact.now_ms.saturating_sub(*at_ms));
         let named = if what.contains(bundle.as_str()) { String::new() } else { format!("{bundle}: ") };
         Some(if *damaged {
             let means = "a recovery from this bundle would not work";
@@ -48,7 +48,7 @@ pub(super) fn failed<'a>(desired: &Desired, hosts: &[(&'a HostName, &HostFacts)]
 pub(super) fn overdue<'a>(desired: &Desired, hosts: &[(&'a HostName, &HostFacts)]) -> Option<Trouble<'a>> {
     let period = desired.snapshots.drill?;
     hosts.iter().find_map(|(host, fact)| {
-        let waits = fact.now_ms - last_turn(fact)?;
+        let waits = fact.now_ms.saturating_sub(last_turn(fact)?);
         if waits <= period.ms() * OVERDUE_AFTER {
             return None;
         }
@@ -71,7 +71,7 @@ fn last_turn(fact: &HostFacts) -> Option<i64> {
     let held = found.own_drill.as_ref().filter(|drill| drill.showed != Showed::SealedBefore).map(|drill| drill.at_ms);
     let timer = fact.units.iter().find(|(unit, _)| unit.as_str() == TIMER).map(|(_, timer)| timer.started_ms);
     // What a wrong clock dated into the future says nothing.
-    let told = |ms: &i64| *ms > 0 && *ms <= fact.now_ms + CLOCK_MS;
+    let told = |ms: &i64| *ms > 0 && *ms <= fact.now_ms.saturating_add(CLOCK_MS);
     [held, found.own_identity_ms, timer].into_iter().flatten().find(told)
 }
 
@@ -79,7 +79,9 @@ fn last_turn(fact: &HostFacts) -> Option<i64> {
 pub(super) fn told(desired: &Desired, hosts: &[(&HostName, &HostFacts)]) -> String {
     let by_owners = hosts.iter().filter_map(|(_, fact)| Some((fact.now_ms, bundles(fact)?.drill?.at_ms)));
     let by_owners = match by_owners.max_by_key(|(_, at_ms)| *at_ms) {
-        Some((now_ms, at_ms)) => format!("the last drill with the owners' identity was {} ago", span(now_ms - at_ms)),
+        Some((now_ms, at_ms)) => {
+            format!("the last drill with the owners' identity was {} ago", span(now_ms.saturating_sub(at_ms)))
+        }
         None => "no drill with the owners' identity yet: hactl recover --drill".to_owned(),
     };
     match desired.snapshots.drill {
@@ -94,8 +96,8 @@ fn by_themselves(period: Period, hosts: &[(&HostName, &HostFacts)]) -> String {
     for (host, fact) in hosts {
         match bundles(fact).and_then(|found| found.own_drill.as_ref()) {
             Some(OwnDrill { at_ms, taken_ms, showed: Showed::Restored(proof), .. }) => {
-                let (ago, old) = (span(fact.now_ms - at_ms), span(at_ms - taken_ms));
-                held.push((fact.now_ms - at_ms, *host, proof, ago, old));
+                let (ago, old) = (span(fact.now_ms.saturating_sub(*at_ms)), span(at_ms.saturating_sub(*taken_ms)));
+                held.push((fact.now_ms.saturating_sub(*at_ms), *host, proof, ago, old));
             }
             _ => none.push(host.as_str()),
         }
@@ -122,7 +124,7 @@ fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
             text.push(' ');
         }
         text.push(digit);

@@ -17,7 +17,7 @@ pub type AwayListed = BTreeMap<BucketUrl, Result<Vec<Stored>, BucketError>>;
 
 /// How long ago, by clocks that may differ a little.
 pub fn ago(taken_ms: i64, now_ms: i64) -> String {
-    format!("{} ago", span(now_ms - taken_ms))
+    format!("{} ago", span(now_ms.saturating_sub(taken_ms)))
 }
 
 /// All of them, the newest first, and what is wrong.
