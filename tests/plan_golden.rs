@@ -200,6 +200,22 @@ fn hosts_renew_their_own_certificates_until_the_inventory_asks_for_it_no_more() 
 }
 
 #[test]
+fn hosts_hold_drills_by_themselves_until_the_inventory_asks_for_it_no_more() {
+    let mut world = converged(1, 1);
+    world.release(|r| r.drills = 1);
+    let wanted = answer(&mut world);
+    golden("drills-wanted", wanted);
+    assert!(matches!(world.converge(1, 3), Ok(Ended::Converged)));
+    let runs = |world: &World| world.host(&cp(1)).units.get(&make::unit(make::DRILLS)).is_some_and(|u| u.running);
+    assert!(runs(&world));
+    world.release(|r| r.drills = 2);
+    let unwanted = answer(&mut world);
+    golden("drills-not-wanted", unwanted);
+    assert!(matches!(world.converge(2, 3), Ok(Ended::Converged)));
+    assert!(!runs(&world));
+}
+
+#[test]
 fn objects_of_the_users_come_and_go() {
     let mut world = converged(1, 0);
     world.release(|r| r.users = 1);

@@ -4,6 +4,8 @@
 
 #[path = "report/certificates.rs"]
 mod certificates;
+#[path = "report/drills.rs"]
+mod drills;
 #[path = "report/events.rs"]
 mod events;
 #[path = "report/plans.rs"]

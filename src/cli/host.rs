@@ -2,6 +2,7 @@
 
 use super::common::block_on;
 use crate::host::serve::{Fence, Root};
+use crate::model::drill::{OwnDrill, Showed, Turn};
 use crate::model::recovery::STAYS_DOWN;
 use clap::Args;
 use std::io::Write as _;
@@ -157,6 +158,30 @@ pub fn snapshot() -> u8 {
         }
         Err(verdict) => verdict.exit,
     }
+}
+
+/// Restores this host's newest recovery bundle, in a folder and on sockets of its own.
+pub fn drill() -> u8 {
+    let held = block_on(async { Ok(crate::host::serve::drill(Root::host()).await) });
+    // All of it goes to the journal; without one there is nobody to tell.
+    let (text, code) = match held {
+        Ok(Ok(Turn::Held(OwnDrill { bundle, showed, .. }, tail))) => match showed {
+            Showed::Restored(proof) => {
+                (format!("{bundle} restores: {} keys, as they were taken, in {} ms", proof.keys, proof.restored_ms), 0)
+            }
+            Showed::SealedBefore => {
+                let why = "it is of before this host had an identity for drills; the next one opens";
+                (format!("{bundle} is whole, and was not restored: {why}"), 0)
+            }
+            Showed::Failed { what, .. } => (format!("{bundle}: {what}\n{}", tail.join("\n")), 1),
+        },
+        Ok(Ok(Turn::NoBundle)) => ("there is no recovery bundle on this host yet".to_owned(), 0),
+        Ok(Ok(Turn::Busy)) => ("not now: bundles are taken or restored here all the time".to_owned(), 0),
+        Ok(Err(fault)) => (format!("no drill was held: {}\n{}", fault.what, fault.tail.join("\n")), 1),
+        Err(verdict) => return verdict.exit,
+    };
+    let _ = writeln!(std::io::stderr(), "{}", text.trim_end());
+    code
 }
 
 /// Renews the certificates of this host whose time is up.

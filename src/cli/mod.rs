@@ -136,6 +136,9 @@ enum Verb {
     /// Take a recovery bundle when it is this host's turn; run by a timer on etcd hosts
     #[command(hide = true)]
     HostSnapshot,
+    /// Restore this host's newest recovery bundle by itself; run by a timer where the inventory asks for it
+    #[command(hide = true)]
+    HostDrill,
     /// Renew this host's certificates by issuers that lie on it; run by a timer where the inventory asks for it
     #[command(hide = true)]
     HostRenew,
@@ -164,6 +167,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::HostDns(args) => host::dns(&args),
         Verb::HostApprove(args) => host::approve(&args),
         Verb::HostSnapshot => host::snapshot(),
+        Verb::HostDrill => host::drill(),
         Verb::HostRenew => host::renew(),
         Verb::HostFence(args) => host::fence(&args),
         Verb::Up(args) => verbs::up(&common, args),

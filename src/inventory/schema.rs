@@ -389,6 +389,9 @@ pub struct Snapshots {
     /// How many to keep.
     #[schemars(with = "Keep")]
     pub keep: Option<At<Keep>>,
+    /// How often each etcd host restores its newest bundle by itself, with an identity of its own that opens no CA key.
+    #[schemars(with = "DrillName", extend("default" = "never"))]
+    pub drill: Option<Text>,
     /// Who gets a copy of each bundle: directories on the hosts, such as mounted shares, and s3://BUCKET/PREFIX.
     #[schemars(with = "Vec<String>", extend("default" = []))]
     pub to: Option<Texts>,
@@ -561,6 +564,7 @@ words! {
     SecurityName: "baseline", "cis";
     PackagesName: "host", "bundle";
     FirewallName: "report", "manage";
+    DrillName: "weekly", "daily", "never";
 }
 
 /// `auto` or a number.

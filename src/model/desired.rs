@@ -3,6 +3,7 @@
 //! In: built by `inventory/`. Out: read by `render/`, `pki/`, `plan/` and the workflows. Holds no secret.
 
 use super::bucket::{Destination, StorageSettings};
+use super::drill::Period;
 use super::firewall::Firewall;
 use super::names::{ClusterName, HostName, PeerUrl};
 use super::snapshot::Keep;
@@ -96,6 +97,8 @@ pub struct Snapshots {
     pub storage: Option<StorageSettings>,
     /// age public keys of those who can open them, besides the one in the state directory.
     pub recipients: Vec<String>,
+    /// How often each host restores its newest by itself; `None`: never.
+    pub drill: Option<Period>,
 }
 
 impl Default for Snapshots {
@@ -106,6 +109,7 @@ impl Default for Snapshots {
             to: Vec::new(),
             storage: None,
             recipients: Vec::new(),
+            drill: None,
         }
     }
 }

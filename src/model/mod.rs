@@ -9,6 +9,7 @@ pub mod certificate;
 pub mod check;
 pub mod desired;
 pub mod difference;
+pub mod drill;
 pub mod event;
 pub mod facts;
 pub mod firewall;

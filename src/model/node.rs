@@ -74,7 +74,7 @@ impl NodeFact {
         let why = match kubelet.started_ms {
             0 => AT_REST,
             started if started > now_ms => return self,
-            started if self.heard_ms + SECOND_MS <= started => UNHEARD,
+            started if self.heard_ms.saturating_add(SECOND_MS) <= started => UNHEARD,
             _ => return self,
         };
         if self.ready { Self { ready: false, message: why.to_owned(), ..self } } else { self }

@@ -3,6 +3,7 @@
 //! In: made on an etcd host, by a timer or when asked. Out: read by `observe/`, `plan/` and `report/`; a [`Manifest`] travels inside its bundle.
 
 use super::bucket::Destination;
+use super::drill::OwnDrill;
 use super::names::{ClusterName, Digest, HostName};
 use super::target::Part;
 use serde::{Deserialize, Serialize};
@@ -106,6 +107,9 @@ pub struct Settings {
     pub keep: Keep,
     /// Who can open them: age public keys.
     pub recipients: Vec<String>,
+    /// Whether this host's own identity opens their snapshots, too, so that it can hold drills by itself.
+    #[serde(default)]
+    pub drill: bool,
     /// Who gets a copy of each.
     pub to: Vec<Destination>,
     /// The member's client URL.
@@ -167,11 +171,15 @@ pub struct BundlesFact {
     pub damaged: Vec<String>,
     /// What went wrong the last time, and when (milliseconds since 1970); none once one was taken.
     pub trouble: Option<(i64, String)>,
-    /// The last time that one was opened with an identity, brought here and restored; none: it never was.
+    /// The last time that one was opened with its owners' identity, brought here and restored; none: it never was.
     pub drill: Option<Drill>,
+    /// The last drill that the host held by itself, with an identity of its own; none: it held none, or is not to.
+    pub own_drill: Option<OwnDrill>,
+    /// Since when it has that identity, milliseconds since 1970; none: it has none.
+    pub own_identity_ms: Option<i64>,
 }
 
-/// A recovery that was rehearsed with everything that a real one needs, and with nothing live touched.
+/// A recovery that was rehearsed with everything that a real one needs, the owners' identity among it, and with nothing live touched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Drill {

@@ -10,6 +10,12 @@ pub fn span(ms: i64) -> String {
     }
 }
 
+/// Milliseconds as seconds with a tenth, never less than it took: `6.1 s`.
+pub fn seconds(ms: u64) -> String {
+    let tenths = ms.div_ceil(100);
+    format!("{}.{} s", tenths / 10, tenths % 10)
+}
+
 #[cfg(test)]
 mod tests {
     use super::span;

@@ -126,12 +126,14 @@ pub enum FileSet {
     Snapshots,
     /// What renews the host's certificates by issuers of its own, where that is asked for.
     Renewal,
+    /// What has the host restore its newest recovery bundle by itself, where that is asked for.
+    Drills,
 }
 
 impl FileSet {
     /// Whether somebody is served by its unit: then new files of it prove themselves on one host before the next takes its turn.
     pub fn serves(self) -> bool {
-        !matches!(self, Self::Approver | Self::Snapshots | Self::Renewal)
+        !matches!(self, Self::Approver | Self::Snapshots | Self::Renewal | Self::Drills)
     }
 }
 
@@ -154,6 +156,7 @@ impl fmt::Display for FileSet {
             Self::State => "sealed state",
             Self::Snapshots => "recovery bundles",
             Self::Renewal => "certificate renewal",
+            Self::Drills => "recovery drills",
         })
     }
 }

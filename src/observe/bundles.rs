@@ -1,17 +1,16 @@
 //! Whether there is something to recover from: a recovery bundle of this cluster that is not too old, and no host that fails to take its own.
 
+use super::drills::{self, CLOCK_MS};
 use crate::model::check::{Check, Outcome};
 use crate::model::desired::{Desired, Role};
 use crate::model::facts::{Etcd, Facts, HostFacts};
 use crate::model::names::HostName;
-use crate::model::snapshot::{Drill, STALE_AFTER};
-use crate::model::span::span;
+use crate::model::snapshot::STALE_AFTER;
+use crate::model::span::{seconds, span};
 
 /// The check's name.
 pub const BUNDLES: &str = "recovery bundles";
 const HINT: &str = "on the host: journalctl -u hactl-snapshot; one now: hactl snapshot take";
-/// How far a clock may have been put back since.
-const CLOCK_MS: i64 = 300_000;
 const TIMER: &str = "hactl-snapshot.timer";
 
 /// The check; none where no cluster speaks.
@@ -27,38 +26,47 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
         desired.with(Role::Etcd).filter_map(|h| Some((&h.name, facts.host(&h.name)?))).collect();
     for (host, fact) in &hosts {
         if let Some((at, what)) = fact.bundles.as_ref().and_then(|b| b.trouble.as_ref()) {
-            let since = span(fact.now_ms - at);
+            let since = span(fact.now_ms.saturating_sub(*at));
             return say(Outcome::Fail, Some(host), format!("the last attempt failed {since} ago: {what}"));
         }
         if let Some(damaged) = fact.bundles.as_ref().and_then(|b| b.damaged.first()) {
             return say(Outcome::Fail, Some(host), damaged.clone());
         }
     }
+    let drill = |(host, detail, hint): drills::Trouble<'_>| {
+        let hint = Some(hint.replace("HOST", host.as_str()));
+        Check { name: BUNDLES, host: Some(host.clone()), outcome: Outcome::Fail, detail, hint }
+    };
+    if let Some(failed) = drills::failed(desired, &hosts) {
+        return Some(drill(failed));
+    }
     for (host, fact) in &hosts {
         let newest = fact.bundles.as_ref().and_then(|b| b.bundles.first());
-        if newest.is_some_and(|bundle| bundle.taken_ms > fact.now_ms + CLOCK_MS) {
+        if newest.is_some_and(|bundle| bundle.taken_ms > fact.now_ms.saturating_add(CLOCK_MS)) {
             let detail = "its newest is of the future: its clock was wrong then, or is now".to_owned();
             return say(Outcome::Fail, Some(host), detail);
         }
     }
     let stale_ms = i64::try_from(desired.snapshots.every_s).unwrap_or(i64::MAX).saturating_mul(1000 * STALE_AFTER);
     // Each host's own clock says how old its own are.
-    let ages = hosts.iter().filter_map(|(_, f)| Some(f.now_ms - f.bundles.as_ref()?.bundles.first()?.taken_ms));
+    let ages =
+        hosts.iter().filter_map(|(_, f)| Some(f.now_ms.saturating_sub(f.bundles.as_ref()?.bundles.first()?.taken_ms)));
     let waited = hosts.iter().filter_map(|(_, f)| {
         let (_, timer) = f.units.iter().find(|(unit, _)| unit.as_str() == TIMER)?;
-        (timer.started_ms > 0).then(|| f.now_ms - timer.started_ms)
+        (timer.started_ms > 0).then(|| f.now_ms.saturating_sub(timer.started_ms))
     });
     match (ages.min(), waited.max()) {
         (Some(age), _) if age <= stale_ms => {
+            if let Some(overdue) = drills::overdue(desired, &hosts) {
+                return Some(drill(overdue));
+            }
             let restores = hosts.iter().filter_map(|(_, f)| f.bundles.as_ref()?.bundles.first());
             let restores = restores.max_by_key(|b| b.taken_ms).map_or(0, |b| b.proof.restored_ms);
-            let tenths = restores.div_ceil(100);
             let detail = format!(
-                "the newest is {} old, and was restored for proof in {}.{} s; {}",
+                "the newest is {} old, and was restored for proof in {}; {}",
                 span(age),
-                tenths / 10,
-                tenths % 10,
-                drilled(&hosts)
+                seconds(restores),
+                drills::told(desired, &hosts)
             );
             say(Outcome::Pass, None, detail)
         }
@@ -68,14 +76,5 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
         }
         (None, Some(_)) => say(Outcome::Fail, None, "there is none".to_owned()),
         (None, None) => say(Outcome::Fail, None, "there is none, and no host takes any".to_owned()),
-    }
-}
-
-/// When somebody with an identity last opened one and had it restored.
-fn drilled(hosts: &[(&HostName, &HostFacts)]) -> String {
-    let drills = hosts.iter().filter_map(|(_, fact)| Some((fact.now_ms, fact.bundles.as_ref()?.drill?)));
-    match drills.max_by_key(|(_, drill)| drill.at_ms) {
-        Some((now_ms, Drill { at_ms, .. })) => format!("the last drill was {} ago", span(now_ms - at_ms)),
-        None => "no drill yet: hactl recover --drill".to_owned(),
     }
 }

@@ -8,6 +8,7 @@ mod certificates;
 mod checks;
 mod classify;
 mod drift;
+mod drills;
 mod hash;
 mod pace;
 pub mod preflight;

@@ -3,9 +3,10 @@
 use super::draft::Draft;
 use super::upgrade::API_MANIFEST;
 use crate::model::desired::{Host, Role};
+use crate::model::drill;
 use crate::model::names::{HostName, UnitName};
 use crate::model::plan::{Action, Guard, HowToRun, Mark};
-use crate::model::renewal::TIMER;
+use crate::model::renewal;
 use crate::model::target::{FileSet, LeafId, Place};
 
 pub(super) fn unit(name: &'static str) -> UnitName {
@@ -437,23 +438,43 @@ fn static_pods(d: &mut Draft, name: &HostName, pods: Pods) {
     }
 }
 
-/// What renews the host's certificates without anybody; or what once did leaves, its timer first.
+/// What renews the host's certificates without anybody; or what once did leaves.
 pub(super) fn renewal(d: &mut Draft, host: &Host) {
-    let (name, set) = (&host.name, FileSet::Renewal);
+    let certified = Mark::Certified(host.name.clone());
+    on_demand(d, &host.name, FileSet::Renewal, renewal::TIMER, (vec![], vec![certified]));
+}
+
+/// What has the host restore its newest recovery bundle by itself; or what once did leaves, once bundles are not sealed to it any more.
+pub(super) fn drills(d: &mut Draft, host: &Host) {
+    let settings = Mark::Configured(host.name.clone(), FileSet::Snapshots);
+    let needs = if d.plans(&settings) { vec![settings] } else { vec![] };
+    on_demand(d, &host.name, FileSet::Drills, drill::TIMER, (needs, vec![]));
+}
+
+/// A timer and its files where the inventory asks for them; else what is left of them leaves, the timer first. Both may need something: the
+/// files, and the timer.
+fn on_demand(
+    d: &mut Draft,
+    name: &HostName,
+    set: FileSet,
+    timer: &'static str,
+    (mut files, runs): (Vec<Mark>, Vec<Mark>),
+) {
     let Some(wanted) = d.host_target(name).sets.get(&set) else { return };
     if wanted.unit.is_some() {
-        write(d, name, set, vec![]);
-        run(d, name, set, vec![Mark::Certified(name.clone())]);
+        write(d, name, set, files);
+        run(d, name, set, runs);
         return;
     }
     if d.look().differing(name, set).is_empty() {
         return;
     }
-    let timer = unit(TIMER);
+    let timer = unit(timer);
     let stopped = Mark::Stopped(name.clone(), timer.clone());
     let action = Action::StopUnit { host: name.clone(), unit: timer };
     d.ensure(action, "the inventory does not ask for it any more", vec![], stopped.clone());
-    write(d, name, set, vec![stopped]);
+    files.push(stopped);
+    write(d, name, set, files);
 }
 
 /// The sealed state, and what takes recovery bundles.

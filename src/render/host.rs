@@ -9,6 +9,7 @@ use super::views::Setting;
 use super::{Input, addons};
 use crate::host::op::{ApiAsk, EtcdAsk, Preparation, WipeAsk};
 use crate::model::desired::{Desired, EndpointKind, Host, Role};
+use crate::model::drill;
 use crate::model::firewall::Firewall;
 use crate::model::names::UnitName;
 use crate::model::renewal::{ISSUERS, SERVICE, TIMER};
@@ -205,7 +206,8 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
     units.reverse();
     let unit = |name: &str| name.parse().expect("a constant that is a valid unit name");
     // What a timer has started goes on without it.
-    for (timer, service) in [("hactl-snapshot.timer", "hactl-snapshot.service"), (TIMER, SERVICE)] {
+    let timers = [("hactl-snapshot.timer", "hactl-snapshot.service"), (TIMER, SERVICE), (drill::TIMER, drill::SERVICE)];
+    for (timer, service) in timers {
         if let Some(timer) = units.iter().position(|unit| unit.as_str() == timer) {
             units.insert(timer + 1, unit(service));
         }
@@ -226,6 +228,10 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
     let whole: Vec<String> = own.into_iter().map(str::to_owned).collect();
     let single = files.filter(|path| !whole.iter().any(|folder| path.starts_with(&format!("{folder}/"))));
     let mut remove: Vec<String> = single.filter(|path| !path.starts_with("/etc/haproxy/")).collect();
+    // What a host made for drills, where it still holds them.
+    remove.extend(
+        super::views::drills::wanted(desired).iter().flat_map(|_| super::views::drills::MADE.map(str::to_owned)),
+    );
     remove.extend(whole);
     let mut data = Vec::new();
     if host.is(Role::Etcd) {

@@ -93,7 +93,11 @@ impl RenderedSet {
                 FileSet::Snapshots => vec![views::snapshots::STORAGE.to_owned()],
                 _ => vec![],
             },
-            own: if self.set == FileSet::Renewal && self.files.is_empty() { views::renewal::own() } else { vec![] },
+            own: match self.set {
+                FileSet::Renewal if self.files.is_empty() => views::renewal::own(),
+                FileSet::Drills if self.files.is_empty() => views::drills::own(),
+                _ => vec![],
+            },
         }
     }
 }
@@ -114,7 +118,9 @@ pub fn paths(desired: &Desired, host: &Host) -> Vec<String> {
 /// Files that may be on a host from when they were wanted: to be removed, and never to be shown, for some are keys.
 pub fn former(desired: &Desired, host: &Host) -> Vec<String> {
     let renewal = table::keeps_state(desired, host) && desired.unattended_days.is_none();
-    if renewal { views::renewal::own() } else { Vec::new() }
+    let drills = host.is(Role::Etcd) && desired.snapshots.drill.is_none();
+    let renewal = renewal.then(views::renewal::own).unwrap_or_default();
+    renewal.into_iter().chain(drills.then(views::drills::own).unwrap_or_default()).collect()
 }
 
 /// Folders in which hactl looks for files that it wrote and that nobody asks for any more.
@@ -152,9 +158,10 @@ pub fn host_sets(input: &Input<'_>) -> Result<Vec<RenderedSet>, RenderError> {
     }
     let mut sets = by_set(files);
     let keeps = [
-        // Without a registry to say something about there is still a folder to keep clean, and without renewal what it once took.
+        // Without a registry to say something about there is still a folder to keep clean, and without renewal or drills what they once took.
         (FileSet::Registries, input.host.is_node()),
         (FileSet::Renewal, table::keeps_state(input.desired, input.host)),
+        (FileSet::Drills, input.host.is(Role::Etcd)),
     ];
     for (set, _) in keeps.into_iter().filter(|(_, has)| *has) {
         if !sets.iter().any(|s| s.set == set) {

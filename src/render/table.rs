@@ -5,9 +5,10 @@
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-use super::views::{balancer, control_plane, etcd, kubelet, program, registries, renewal, runtime, snapshots};
+use super::views::{balancer, control_plane, drills, etcd, kubelet, program, registries, renewal, runtime, snapshots};
 use super::{Input, RenderError, host, text, yaml};
 use crate::model::desired::{Cni, Desired, Host, KubeProxy, Role};
+use crate::model::drill;
 use crate::model::names::UnitName;
 use crate::model::renewal::{SETTINGS, TIMER};
 use crate::model::target::{FileSet, LeafId};
@@ -67,6 +68,7 @@ pub(super) fn unit(set: FileSet) -> Option<(UnitName, bool)> {
         FileSet::Approver => ("hactl-approver.service", false),
         FileSet::Snapshots => ("hactl-snapshot.timer", false),
         FileSet::Renewal => (TIMER, false),
+        FileSet::Drills => (drill::TIMER, false),
         FileSet::Os
         | FileSet::Trust
         | FileSet::Fence
@@ -220,6 +222,9 @@ pub(super) static FILES: &[Row] = &[
     Row { template: "", text: "", path: SETTINGS, mode: 0o644, set: FileSet::Renewal, on: keeps_state, what: What::Each(renewal::wanted, |i, _, _| Ok(renewal::settings(i))), check: &[] },
     row!(Renewal, keeps_state, 0o644, "/etc/systemd/system/hactl-renew.service", "templates/renewal/hactl-renew.service", What::Each(renewal::wanted, |i, r, _| r.fill(&program(i)))),
     row!(Renewal, keeps_state, 0o644, "/etc/systemd/system/hactl-renew.timer", "templates/renewal/hactl-renew.timer", What::Each(renewal::wanted, |i, r, _| r.fill(&renewal::timer(i)))),
+
+    row!(Drills, etcd_host, 0o644, "/etc/systemd/system/hactl-drill.service", "templates/snapshots/hactl-drill.service", What::Each(drills::wanted, |i, r, _| r.fill(&program(i)))),
+    row!(Drills, etcd_host, 0o644, "/etc/systemd/system/hactl-drill.timer", "templates/snapshots/hactl-drill.timer", What::Each(drills::wanted, |i, r, _| r.fill(&drills::timer(i)))),
 
     // Sealed: only the owners of the cluster can open it. It goes into every recovery bundle, and rebuilds the administrator's state.
     plain!(State, keeps_state, 0o600, "/var/lib/hactl/state.age", |i, _| Ok(i.sealed.text.to_owned())),

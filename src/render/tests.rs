@@ -96,6 +96,7 @@ fn shapes() -> Vec<(String, Desired)> {
     full.extra.args.insert("kubelet".to_owned(), BTreeMap::from([("v".to_owned(), "3".to_owned())]));
     full.control_plane.security = Security::Cis;
     full.unattended_days = Some(1095);
+    full.snapshots.drill = Some(crate::model::drill::Period::Daily);
     full.network.mtu = Some(1400);
     full.hosts[0].zone = Some("rack-a".to_owned());
     full.hosts[2].zone = Some("rack-a".to_owned());
@@ -290,7 +291,7 @@ fn every_row_renders_for_every_shape_of_inventory_and_what_is_yaml_parses() {
         }
         addons(&desired, &parts()).unwrap_or_else(|e| panic!("{shape}: {e}"));
     }
-    assert_eq!(seen.len(), 16, "some set was never rendered: {seen:?}");
+    assert_eq!(seen.len(), 17, "some set was never rendered: {seen:?}");
 }
 
 #[test]

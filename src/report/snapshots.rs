@@ -2,6 +2,7 @@
 
 use super::words::{bytes, clean, count, millis, time};
 use crate::model::bucket::BucketUrl;
+use crate::model::drill::{OwnDrill, Showed};
 use crate::model::names::HostName;
 use crate::model::snapshot::{BundleFact, BundlesFact, Manifest, Proof, by_name};
 use crate::model::span::span;
@@ -16,7 +17,7 @@ pub type AwayListed = BTreeMap<BucketUrl, Result<Vec<Stored>, BucketError>>;
 
 /// How long ago, by clocks that may differ a little.
 pub fn ago(taken_ms: i64, now_ms: i64) -> String {
-    format!("{} ago", span(now_ms - taken_ms))
+    format!("{} ago", span(now_ms.saturating_sub(taken_ms)))
 }
 
 /// All of them, the newest first, and what is wrong.
@@ -43,6 +44,20 @@ pub fn table(listed: &BTreeMap<HostName, BundlesFact>, now_ms: i64) -> String {
         }
         if let Some((at, what)) = &fact.trouble {
             text.push_str(&format!("{host}: the last attempt failed {}: {}\n", ago(*at, now_ms), clean(what)));
+        }
+        if let Some(OwnDrill { at_ms, bundle, showed, .. }) = &fact.own_drill {
+            let (when, bundle) = (ago(*at_ms, now_ms), clean(bundle));
+            text.push_str(&match showed {
+                Showed::Restored(proof) => {
+                    format!("{host}: restored {bundle} {when} by itself, in {}\n", millis(proof.restored_ms))
+                }
+                Showed::SealedBefore => {
+                    format!("{host}: {bundle} is of before it had an identity for drills; the next one opens\n")
+                }
+                Showed::Failed { what, .. } => {
+                    format!("{host}: its own drill of {bundle} failed {when}: {}\n", clean(what))
+                }
+            });
         }
     }
     text

@@ -16,6 +16,7 @@
 //! | `apiServers[]` | `host`, `ready` (null: unknown), `why`, `endpointReady`, `endpointWhy` |
 //! | `leases[]` | `name`, `holder`, `ageMs`, `durationMs` |
 //! | `nodes[]` | `name`, `ready`, `cordoned`, `version`, `message` |
+//! | `drills[]` | recovery bundles that were restored for a drill, the last of each kind on each host: `host`, `heldBy` (`owners`: with the identity that opens the CA keys as well; `host`: with the host's own), `atMs`, `outcome` (`restored`, `sealed-before`, `failed`), `why` when it failed, `bundle` and `takenMs` (null: not noted), `keys` and `restoredMs` when it restored |
 //! | `checks[]` | `name`, `host`, `outcome`, `detail`, `hint` |
 
 use super::checks::{Standing, check_json};
@@ -23,7 +24,9 @@ use super::plan_text::quorum_json;
 use super::status::{best, leader, view};
 use crate::model::check::Check;
 use crate::model::desired::{Desired, Role};
+use crate::model::drill::Showed;
 use crate::model::facts::{DiskFact, Etcd, Facts, newest};
+use crate::model::names::HostName;
 use serde_json::{Value, json};
 
 /// The status as JSON.
@@ -61,6 +64,7 @@ pub fn status_json(desired: &Desired, facts: &Facts, checks: &[Check]) -> Value 
             "version": node.version,
             "message": node.message,
         })).collect::<Vec<_>>(),
+        "drills": facts.hosts.keys().flat_map(|host| drills(host, facts)).collect::<Vec<_>>(),
         "checks": checks.iter().map(check_json).collect::<Vec<_>>(),
     })
 }
@@ -83,6 +87,30 @@ fn hosts(desired: &Desired, facts: &Facts) -> Vec<Value> {
         })
     };
     desired.hosts.iter().map(one).collect()
+}
+
+/// The drill with the owners' identity that a host restored for, and the one that it held by itself.
+fn drills(host: &HostName, facts: &Facts) -> Vec<Value> {
+    let Some(found) = facts.host(host).and_then(|f| f.bundles.as_ref()) else { return Vec::new() };
+    let by_owners = found.drill.map(|drill| {
+        json!({
+            "host": host, "heldBy": "owners", "atMs": drill.at_ms, "outcome": "restored", "why": null,
+            "bundle": null, "takenMs": null, "keys": drill.proof.keys, "restoredMs": drill.proof.restored_ms,
+        })
+    });
+    let by_host = found.own_drill.as_ref().map(|drill| {
+        let (outcome, why, proof) = match &drill.showed {
+            Showed::Restored(proof) => ("restored", None, Some(proof)),
+            Showed::SealedBefore => ("sealed-before", None, None),
+            Showed::Failed { what, .. } => ("failed", Some(what), None),
+        };
+        json!({
+            "host": host, "heldBy": "host", "atMs": drill.at_ms, "outcome": outcome, "why": why,
+            "bundle": drill.bundle, "takenMs": drill.taken_ms,
+            "keys": proof.map(|p| p.keys), "restoredMs": proof.map(|p| p.restored_ms),
+        })
+    });
+    by_owners.into_iter().chain(by_host).collect()
 }
 
 fn etcd(desired: &Desired, facts: &Facts) -> Value {

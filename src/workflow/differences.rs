@@ -7,6 +7,7 @@ use super::{Session, State};
 use crate::host::Feed;
 use crate::host::op::{Op, Reply};
 use crate::model::difference::{Difference, Shown};
+use crate::model::drill;
 use crate::model::names::HostName;
 use crate::model::plan::{Action, Plan};
 use crate::model::redact::{Known, Redactor};
@@ -21,18 +22,19 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Sets that are shown by name only: logins, keys, the sealed state.
 const SECRET: [FileSet; 3] = [FileSet::Registries, FileSet::State, FileSet::Trust];
 /// Files of other sets that are nothing but a secret.
-const KEYS: [&str; 2] = ["/etc/kubernetes/config/encryption.yaml", "/etc/kubernetes/pki/sa.key"];
+const KEYS: [&str; 3] = ["/etc/kubernetes/config/encryption.yaml", "/etc/kubernetes/pki/sa.key", drill::IDENTITY];
 
 /// The differences behind a plan, in the order of its steps. A host that cannot be asked shows none.
 pub(super) async fn differences(session: &Session, state: &State, look: &Look, plan: &Plan) -> Vec<Difference> {
     let Ok(redactor) = redactor(state) else { return Vec::new() };
     let mut found: Vec<Difference> = Vec::new();
     for (host, paths) in written(look, plan) {
-        let asked = paths.iter().filter(|(_, set)| !SECRET.contains(set)).map(|(path, _)| path.clone()).collect();
+        // What is shown by name only is not even asked for: some keys never leave their host.
+        let asked = paths.iter().filter(|(path, set)| !hidden(path, *set)).map(|(path, _)| path.clone()).collect();
         let there = read(session, &host, asked).await;
         for (path, set) in paths {
             let before = there.get(&path);
-            let hidden = SECRET.contains(&set) || KEYS.contains(&path.as_str()) || path.ends_with(".key");
+            let hidden = hidden(&path, set);
             let files = look.files.get(&host).and_then(|sets| sets.get(&set)).map(Vec::as_slice).unwrap_or_default();
             let after = files.iter().find(|file| file.path == path).map(|file| file.content.as_str());
             let shown = match (before, after) {
@@ -55,6 +57,10 @@ pub(super) async fn differences(session: &Session, state: &State, look: &Look, p
         }
     }
     found
+}
+
+fn hidden(path: &str, set: FileSet) -> bool {
+    SECRET.contains(&set) || KEYS.contains(&path) || path.ends_with(".key") || path.ends_with(".key.new")
 }
 
 /// What a plan writes, by host.

@@ -113,6 +113,7 @@ fn the_full_example_sets_every_field_and_names_what_has_no_effect_yet() {
     assert_eq!(no_effect, ["loadBalancer.packages: bundle"]);
     let snapshots = &desired.snapshots;
     assert_eq!((snapshots.every_s, snapshots.keep.last, snapshots.recipients.len()), (900, 96, 1));
+    assert_eq!(snapshots.drill, Some(hactl::model::drill::Period::Weekly));
     let to: Vec<String> = snapshots.to.iter().map(ToString::to_string).collect();
     assert_eq!(to, ["/srv/backup/hactl", "s3://backups/hactl"]);
     let storage = snapshots.storage.as_ref().expect("how it is reached");

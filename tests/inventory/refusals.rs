@@ -197,6 +197,7 @@ fn cases() -> Vec<(&'static str, String)> {
         ("mirror-registry", with("registries: {mirrors: {\"https://registry.k8s.io\": [https://mirror.example]}}")),
         ("proxy-url", with("proxy: {http: \"proxy:3128\"}")),
         ("snapshots-every", with("snapshots: {every: hourly}")),
+        ("snapshots-drill", with("snapshots: {drill: monthly}")),
         ("snapshots-without-a-key", with("snapshots: {to: [\"s3://backup/lab\"]}")),
         ("snapshots-to-no-bucket", with("snapshots: {to: [\"s3://backup/../lab\"], s3: {credentials: ./login}}")),
         ("snapshots-to-a-url", with("snapshots: {to: [\"https://backup.example/lab\"]}")),

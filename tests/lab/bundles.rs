@@ -2,7 +2,7 @@
 
 use super::recover::members;
 use super::storage::{LOGIN, ObjectStorage, bucket, free};
-use super::support::{Hactl, Ran};
+use super::support::{Hactl, Ran, wait_for};
 use super::tiny_tls::TestAuthority;
 use super::{Scenario, World, in_one_line};
 use std::net::SocketAddr;
@@ -14,6 +14,11 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "each host takes its recovery bundles by itself, restores each for proof, and a damaged one is refused",
         cut: true,
         run: taken,
+    },
+    Scenario {
+        name: "each host rehearses its newest bundle by itself, and one that does not restore is told",
+        cut: true,
+        run: rehearsed,
     },
     Scenario {
         name: "copies go into object storage, and storage that is dark or refuses the key is told at once",
@@ -70,7 +75,7 @@ fn taken(w: &World) {
     w.hactl.run(&["snapshot", "verify"]).ok().says("is whole, and opens");
     let ran = say(w.hactl.run(&["recover", "--drill"])).ok();
     assert!(in_one_line(&ran).contains("works: fetched, opened and restored on cp"), "{}", ran.all());
-    assert!(in_one_line(&w.well()).contains("the last drill was"));
+    assert!(in_one_line(&w.well()).contains("the last drill with the owners' identity was"));
     let left = w.hactl.state(w.lab.name()).join("recovery");
     let left: Vec<_> = std::fs::read_dir(&left).expect("the folder is there").collect();
     assert!(left.is_empty(), "a drill leaves nothing open: {left:?}");
@@ -101,6 +106,93 @@ fn taken(w: &World) {
     w.hactl.run(&["snapshot", "take", "--host", "cp2"]).ok();
     w.well();
     w.on("cp2", "sudo rm /var/lib/hactl/away");
+}
+
+/// Changes one byte in the middle of a host's newest bundle, and says which file that is.
+const FLIP: &str = r#"sudo sh -c 'f=$(ls /var/lib/hactl/snapshots/*.hactl | sort | tail -n 1); at=$(($(stat -c %s "$f") / 2)); byte=$(($(od -An -tu1 -j $at -N 1 "$f") ^ 1)); printf "\\$(printf %03o $byte)" | dd of="$f" bs=1 seek=$at conv=notrunc status=none; echo "$f"'"#;
+/// What drills leave on a host, but for the record of those with the owners' identity.
+const LEFT: &str =
+    "sudo find /etc/systemd/system /var/lib/hactl /var/lib/systemd/timers -name '*drill*' -not -name drill.json";
+
+/// Holds a drill on a host as its timer does, and gives what its journal says of it.
+fn drill(w: &World, host: &str) -> String {
+    w.on(host, "sudo systemctl start hactl-drill; sudo journalctl -u hactl-drill -n 30 -o cat --no-pager")
+}
+
+fn rehearsed(w: &World) {
+    w.hactl.up().ok();
+    w.hactl.run(&["snapshot", "take", "--host", "cp1"]).ok();
+    let base = std::fs::read_to_string(w.lab.inventory()).expect("readable");
+    let inventory = w.lab.dir().join("drills.yaml");
+    std::fs::write(&inventory, format!("{base}snapshots: {{drill: daily}}\n")).expect("writable");
+    let hactl = Hactl::new(inventory);
+    hactl.up().ok();
+    hactl.up().ok().says("nothing to do");
+    for host in members(w) {
+        assert_eq!(w.on(host, "systemctl is-active hactl-drill.timer").trim(), "active", "{host}");
+        // Nobody but the test takes bundles from here on.
+        w.on(host, "sudo systemctl stop hactl-snapshot.timer hactl-snapshot.service");
+    }
+    let well = || wait_for("all is well", Duration::from_secs(120), || hactl.run(&["status"]).code == 0);
+    well();
+    // A turn of the snapshots' timer may have come by meanwhile.
+    w.on("cp1", "sudo rm -f /var/lib/hactl/drill-identity.txt");
+    let said = drill(w, "cp1");
+    assert!(said.contains("it is of before this host had an identity for drills"), "{said}");
+    well();
+
+    for host in members(w) {
+        hactl.run(&["snapshot", "take", "--host", host]).ok();
+        assert_eq!(w.on(host, "sudo stat -c '%a %U' /var/lib/hactl/drill-identity.txt"), "600 root\n", "{host}");
+        let said = drill(w, host);
+        assert!(said.contains("keys, as they were taken, in "), "{host}: {said}");
+    }
+    well();
+    let told = in_one_line(&say(hactl.run(&["status"])).ok());
+    assert!(told.contains("restored its newest bundle") && told.contains("ago by itself:"), "{told}");
+    assert!(told.contains("old then") && !told.contains("not yet"), "{told}");
+    let status = hactl.run(&["status", "-o", "json"]).ok().out;
+    let status: serde_json::Value = serde_json::from_str(&status).expect("one object");
+    let own = |drill: &&serde_json::Value| drill["heldBy"] == "host" && drill["outcome"] == "restored";
+    assert_eq!(status["drills"].as_array().expect("a list").iter().filter(own).count(), members(w).len(), "{status}");
+
+    // What a host can open of its bundles is etcd's, and no key of the cluster.
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, identity) = (folder.path().join("lab.hactl"), folder.path().join("of-cp1.txt"));
+    let path = file.to_str().expect("letters");
+    hactl.run(&["snapshot", "take", "--host", "cp1", "--to", path]).ok();
+    hactl.run(&["snapshot", "verify", path]).ok().says("is whole, and opens");
+    std::fs::write(&identity, w.on("cp1", "sudo cat /var/lib/hactl/drill-identity.txt")).expect("writable");
+    let identity = identity.to_str().expect("letters");
+    let refused = hactl.run(&["snapshot", "verify", "--identity", identity, path]).exits(1);
+    assert!(in_one_line(&refused).contains("is not sealed to this identity"), "{}", refused.all());
+    say(hactl.run(&["recover", "--drill"])).ok();
+
+    // A disk that changes what was written.
+    let bad = w.on("cp2", FLIP);
+    let said = drill(w, "cp2");
+    assert!(said.contains("has changed since it was written"), "{said}");
+    let told = in_one_line(&say(hactl.run(&["status"])).exits(4));
+    let name = bad.trim().rsplit('/').next().expect("a name");
+    for words in ["recovery bundles", "cp2", name, "has changed since", "hactl snapshot take --host cp2"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    say(hactl.run(&["snapshot", "list"])).ok().says("its own drill of");
+    hactl.run(&["snapshot", "take", "--host", "cp2"]).ok();
+    drill(w, "cp2");
+    well();
+    w.on("cp2", &format!("sudo rm {}", bad.trim()));
+
+    // Without the line nothing of it stays.
+    let planned = in_one_line(&w.hactl.run(&["plan", "-v"]).ok());
+    assert!(planned.contains("stop hactl-drill.timer"), "{planned}");
+    w.hactl.up().ok();
+    for host in members(w) {
+        assert_eq!(w.on(host, LEFT).trim(), "", "{host}");
+        assert_eq!(w.on(host, "systemctl is-active hactl-drill.timer || true").trim(), "inactive", "{host}");
+    }
+    w.hactl.up().ok().says("nothing to do");
+    assert!(!in_one_line(&w.well()).contains("by itself"));
 }
 
 /// Whether the API takes a token of a service account: who is known and not allowed is told 403, who is not known 401.

@@ -109,7 +109,8 @@ impl World {
             | FileSet::Approver
             | FileSet::State
             | FileSet::Snapshots
-            | FileSet::Renewal => false,
+            | FileSet::Renewal
+            | FileSet::Drills => false,
         }
     }
 }

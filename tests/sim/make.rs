@@ -28,6 +28,8 @@ pub struct Release {
     pub users: u8,
     /// Whether hosts renew their own certificates: by odd numbers they do.
     pub renewal: u8,
+    /// Whether hosts hold drills by themselves: by odd numbers they do.
+    pub drills: u8,
     /// Which authorities hosts trust, and with it which state is sealed for them.
     pub trust: u8,
 }
@@ -254,8 +256,11 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
         let timer = ["/etc/hactl/snapshots.json", "/etc/systemd/system/hactl-snapshot.timer"];
         sets.push((FileSet::Snapshots, set(Some("hactl-snapshot.timer"), false, &timer, &plain(release.approver))));
     }
+    if host.is(Role::Etcd) {
+        sets.push((FileSet::Drills, on_demand(release.drills, DRILLS, &DRILL)));
+    }
     if host.is(Role::Etcd) || host.is(Role::ControlPlane) {
-        sets.push((FileSet::Renewal, renewal(release)));
+        sets.push((FileSet::Renewal, on_demand(release.renewal, RENEWS, &RENEWAL)));
         if release.renewal % 2 == 1 {
             target.leaves.push(leaf(LeafId::EtcdIssuer, host, release.leaves));
         }
@@ -302,12 +307,12 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
     target
 }
 
-/// What renews a host's certificates, or what once did.
-fn renewal(release: Release) -> SetTarget {
-    let wanted = release.renewal % 2 == 1;
+/// A timer and its files, or what once was of them.
+fn on_demand(release: u8, timer: &str, files: &[&str]) -> SetTarget {
+    let wanted = release % 2 == 1;
     SetTarget {
-        own: if wanted { vec![] } else { RENEWAL.map(str::to_owned).into() },
-        ..set(wanted.then_some(RENEWS), false, if wanted { &RENEWAL } else { &[] }, &format!("r{}", release.renewal))
+        own: if wanted { vec![] } else { files.iter().map(|path| (*path).to_owned()).collect() },
+        ..set(wanted.then_some(timer), false, if wanted { files } else { &[] }, &format!("r{release}"))
     }
 }
 
@@ -315,6 +320,11 @@ fn renewal(release: Release) -> SetTarget {
 pub const RENEWS: &str = "hactl-renew.timer";
 /// What it goes by.
 pub const RENEWAL: [&str; 2] = ["/etc/hactl/renewal.json", "/etc/systemd/system/hactl-renew.timer"];
+
+/// The unit that has a host hold drills.
+pub const DRILLS: &str = "hactl-drill.timer";
+/// What it goes by.
+pub const DRILL: [&str; 2] = ["/etc/systemd/system/hactl-drill.service", "/etc/systemd/system/hactl-drill.timer"];
 
 /// Where what is said about registries lies.
 const CERTS: &str = "/etc/containerd/certs.d";

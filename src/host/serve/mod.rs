@@ -84,6 +84,14 @@ pub async fn save_bundle(root: Root) -> Result<Option<crate::model::snapshot::Bu
     bundles::take(&Host::new(root), bundles::Occasion::Timer).await
 }
 
+/// Restores this host's newest recovery bundle, and notes what that showed.
+///
+/// # Errors
+/// What kept it from being held, in words.
+pub async fn drill(root: Root) -> Result<crate::model::drill::Turn, Fault> {
+    bundles::hold(&Host::new(root)).await
+}
+
 /// Whether an operation changes the host, and so needs the lock.
 fn changes(op: &Op) -> bool {
     match op {

@@ -1,11 +1,12 @@
 //! Recovery bundles: how often, which stay, where copies go, who can open them.
 
-use super::text::{duration, number, url};
+use super::text::{choice, duration, number, url};
 use super::{Judge, Reading, shorten};
 use crate::inventory::at::{At, Place};
 use crate::inventory::schema;
 use crate::model::bucket::{Destination, REGION, SCHEME, StorageSettings};
 use crate::model::desired::Snapshots;
+use crate::model::drill::Period;
 use std::path::{Component, Path};
 
 /// Both keys of the inventory that are about bundles.
@@ -30,6 +31,8 @@ pub fn snapshots(
         count("snapshots.keep.daily", 0, &keep.daily, &mut wanted.keep.daily);
         count("snapshots.keep.weekly", 0, &keep.weekly, &mut wanted.keep.weekly);
     }
+    let drills = [("weekly", Some(Period::Weekly)), ("daily", Some(Period::Daily)), ("never", None)];
+    wanted.drill = raw.drill.as_ref().and_then(|text| choice(judge, "snapshots.drill", text, &drills)).flatten();
     for to in raw.to.iter().flat_map(|list| &list.value) {
         wanted.to.extend(destination(judge, to));
     }

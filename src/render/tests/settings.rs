@@ -3,6 +3,7 @@
 use super::*;
 use crate::inventory::owned::{Owner, fields, flags};
 use crate::model::bucket::{Storage, StorageSettings};
+use crate::model::drill::{IDENTITY, Period, RECORD};
 use crate::model::target::LeafId;
 
 fn content(desired: &Desired, name: &str, path: &str) -> String {
@@ -106,9 +107,56 @@ fn where_hosts_renew_their_own_each_has_a_timer_and_where_they_do_no_more_all_of
     for id in LeafId::ISSUERS {
         assert!(unwanted.own.contains(&format!("/etc/hactl/issuers/{id}.key")), "{:?}", unwanted.own);
     }
-    assert_eq!(former(&desired(), &desired().hosts[0]), unwanted.own, "what is not asked about is not found");
-    assert!(former(&unattended, &unattended.hosts[0]).is_empty());
+    let looked_for = former(&desired(), &desired().hosts[0]);
+    assert!(unwanted.own.iter().all(|own| looked_for.contains(own)), "what is not asked about is not found");
+    let kept = former(&unattended, &unattended.hosts[0]);
+    assert!(!unwanted.own.iter().any(|own| kept.contains(own)));
     assert!(wipe(&unattended, &unattended.hosts[0], false).units.iter().any(|u| u.as_str() == "hactl-renew.service"));
+}
+
+#[test]
+fn where_hosts_hold_drills_each_etcd_host_has_a_turn_of_its_own_and_where_they_do_no_more_all_of_it_is_to_go() {
+    let mut drilled = desired();
+    drilled.snapshots.drill = Some(Period::Weekly);
+    let (timer, service) = ("/etc/systemd/system/hactl-drill.timer", "/etc/systemd/system/hactl-drill.service");
+    let turn = |desired: &Desired, host: &str| {
+        let content = all(desired, host)[timer].content.clone();
+        assert!(content.contains("Persistent=true"), "{content}");
+        content.lines().find_map(|line| line.strip_prefix("OnCalendar=").map(str::to_owned)).unwrap()
+    };
+    let turns = ["cp1", "cp2", "cp3"].map(|host| turn(&drilled, host));
+    assert_eq!(turns, ["Mon *-*-* 0:0:00", "Wed *-*-* 8:0:00", "Fri *-*-* 16:0:00"]);
+    let mut daily = drilled.clone();
+    daily.snapshots.drill = Some(Period::Daily);
+    assert_eq!(turn(&daily, "cp2"), "Mon..Sun *-*-* 8:0:00");
+    let files = all(&drilled, "cp1");
+    let settings = |files: &BTreeMap<String, RenderedFile>| files["/etc/hactl/snapshots.json"].content.clone();
+    assert!(
+        settings(&files).contains("\"drill\": true") && settings(&all(&desired(), "cp1")).contains("\"drill\": false")
+    );
+    let gentle = |unit: &str| {
+        let of = |key: &str| unit.lines().find(|line| line.starts_with(key)).map(str::to_owned);
+        ["CPUQuota=", "CPUWeight=", "IOWeight=", "Nice="].map(of)
+    };
+    let snapshot = &files["/etc/systemd/system/hactl-snapshot.service"].content;
+    assert_eq!(gentle(&files[service].content), gentle(snapshot), "it is as gentle as what takes bundles");
+    assert!(!all(&drilled, "w1").contains_key(timer));
+
+    let of = |desired: &Desired| {
+        let host = &desired.hosts[0];
+        let sets = rendered(desired, host, &facts(host)).unwrap();
+        sets.into_iter().find(|s| s.set == FileSet::Drills).map(|s| s.target()).unwrap()
+    };
+    let (wanted, unwanted) = (of(&drilled), of(&desired()));
+    assert!(wanted.own.is_empty() && wanted.unit.is_some());
+    assert!(unwanted.files.is_empty() && unwanted.unit.is_none());
+    for path in [timer, service, IDENTITY, RECORD] {
+        assert!(unwanted.own.iter().any(|own| own == path), "{path}");
+        assert!(former(&desired(), &desired().hosts[0]).iter().any(|own| own == path), "{path} is looked for");
+    }
+    let ask = wipe(&drilled, &drilled.hosts[0], false);
+    assert!(ask.units.iter().any(|unit| unit.as_str() == "hactl-drill.service"));
+    assert!(ask.remove.iter().any(|path| path == IDENTITY), "and `down` takes the key along");
 }
 
 #[test]

@@ -25,6 +25,7 @@ pub(in crate::render) fn settings(input: &Input<'_>) -> String {
         every_s: wanted.every_s,
         keep: wanted.keep,
         recipients: input.sealed.recipients.to_vec(),
+        drill: wanted.drill.is_some(),
         to: wanted.to.clone(),
         url,
         data_dir,

@@ -5,38 +5,40 @@
 //! to notice.
 
 mod away;
+mod drill;
+mod own;
 mod proof;
+mod sealing;
 mod store;
 
+pub(super) use drill::hold;
 pub(super) use store::fact;
 
-use super::fault::{Explain, Outcome, bad, disk_full, failed, fault, free_bytes};
-use super::files::{absent, sync_parent};
+use super::fault::{Explain, Outcome, disk_full, failed, fault, free_bytes};
+use super::files::absent;
 use super::member::{access, trouble};
-use super::packed::{End, packed};
 use super::recover::high_water;
 use super::root::Root;
 use super::run::blocking;
 use super::{Host, parts, when};
 use crate::etcd::{self, EtcdError, disk};
 use crate::host::op::{EtcdAsk, Fault, FaultKind};
-use crate::model::snapshot::{BundleFact, ENDING, Manifest, Point, Proof, SCHEMA, Settings};
+use crate::model::snapshot::{BundleFact, ENDING, Manifest, Point, Proof, Settings};
 use crate::model::target::Part;
-use crate::snapshot::{Gentle, Recipients, Writer};
+use crate::snapshot::Gentle;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustix::fs::{FlockOperation, flock};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use sealing::{About, private, sealed};
+use std::fs::{self, DirBuilder, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// How the host takes and keeps them.
 const SETTINGS: &str = "/etc/hactl/snapshots.json";
-/// The sealed state that goes into each.
-const STATE: &str = "/var/lib/hactl/state.age";
 /// How long the member may take to answer, and each piece of the snapshot to arrive.
 const ANSWER: Duration = Duration::from_secs(5);
 const PIECE_WITHIN: Duration = Duration::from_secs(30);
@@ -72,9 +74,7 @@ pub(super) fn settings(root: &Root) -> Outcome<Settings> {
 
 /// Takes one. `None`: it is others' turn.
 pub(super) async fn take(host: &Host, occasion: Occasion) -> Outcome<Option<BundleFact>> {
-    let root = host.root.clone();
-    let settings = blocking(move || settings(&root)).await?;
-    let outcome = taken(host, &settings, occasion).await;
+    let outcome = taken(host, occasion).await;
     let root = host.root.clone();
     // Whoever left it to others has mended nothing, and whoever did not come to it has broken nothing.
     let said = match &outcome {
@@ -100,19 +100,39 @@ impl From<Fault> for Missed {
     }
 }
 
-async fn taken(host: &Host, settings: &Settings, occasion: Occasion) -> Result<Option<BundleFact>, Missed> {
+/// The folder's lock, held while the file is open: a host takes or restores one bundle at a time. `None`: others had it for all that time.
+async fn turn(host: &Host, folder: &Path, patience: Duration) -> Outcome<Option<File>> {
+    let lock = File::open(folder).explain("open", folder)?;
+    let until = Instant::now() + patience;
+    while let Err(error) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        if error != rustix::io::Errno::WOULDBLOCK {
+            return Err(error).explain("lock", folder);
+        }
+        if Instant::now() >= until {
+            return Ok(None);
+        }
+        host.waits("the bundle that is being taken or restored here already");
+        sleep(LOOK_AGAIN).await;
+    }
+    Ok(Some(lock))
+}
+
+async fn taken(host: &Host, occasion: Occasion) -> Result<Option<BundleFact>, Missed> {
     let root = host.root.clone();
     let folder = blocking(move || store::folder(&root)).await?;
-    let lock = File::open(&folder).explain("open", &folder)?;
-    let until = Instant::now() + if occasion == Occasion::Asked { OTHERS_TURN } else { Duration::ZERO };
-    while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-        if Instant::now() < until {
-            host.waits("the bundle that is being taken here already");
-            sleep(LOOK_AGAIN).await;
-            continue;
-        }
-        return Err(Missed { fault: failed("another recovery bundle is being taken on this host"), noted: false });
+    let patience = if occasion == Occasion::Asked { OTHERS_TURN } else { Duration::ZERO };
+    let Some(_turn) = turn(host, &folder, patience).await? else {
+        let what = "another recovery bundle is being taken or restored on this host";
+        return Err(Missed { fault: failed(what), noted: false });
+    };
+    // Only now: whoever waited goes by what the inventory asks for since.
+    let root = host.root.clone();
+    let settings = blocking(move || settings(&root)).await.map_err(|fault| Missed { fault, noted: false })?;
+    if settings.drill {
+        let root = host.root.clone();
+        blocking(move || own::made(&root)).await?;
     }
+    let settings = &settings;
     let ask = EtcdAsk {
         url: settings.url.clone(),
         data_dir: settings.data_dir.clone(),
@@ -140,8 +160,10 @@ async fn taken(host: &Host, settings: &Settings, occasion: Occasion) -> Result<O
     if free_bytes(&folder).is_some_and(|free| free < needed) {
         return Err(disk_full(&folder, Some(needed)).into());
     }
-    // Left by one that was killed.
-    absent(fs::remove_dir_all(&work)).explain("remove", &work)?;
+    // Left by one that was killed, or by a drill.
+    for left in [&work, &folder.join(drill::WORK)] {
+        absent(fs::remove_dir_all(left)).explain("remove", left)?;
+    }
     DirBuilder::new().mode(0o700).create(&work).explain("create", &work)?;
     let made = made(host, settings, &access, &view, &folder, &work).await;
     blocking(move || absent(fs::remove_dir_all(&work)).explain("remove", &work)).await?;
@@ -233,52 +255,6 @@ async fn made(
     blocking(move || sealed(&root, &snapshot, &folder, name, about)).await
 }
 
-/// What a manifest says besides the pieces.
-struct About {
-    settings: Settings,
-    point: Point,
-    etcd: String,
-    proof: Proof,
-    taken_ms: i64,
-}
-
-fn private(at: &Path) -> Outcome<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(true).mode(0o600).open(at).explain("create", at)
-}
-
-/// Compresses, encrypts and names it. Until it has its name it is nothing.
-fn sealed(root: &Root, snapshot: &Path, folder: &Path, name: String, about: About) -> Outcome<(String, Manifest, u64)> {
-    let state = root.own(STATE);
-    let state = fs::read_to_string(&state).explain("read", &state)?;
-    let recipients = Recipients::parse(&about.settings.recipients).map_err(|e| bad(format!("{SETTINGS}: {e}")))?;
-    // Beside the snapshot: what a kill leaves there is cleared by the next.
-    let (place, fresh) = (folder.join(&name), snapshot.with_file_name(&name));
-    let from = File::open(snapshot).explain("open", snapshot)?;
-    let writer = Writer::begin(private(&fresh)?, &recipients).explain("write", &fresh)?;
-    let (writer, part) = packed(from, End::There, snapshot, writer, name.clone())?;
-    let About { settings, point, etcd, proof, taken_ms } = about;
-    let manifest = writer.end(&state, |sealed, state| Manifest {
-        schema: SCHEMA,
-        cluster: settings.cluster,
-        authority: settings.authority,
-        host: settings.host,
-        taken_ms,
-        point,
-        etcd,
-        hactl: env!("CARGO_PKG_VERSION").to_owned(),
-        snapshot: part,
-        sealed,
-        state,
-        proof,
-    });
-    let manifest = manifest.explain("write", &fresh)?;
-    fs::rename(&fresh, &place).explain("put in place", &place)?;
-    sync_parent(&place)?;
-    let bytes = fs::metadata(&place).explain("look at", &place)?.len();
-    Ok((name, manifest, bytes))
-}
-
 /// A piece of a bundle; at its end nothing.
 pub(super) async fn read(host: &Host, name: String, from: u64) -> Outcome<String> {
     let place = store::place(&host.root, &name)?;
@@ -330,3 +306,6 @@ pub(super) async fn rehearse(host: &Host, part: Part) -> Outcome<Proof> {
     })
     .await
 }
+
+#[cfg(test)]
+mod tests;

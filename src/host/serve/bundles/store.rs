@@ -8,8 +8,12 @@ use super::super::files::{absent, sync_parent, write_one};
 use super::super::member::me;
 use super::super::root::Root;
 use super::super::when;
+use super::own;
 use crate::model::bucket::Destination;
-use crate::model::snapshot::{BundleFact, BundlesFact, Drill, ENDING, FOLDER, LEADER_WAITS, Proof, Settings, is_name};
+use crate::model::drill::{OwnDrill, RECORD};
+use crate::model::snapshot::{
+    BundleFact, BundlesFact, Drill, ENDING, FOLDER, LEADER_WAITS, Proof, Settings, by_name, is_name,
+};
 use crate::snapshot::Bundle;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -64,6 +68,8 @@ pub(in crate::host::serve) fn fact(root: &Root) -> Outcome<BundlesFact> {
     found.trouble = text.split_once(' ').and_then(|(ms, what)| Some((ms.parse().ok()?, what.trim_end().to_owned())));
     // Whoever damaged it has a drill to hold, and no more.
     found.drill = fs::read(at.join(DRILL)).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    found.own_drill = fs::read(root.own(RECORD)).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    found.own_identity_ms = own::since_ms(root).unwrap_or_default();
     Ok(found)
 }
 
@@ -72,6 +78,28 @@ pub(super) fn drilled(root: &Root, proof: Proof) -> Outcome<()> {
     let drill = serde_json::to_vec(&Drill { at_ms: when::now_ms(), proof });
     let text = drill.map_err(|error| failed(error.to_string()))?;
     write_one(folder(root)?.join(DRILL), &text, 0o600, me())
+}
+
+/// Notes what a drill that this host held by itself showed.
+pub(super) fn held(root: &Root, drill: &OwnDrill) -> Outcome<()> {
+    let text = serde_json::to_vec(drill).map_err(|error| failed(error.to_string()))?;
+    write_one(root.own(RECORD), &text, 0o600, me())
+}
+
+/// The newest that this host made of this cluster, by its name: one that cannot be read any more counts as well.
+pub(super) fn newest(folder: &Path, settings: &Settings) -> Outcome<Option<(i64, String)>> {
+    let mine = |name: String| {
+        let by = by_name(&name)?;
+        let ours = by.cluster == settings.cluster.as_str() && by.host == settings.host.as_str();
+        ours.then_some((by.taken_ms, name))
+    };
+    let mut found: Vec<(i64, String)> = names(folder)?.into_iter().filter_map(mine).collect();
+    found.sort_unstable();
+    // Another cluster of this name may have been here before.
+    let of_another = |name: &str| {
+        Bundle::open(&folder.join(name)).is_ok_and(|bundle| bundle.manifest.authority != settings.authority)
+    };
+    Ok(found.into_iter().rev().find(|(_, name)| !of_another(name)))
 }
 
 /// Notes how it went.

@@ -1,0 +1,75 @@
+//! From a proven snapshot to a bundle with its name: compressed, sealed, on the disk.
+//!
+//! In: the snapshot's file, the state as `up` sealed it, whom to seal to. Out: a bundle that is whole or not there. The state is taken as it
+//! is: it was sealed to the owners alone, and this host's own identity, to which the snapshot may be sealed as well, opens nothing of it.
+
+use super::super::fault::{Explain, Outcome, bad};
+use super::super::files::sync_parent;
+use super::super::packed::{End, packed};
+use super::super::root::Root;
+use super::{SETTINGS, own};
+use crate::model::snapshot::{Manifest, Point, Proof, SCHEMA, Settings};
+use crate::snapshot::{Recipients, Writer};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+/// The sealed state that goes into each.
+pub(super) const STATE: &str = "/var/lib/hactl/state.age";
+
+/// What a manifest says besides the pieces.
+pub(super) struct About {
+    pub settings: Settings,
+    pub point: Point,
+    pub etcd: String,
+    pub proof: Proof,
+    pub taken_ms: i64,
+}
+
+/// An empty file that only root may read.
+pub(super) fn private(at: &Path) -> Outcome<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(true).mode(0o600).open(at).explain("create", at)
+}
+
+/// Compresses, encrypts and names it. Until it has its name it is nothing.
+pub(super) fn sealed(
+    root: &Root,
+    snapshot: &Path,
+    folder: &Path,
+    name: String,
+    about: About,
+) -> Outcome<(String, Manifest, u64)> {
+    let state = root.own(STATE);
+    let state = fs::read_to_string(&state).explain("read", &state)?;
+    let mut keys = about.settings.recipients.clone();
+    if about.settings.drill {
+        keys.extend(own::recipients(root)?);
+    }
+    let recipients = Recipients::parse(&keys).map_err(|e| bad(format!("{SETTINGS}: {e}")))?;
+    // Beside the snapshot: what a kill leaves there is cleared by the next.
+    let (place, fresh) = (folder.join(&name), snapshot.with_file_name(&name));
+    let from = File::open(snapshot).explain("open", snapshot)?;
+    let writer = Writer::begin(private(&fresh)?, &recipients).explain("write", &fresh)?;
+    let (writer, part) = packed(from, End::There, snapshot, writer, name.clone())?;
+    let About { settings, point, etcd, proof, taken_ms } = about;
+    let manifest = writer.end(&state, |sealed, state| Manifest {
+        schema: SCHEMA,
+        cluster: settings.cluster,
+        authority: settings.authority,
+        host: settings.host,
+        taken_ms,
+        point,
+        etcd,
+        hactl: env!("CARGO_PKG_VERSION").to_owned(),
+        snapshot: part,
+        sealed,
+        state,
+        proof,
+    });
+    let manifest = manifest.explain("write", &fresh)?;
+    fs::rename(&fresh, &place).explain("put in place", &place)?;
+    sync_parent(&place)?;
+    let bytes = fs::metadata(&place).explain("look at", &place)?.len();
+    Ok((name, manifest, bytes))
+}

@@ -1,0 +1,221 @@
+//! Drills on a directory that stands for a host: all of one, up to the etcd that it restores into.
+
+use super::sealing::STATE;
+use super::*;
+use crate::model::drill::{IDENTITY, OwnDrill, RECORD, Showed, Turn};
+use crate::model::names::Digest;
+use crate::model::secret::Secret;
+use crate::model::snapshot::{FOLDER, Keep};
+use crate::snapshot::{Bundle, BundleError, Identities, Recipients, new_identity, public_of};
+use std::os::unix::fs::PermissionsExt as _;
+
+/// A host that is to hold drills, and the identity of the cluster's owners.
+struct World {
+    at: tempfile::TempDir,
+    owners: Secret<String>,
+}
+
+impl World {
+    fn new() -> Self {
+        let world = Self { at: tempfile::tempdir().unwrap(), owners: new_identity() };
+        world.asks(true);
+        let to = Recipients::parse(&public_of(&world.owners).unwrap()).unwrap();
+        world.write(STATE, to.text(&Secret::new("the CA keys".to_owned())).unwrap().as_bytes());
+        std::fs::create_dir_all(world.path(FOLDER)).unwrap();
+        world
+    }
+    fn root(&self) -> Root {
+        Root::at(self.at.path())
+    }
+    fn path(&self, path: &str) -> PathBuf {
+        self.at.path().join(path.trim_start_matches('/'))
+    }
+    fn write(&self, path: &str, bytes: &[u8]) {
+        std::fs::create_dir_all(self.path(path).parent().unwrap()).unwrap();
+        std::fs::write(self.path(path), bytes).unwrap();
+    }
+    fn settings(&self, drill: bool) -> Settings {
+        Settings {
+            cluster: "lab".parse().unwrap(),
+            authority: Digest::of(b"authority"),
+            host: "cp1".parse().unwrap(),
+            every_s: 900,
+            keep: Keep { last: 3, daily: 0, weekly: 0 },
+            recipients: public_of(&self.owners).unwrap(),
+            drill,
+            to: vec![],
+            url: "https://127.0.0.1:1".to_owned(),
+            data_dir: "/var/lib/etcd".to_owned(),
+            ca: String::new(),
+            cert: String::new(),
+            key: String::new(),
+        }
+    }
+    /// Whether the inventory asks for drills.
+    fn asks(&self, drill: bool) {
+        self.write(SETTINGS, &serde_json::to_vec(&self.settings(drill)).unwrap());
+    }
+    /// Seals a bundle as the host does; what is in it is no store of etcd's.
+    fn takes(&self, settings: Settings, taken_ms: i64) -> Bundle {
+        self.write("/work/snapshot.db", &b"registry/pods ".repeat(10_000));
+        let name = format!("lab-{}-cp1.{ENDING}", when::stamp(taken_ms).replace('.', ""));
+        let about = About {
+            settings,
+            point: Point { cluster: "c".into(), term: 2, index: 3, revision: 4, high_water: 4 },
+            etcd: "3.6.16".to_owned(),
+            proof: Proof { keys: 1, hash: 2, restored_ms: 3 },
+            taken_ms,
+        };
+        let folder = self.path(FOLDER);
+        let (name, ..) = sealed(&self.root(), &self.path("/work/snapshot.db"), &folder, name, about).unwrap();
+        Bundle::open(&folder.join(name)).unwrap()
+    }
+    /// The same with an identity of the host's and now.
+    fn bundle(&self) -> Bundle {
+        own::made(&self.root()).unwrap();
+        self.takes(self.settings(true), when::now_ms())
+    }
+    fn own(&self) -> Identities {
+        own::identity(&self.root()).unwrap().unwrap().0
+    }
+    async fn holds(&self) -> Outcome<Turn> {
+        hold(&Host::new(self.root())).await
+    }
+    /// What a drill shows, which is what is noted.
+    async fn shows(&self) -> OwnDrill {
+        let Turn::Held(held, _) = self.holds().await.unwrap() else { panic!("it is held") };
+        let fact = fact(&self.root()).unwrap();
+        assert_eq!(fact.own_drill.as_ref(), Some(&held), "it is told");
+        assert_eq!(fact.drill, None, "and is not taken for one with the owners' identity");
+        assert!(!self.path(FOLDER).join(".drill").exists(), "nothing of it lies open");
+        held
+    }
+    fn damage(bundle: &Bundle, at: impl Fn(usize) -> usize) {
+        let mut bytes = std::fs::read(bundle.path()).unwrap();
+        let at = at(bytes.len());
+        bytes[at] ^= 1;
+        std::fs::write(bundle.path(), bytes).unwrap();
+    }
+}
+
+#[test]
+fn the_hosts_own_identity_opens_the_snapshot_of_its_bundles_and_never_the_keys_in_them() {
+    let world = World::new();
+    let bundle = world.bundle();
+    bundle.snapshot(&world.own(), std::io::sink()).unwrap();
+    assert!(matches!(bundle.state(&world.own()), Err(BundleError::WrongIdentity(_))));
+    let owners = Identities::parse(&world.owners).unwrap();
+    bundle.snapshot(&owners, std::io::sink()).unwrap();
+    assert_eq!(bundle.state(&owners).unwrap().reveal(), "the CA keys");
+    let sealed_for_owners = std::fs::read(world.path(STATE)).unwrap();
+    let whole = std::fs::read(bundle.path()).unwrap();
+    let carries = whole.windows(sealed_for_owners.len()).any(|part| part == sealed_for_owners);
+    assert!(carries, "the state is in it just as it was sealed to the owners");
+}
+
+#[test]
+fn where_nobody_asks_for_drills_a_bundle_is_its_owners_alone() {
+    let world = World::new();
+    own::made(&world.root()).unwrap();
+    let bundle = world.takes(world.settings(false), when::now_ms());
+    assert!(matches!(bundle.snapshot(&world.own(), std::io::sink()), Err(BundleError::WrongIdentity(_))));
+    bundle.snapshot(&Identities::parse(&world.owners).unwrap(), std::io::sink()).unwrap();
+}
+
+#[test]
+fn an_identity_that_was_taken_away_meanwhile_keeps_no_bundle_from_being_taken() {
+    let world = World::new();
+    let bundle = world.takes(world.settings(true), when::now_ms());
+    bundle.snapshot(&Identities::parse(&world.owners).unwrap(), std::io::sink()).unwrap();
+}
+
+#[test]
+fn the_identity_is_roots_alone_made_once_and_made_anew_where_it_cannot_be_used() {
+    let world = World::new();
+    let before = when::now_ms();
+    own::made(&world.root()).unwrap();
+    let text = || std::fs::read_to_string(world.path(IDENTITY)).unwrap();
+    let first = text();
+    assert_eq!(std::fs::metadata(world.path(IDENTITY)).unwrap().permissions().mode() & 0o777, 0o600);
+    let since = fact(&world.root()).unwrap().own_identity_ms.unwrap();
+    assert!((before..=when::now_ms()).contains(&since), "{since}");
+    own::made(&world.root()).unwrap();
+    assert_eq!(text(), first);
+    world.write(IDENTITY, b"half of a k");
+    own::made(&world.root()).unwrap();
+    assert!(text() != first && public_of(&Secret::new(text())).is_ok());
+}
+
+#[tokio::test]
+async fn a_damaged_bundle_fails_the_drill_wherever_it_is_damaged() {
+    for place in [|n: usize| n / 2, |_| 100, |n| n - 200, |n| n - 1] {
+        let world = World::new();
+        let bundle = world.bundle();
+        World::damage(&bundle, place);
+        let held = world.shows().await;
+        assert_eq!(bundle.path().file_name().unwrap().to_str(), Some(held.bundle.as_str()));
+        let Showed::Failed { what, damaged } = held.showed else { panic!("{held:?}") };
+        assert!(damaged && what.contains(&held.bundle), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn it_is_the_newest_that_is_restored_and_none_of_another_cluster() {
+    let world = World::new();
+    let now = when::now_ms();
+    own::made(&world.root()).unwrap();
+    let old = world.takes(world.settings(true), now - 2000);
+    let new = world.takes(world.settings(true), now - 1000);
+    let another = Settings { authority: Digest::of(b"another"), ..world.settings(true) };
+    world.takes(another, now);
+    for bundle in [&old, &new] {
+        World::damage(bundle, |n| n / 2);
+    }
+    let held = world.shows().await;
+    assert_eq!(held.taken_ms, now - 1000);
+    assert!(matches!(held.showed, Showed::Failed { damaged: true, .. }), "{held:?}");
+}
+
+#[tokio::test]
+async fn a_bundle_of_before_the_identity_is_no_failure_until_there_is_a_newer_one() {
+    let world = World::new();
+    world.takes(world.settings(false), when::now_ms() - 60_000);
+    assert_eq!(world.shows().await.showed, Showed::SealedBefore, "there is no identity yet");
+    own::made(&world.root()).unwrap();
+    assert_eq!(world.shows().await.showed, Showed::SealedBefore);
+    world.takes(world.settings(false), when::now_ms());
+    let held = world.shows().await;
+    let Showed::Failed { what, damaged: false } = &held.showed else { panic!("{held:?}") };
+    assert!(what.contains("is not sealed to this identity"), "{what}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_restored_here_is_noted_and_blames_no_bundle() {
+    let world = World::new();
+    world.bundle();
+    // It is whole and opens, and is no store of etcd's; nor need there be an etcd on this machine.
+    let held = world.shows().await;
+    assert!(matches!(held.showed, Showed::Failed { damaged: false, .. }), "{held:?}");
+}
+
+#[tokio::test]
+async fn without_a_bundle_there_is_nothing_to_hold_and_where_nobody_asks_nothing_is_held() {
+    let world = World::new();
+    assert_eq!(world.holds().await.unwrap(), Turn::NoBundle);
+    world.bundle();
+    world.asks(false);
+    assert!(world.holds().await.unwrap_err().what.contains("does not ask"));
+    assert!(!world.path(RECORD).exists());
+}
+
+#[tokio::test]
+async fn a_drill_waits_for_the_bundle_that_is_being_taken() {
+    let world = World::new();
+    let folder = File::open(world.path(FOLDER)).unwrap();
+    flock(&folder, FlockOperation::LockExclusive).unwrap();
+    let mut drill = Box::pin(world.holds());
+    assert!(tokio::time::timeout(2 * LOOK_AGAIN, &mut drill).await.is_err(), "others are at it");
+    world.bundle();
+    drop(folder);
+    assert!(matches!(drill.await, Ok(Turn::Held(..))), "and it sees what they took");
+}

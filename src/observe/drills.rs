@@ -1,0 +1,133 @@
+//! Drills: who last restored a recovery bundle, with whose identity, and whose own did not come to a good end.
+//!
+//! In: what hosts say of their bundles. Out: words for the check of bundles. A drill with the owners' identity proves more than a host's own:
+//! that this identity opens a bundle, the state with its keys among it, and that it gets back to a host. So the two are told apart.
+
+use crate::model::desired::Desired;
+use crate::model::drill::{OVERDUE_AFTER, OwnDrill, Period, Showed, TIMER};
+use crate::model::facts::HostFacts;
+use crate::model::names::HostName;
+use crate::model::snapshot::BundlesFact;
+use crate::model::span::{seconds, span};
+
+/// How far a clock may have been put back since.
+pub(super) const CLOCK_MS: i64 = 300_000;
+
+/// What is wrong: on which host, the words, what to do.
+pub(super) type Trouble<'a> = (&'a HostName, String, &'static str);
+
+fn bundles(fact: &HostFacts) -> Option<&BundlesFact> {
+    fact.bundles.as_ref()
+}
+
+/// The first host whose own drill failed.
+pub(super) fn failed<'a>(desired: &Desired, hosts: &[(&'a HostName, &HostFacts)]) -> Option<Trouble<'a>> {
+    desired.snapshots.drill?;
+    hosts.iter().find_map(|(host, fact)| {
+        let OwnDrill { at_ms, bundle, showed: Showed::Failed { what, damaged }, .. } =
+            bundles(fact)?.own_drill.as_ref()?
+        else {
+            return None;
+        };
+        let ago = span(fact.now_ms.saturating_sub(*at_ms));
+        let named = if what.contains(bundle.as_str()) { String::new() } else { format!("{bundle}: ") };
+        Some(if *damaged {
+            let means = "a recovery from this bundle would not work";
+            let detail = format!("its own drill failed {ago} ago: {named}{what}; {means}");
+            let hint = "another one: hactl snapshot take --host HOST; then, on the host: systemctl start hactl-drill. If it comes again, look at its disk";
+            (*host, detail, hint)
+        } else {
+            let means = "whether its newest bundle restores is not known";
+            let detail = format!("its own drill broke off {ago} ago: {named}{what}; {means}");
+            (*host, detail, "on the host: journalctl -u hactl-drill; once more: systemctl start hactl-drill")
+        })
+    })
+}
+
+/// The first host that has held none for too long.
+pub(super) fn overdue<'a>(desired: &Desired, hosts: &[(&'a HostName, &HostFacts)]) -> Option<Trouble<'a>> {
+    let period = desired.snapshots.drill?;
+    hosts.iter().find_map(|(host, fact)| {
+        let waits = fact.now_ms.saturating_sub(last_turn(fact)?);
+        if waits <= period.ms() * OVERDUE_AFTER {
+            return None;
+        }
+        let before = matches!(bundles(fact)?.own_drill, Some(OwnDrill { showed: Showed::SealedBefore, .. }));
+        let why = if before { "; its newest bundle is of before it had an identity for them" } else { "" };
+        let each = if period == Period::Daily { "day" } else { "week" };
+        let detail =
+            format!("it has held no drill by itself for {}, and is to hold one every {each}{why}", span(waits));
+        Some((
+            *host,
+            detail,
+            "on the host: systemctl list-timers hactl-drill.timer; one now: systemctl start hactl-drill",
+        ))
+    })
+}
+
+/// Since when a host owes a drill, by its own clock: since its last, since it has an identity for them, or since its timer runs.
+fn last_turn(fact: &HostFacts) -> Option<i64> {
+    let found = bundles(fact)?;
+    let held = found.own_drill.as_ref().filter(|drill| drill.showed != Showed::SealedBefore).map(|drill| drill.at_ms);
+    let timer = fact.units.iter().find(|(unit, _)| unit.as_str() == TIMER).map(|(_, timer)| timer.started_ms);
+    // What a wrong clock dated into the future says nothing.
+    let told = |ms: &i64| *ms > 0 && *ms <= fact.now_ms.saturating_add(CLOCK_MS);
+    [held, found.own_identity_ms, timer].into_iter().flatten().find(told)
+}
+
+/// When which were held, and what they showed.
+pub(super) fn told(desired: &Desired, hosts: &[(&HostName, &HostFacts)]) -> String {
+    let by_owners = hosts.iter().filter_map(|(_, fact)| Some((fact.now_ms, bundles(fact)?.drill?.at_ms)));
+    let by_owners = match by_owners.max_by_key(|(_, at_ms)| *at_ms) {
+        Some((now_ms, at_ms)) => {
+            format!("the last drill with the owners' identity was {} ago", span(now_ms.saturating_sub(at_ms)))
+        }
+        None => "no drill with the owners' identity yet: hactl recover --drill".to_owned(),
+    };
+    match desired.snapshots.drill {
+        Some(period) => format!("{by_owners}; {}", by_themselves(period, hosts)),
+        None => by_owners,
+    }
+}
+
+/// The last that was held in full, and when the other hosts had theirs.
+fn by_themselves(period: Period, hosts: &[(&HostName, &HostFacts)]) -> String {
+    let (mut held, mut none) = (Vec::new(), Vec::new());
+    for (host, fact) in hosts {
+        match bundles(fact).and_then(|found| found.own_drill.as_ref()) {
+            Some(OwnDrill { at_ms, taken_ms, showed: Showed::Restored(proof), .. }) => {
+                let (ago, old) = (span(fact.now_ms.saturating_sub(*at_ms)), span(at_ms.saturating_sub(*taken_ms)));
+                held.push((fact.now_ms.saturating_sub(*at_ms), *host, proof, ago, old));
+            }
+            _ => none.push(host.as_str()),
+        }
+    }
+    held.sort_by_key(|(ago_ms, ..)| *ago_ms);
+    let mut held = held.into_iter();
+    let Some((_, host, proof, ago, old)) = held.next() else {
+        return format!("hosts restore theirs {} by themselves, and none has yet", period.word());
+    };
+    let (took, keys) = (seconds(proof.restored_ms), grouped(proof.keys));
+    let mut text =
+        format!("{host} restored its newest bundle {ago} ago by itself: {took}, {keys} keys, {old} old then");
+    for (_, host, _, ago, _) in held {
+        text.push_str(&format!("; {host} {ago} ago"));
+    }
+    if !none.is_empty() {
+        text.push_str(&format!("; {} not yet", none.join(" and ")));
+    }
+    text
+}
+
+/// A count with a space before every third digit from the end.
+fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
