@@ -136,6 +136,9 @@ enum Verb {
     /// Take a recovery bundle when it is this host's turn; run by a timer on etcd hosts
     #[command(hide = true)]
     HostSnapshot,
+    /// Find copies of recovery bundles in a directory; run by the host's own side, so that a dead share holds nobody else
+    #[command(hide = true)]
+    HostCopies(host::CopiesArgs),
     /// Renew this host's certificates by issuers that lie on it; run by a timer where the inventory asks for it
     #[command(hide = true)]
     HostRenew,
@@ -164,6 +167,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::HostDns(args) => host::dns(&args),
         Verb::HostApprove(args) => host::approve(&args),
         Verb::HostSnapshot => host::snapshot(),
+        Verb::HostCopies(args) => host::copies(&args),
         Verb::HostRenew => host::renew(),
         Verb::HostFence(args) => host::fence(&args),
         Verb::Up(args) => verbs::up(&common, args),
