@@ -389,7 +389,7 @@ pub struct Snapshots {
     /// How many to keep.
     #[schemars(with = "Keep")]
     pub keep: Option<At<Keep>>,
-    /// Who gets a copy of each bundle: directories on the hosts, such as mounted shares, and s3://BUCKET/PREFIX.
+    /// Who gets a copy of each bundle: directories on the hosts, such as mounted shares, and s3://BUCKET/PREFIX. A recovery finds them there.
     #[schemars(with = "Vec<String>", extend("default" = []))]
     pub to: Option<Texts>,
     /// How the object storage of `to` is reached.
