@@ -297,6 +297,38 @@ fn no_recovery_bundle_gives_more_than_its_file_holds_or_takes_memory_for_a_claim
     });
 }
 
+#[test]
+fn no_host_and_no_address_lead_out_of_a_directory_or_write_to_the_terminal() {
+    use hactl::model::copies::{CopiesFact, CopiesListed, CopyAddress, believed, shared};
+    let name = "lab-20261122T060000000Z-cp1.hactl";
+    let copy = format!(
+        r#"{{"directory":"/mnt/backup","copies":[{{"by":"cp1","bundle":{{"name":"{name}","bytes":1,"taken_ms":1795327200000,"authority":"{}","point":{{"cluster":"c","term":1,"index":1,"revision":1,"high_water":1}},"proof":{{"keys":1,"hash":1,"restored_ms":1}}}}}}],"others":[{{"name":"{name}","bytes":1}}],"damaged":["x"],"trouble":"y"}}"#,
+        hactl::model::names::Digest::of(b"ours").hex()
+    );
+    assert!(serde_json::from_str::<CopiesFact>(&copy).is_ok(), "the good one is good");
+    let good = [copy.into_bytes(), format!("cp1:/mnt/backup/{name}").into_bytes()];
+    let cluster = "lab".parse().expect("a name");
+    fuzz("copies", 4000, |dice| {
+        let bytes = damaged(dice, &good, &["/../", "\\u001b[2J", ".hactl", ":/", "-1", "null", "\u{202e}"]);
+        let (input, cluster) = (bytes.clone(), Clone::clone(&cluster));
+        let run = move || {
+            let text = String::from_utf8_lossy(&bytes);
+            if let Ok(at) = text.parse::<CopyAddress>() {
+                assert!(!at.directory.contains("..") && !at.name.contains('/'), "{at}");
+                plain("an address", &at.to_string());
+            }
+            let Ok(fact) = serde_json::from_slice::<CopiesFact>(&bytes) else { return };
+            let found = believed(vec![fact], &["/mnt/backup".to_owned()], &cluster, None, None);
+            let listed: CopiesListed = [("cp1".parse().expect("a name"), Ok(found))].into();
+            for one in shared(&listed) {
+                assert!(one.address().to_string().parse::<CopyAddress>().is_ok(), "{one:?}");
+            }
+            plain("a list", &report::copies::table(&listed, 0));
+        };
+        (input, Box::new(run))
+    });
+}
+
 /// Every value in a document, by pointer.
 fn places(value: &Value, at: &str, all: &mut Vec<String>) {
     all.push(at.to_owned());

@@ -41,6 +41,12 @@ pub struct ApproveArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct CopiesArgs {
+    /// What is asked, as JSON
+    ask: String,
+}
+
+#[derive(Debug, Args)]
 pub struct FenceArgs {
     /// etcd's data directory
     #[arg(long)]
@@ -182,6 +188,16 @@ pub fn drill() -> u8 {
     };
     let _ = writeln!(std::io::stderr(), "{}", text.trim_end());
     code
+}
+
+/// Answers on standard output, or says on standard error why not.
+pub fn copies(args: &CopiesArgs) -> u8 {
+    let (answered, code) = match crate::host::serve::copies_beside(&args.ask) {
+        Ok(reply) => (writeln!(std::io::stdout(), "{reply}"), 0),
+        Err(why) => (writeln!(std::io::stderr(), "{why}"), 1),
+    };
+    // Nobody is left to be told anything.
+    if answered.is_err() { 1 } else { code }
 }
 
 /// Renews the certificates of this host whose time is up.

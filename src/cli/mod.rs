@@ -139,6 +139,9 @@ enum Verb {
     /// Restore this host's newest recovery bundle by itself; run by a timer where the inventory asks for it
     #[command(hide = true)]
     HostDrill,
+    /// Find copies of recovery bundles in a directory; run by the host's own side, so that a dead share holds nobody else
+    #[command(hide = true)]
+    HostCopies(host::CopiesArgs),
     /// Renew this host's certificates by issuers that lie on it; run by a timer where the inventory asks for it
     #[command(hide = true)]
     HostRenew,
@@ -168,6 +171,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::HostApprove(args) => host::approve(&args),
         Verb::HostSnapshot => host::snapshot(),
         Verb::HostDrill => host::drill(),
+        Verb::HostCopies(args) => host::copies(&args),
         Verb::HostRenew => host::renew(),
         Verb::HostFence(args) => host::fence(&args),
         Verb::Up(args) => verbs::up(&common, args),

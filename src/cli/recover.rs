@@ -19,7 +19,7 @@ pub struct RecoverArgs {
     /// Rehearse it: restore a recovery bundle on a host beside what runs there, and touch nothing live
     #[arg(long, conflicts_with_all = ["dry_run", "confirm_powered_off"])]
     drill: bool,
-    /// Take the data of this host, data moved aside there (HOST:member.moved-TIME) or this recovery bundle, and not the newest
+    /// Take the data of this host, data moved aside there (HOST:member.moved-TIME) or this recovery bundle (its name, a file, HOST:/DIRECTORY/NAME or an address), and not the newest
     #[arg(long, value_name = "HOST|FILE|URL")]
     from: Option<String>,
     /// Go back although etcd answers: to what the last recovery moved aside, or to what --from names

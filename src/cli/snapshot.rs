@@ -32,7 +32,7 @@ enum Verb {
         #[arg(long, value_name = "PATH")]
         to: Option<PathBuf>,
     },
-    /// List the bundles on all etcd hosts and in object storage
+    /// List the bundles on all etcd hosts, in directories that copies go to, and in object storage
     #[command(
         after_help = "Examples:\n  hactl snapshot list\n  hactl snapshot list -o json | jq '.hosts | map_values(.bundles | length)'"
     )]
@@ -42,7 +42,7 @@ enum Verb {
         after_help = "Examples:\n  hactl snapshot verify                   the newest on the hosts\n  hactl snapshot verify --deep            and restore it, beside what runs there\n  hactl snapshot verify --identity ~/lab-identity.txt lab-20261122T060000000Z-cp1.hactl"
     )]
     Verify {
-        /// The bundle: a file, or s3://BUCKET/PREFIX/NAME [default: the newest on the hosts]
+        /// The bundle: a file, HOST:/DIRECTORY/NAME, or s3://BUCKET/PREFIX/NAME [default: the newest on the hosts]
         file: Option<PathBuf>,
         /// Of this host alone
         #[arg(long, value_name = "HOST", conflicts_with = "file")]
@@ -91,10 +91,11 @@ pub fn run(common: &Common, args: &SnapshotArgs) -> u8 {
                     session.anybody().await?;
                 }
                 let listed = workflow::bundles(session).await?;
-                let away = workflow::away_bundles(session).await;
+                let (copies, away) = tokio::join!(workflow::copied_bundles(session), workflow::away_bundles(session));
                 let headline = words::listed(&listed, now);
-                let text = words::table(&listed, now) + &words::away(&away, now);
-                let object = json!({"hosts": listed, "objectStorage": words::away_json(&away)});
+                let text = words::table(&listed, now) + &report::copies::table(&copies, now) + &words::away(&away, now);
+                let (directories, storage) = (report::copies::json(&copies), words::away_json(&away));
+                let object = json!({"hosts": listed, "directories": directories, "objectStorage": storage});
                 Said { text, object, headline }
             }
             Verb::Verify { file, host, deep, identity } => {
@@ -161,7 +162,10 @@ pub(super) fn verdict(unusable: &Unusable, mut verdict: Verdict) -> Verdict {
         Unusable::NoStorage(_) => {
             "add snapshots.s3 with `credentials` to the inventory, or fetch it yourself and name the file"
         }
-        Unusable::Several(_) => "name the bundle with --from s3://...: its folder ends in its authority's fingerprint",
+        Unusable::Several(_) => {
+            "name the bundle with --from: in object storage its folder ends in its authority's fingerprint"
+        }
+        Unusable::NoCopy { .. } => "is it mounted there? `hactl snapshot list` shows what there is",
         Unusable::NoUrl(_) => "hactl snapshot list shows the addresses",
         Unusable::None => "hactl snapshot take; on the hosts: journalctl -u hactl-snapshot",
     };

@@ -17,7 +17,7 @@ pub struct StateArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Rebuild a lost state directory from a recovery bundle: the newest on the hosts, or one in a file
+    /// Rebuild a lost state directory from a recovery bundle: the newest on the hosts and where copies go, or one that is named
     #[command(
         after_help = "Examples:\n  hactl state pull --identity ~/lab-identity.txt\n  hactl state pull --identity ~/lab-identity.txt --from lab-20261122T060000000Z-cp1.hactl"
     )]
@@ -25,7 +25,7 @@ enum Verb {
         /// The age identity to open it with: a copy of identity.txt, or the key of one of vault.recipients
         #[arg(long, value_name = "FILE")]
         identity: PathBuf,
-        /// The bundle, when no host has one any more: a file, or s3://BUCKET/PREFIX/NAME
+        /// The bundle: a file, HOST:/DIRECTORY/NAME, or s3://BUCKET/PREFIX/NAME [default: the newest]
         #[arg(long, value_name = "FILE|URL")]
         from: Option<PathBuf>,
     },

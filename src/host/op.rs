@@ -5,6 +5,7 @@
 //! Replies are bounded to [`LARGEST_FRAME`]; anything else on the channel is an error naming the host.
 
 use crate::model::certificate::CertificatesAsk;
+use crate::model::copies::CopiesFact;
 use crate::model::facts::{HostFacts, Stamp};
 use crate::model::firewall::Opening;
 use crate::model::names::{PeerUrl, UnitName};
@@ -18,7 +19,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
+mod copies;
 mod meeting;
+pub use copies::CopiesAsk;
 pub use meeting::{Expected, Heard, Knock, Meeting};
 
 /// Largest frame either side accepts, bytes. A full observation of a cluster of 100 nodes is below 4 MiB.
@@ -229,6 +232,8 @@ pub enum Op {
         /// From which byte.
         from: u64,
     },
+    /// Finds copies of recovery bundles in directories, or reads one.
+    Copies(CopiesAsk),
     /// Drops the bundles that are not kept any more, by the settings that lie on the host.
     PruneBundles,
     /// Restores a delivered snapshot into an etcd of its own, for proof, and forgets it.
@@ -331,6 +336,8 @@ pub enum Reply {
     Taken(Part),
     /// Bytes of a snapshot, in base64; none at its end.
     Bytes(String),
+    /// What is in the directories.
+    Copies(Vec<CopiesFact>),
     /// A bundle was taken.
     Saved(BundleFact),
     /// What restoring a snapshot showed.

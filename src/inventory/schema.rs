@@ -392,7 +392,7 @@ pub struct Snapshots {
     /// How often each etcd host restores its newest bundle by itself, with an identity of its own that opens no CA key.
     #[schemars(with = "DrillName", extend("default" = "never"))]
     pub drill: Option<Text>,
-    /// Who gets a copy of each bundle: directories on the hosts, such as mounted shares, and s3://BUCKET/PREFIX.
+    /// Who gets a copy of each bundle: directories on the hosts, such as mounted shares, and s3://BUCKET/PREFIX. A recovery finds them there.
     #[schemars(with = "Vec<String>", extend("default" = []))]
     pub to: Option<Texts>,
     /// How the object storage of `to` is reached.

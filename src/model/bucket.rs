@@ -71,7 +71,7 @@ impl BucketUrl {
     /// Where the bundles of one cluster lie in it: two clusters may have the same name, and must not drop one another's.
     #[must_use]
     pub fn of(&self, cluster: &ClusterName, authority: Digest) -> Self {
-        let folder = format!("{cluster}-{}", authority.short());
+        let folder = folder(cluster, authority);
         let prefix = if self.prefix.is_empty() { folder } else { format!("{}/{folder}", self.prefix) };
         Self { bucket: self.bucket.clone(), prefix }
     }
@@ -92,6 +92,11 @@ impl BucketUrl {
         let (place, name) = url.rsplit_once('/').ok_or_else(bad)?;
         if super::snapshot::is_name(name) { Ok((place.parse()?, name.to_owned())) } else { Err(bad()) }
     }
+}
+
+/// What tells apart clusters of one name: `CLUSTER-AUTHORITY`.
+pub fn folder(cluster: &ClusterName, authority: Digest) -> String {
+    format!("{cluster}-{}", authority.short())
 }
 
 /// Where a copy of each bundle goes.

@@ -7,6 +7,7 @@ pub mod action;
 pub mod bucket;
 pub mod certificate;
 pub mod check;
+pub mod copies;
 pub mod desired;
 pub mod difference;
 pub mod drill;

@@ -137,7 +137,7 @@ pub struct Source {
     pub host: HostName,
     /// The recovery bundle that it is; `None`: data of the host's own member.
     pub bundle: Option<String>,
-    /// The place in object storage where the bundle lies, as a URL; `None`: on the host, or on this machine.
+    /// Where the bundle lies: a URL in object storage, or `HOST:/DIRECTORY`; `None`: among the host's own, or on this machine.
     pub away: Option<String>,
     /// The directory that holds the data, where it was moved aside; `None`: it is the member's, or a bundle.
     pub aside: Option<String>,

@@ -79,6 +79,16 @@ pub struct Point {
     pub high_water: i64,
 }
 
+/// No cluster comes near this revision, and above it there would soon be none left.
+const PLAUSIBLE: i64 = 1 << 60;
+
+impl Point {
+    /// Whether a cluster can have come so far. Where anybody may write, anybody may claim to have.
+    pub fn is_plausible(&self) -> bool {
+        [self.revision, self.high_water].iter().all(|revision| (0..PLAUSIBLE).contains(revision))
+    }
+}
+
 /// What was seen when a snapshot was really restored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

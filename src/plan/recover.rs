@@ -18,10 +18,10 @@ use crate::model::snapshot::BundleFact;
 use crate::model::target::{FileSet, Target};
 use std::collections::BTreeSet;
 
-/// A recovery bundle in object storage.
+/// A recovery bundle in object storage, or a copy in a directory of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Away {
-    /// The place that it lies in, as a URL.
+    /// The place that it lies in: a URL, or `HOST:/DIRECTORY`.
     pub place: String,
     /// Who took it.
     pub host: HostName,
@@ -38,7 +38,8 @@ pub struct Wish {
     pub from: Option<Origin>,
     /// A recovery bundle that lies on no host, and who took it.
     pub bundle: Option<(HostName, BundleFact)>,
-    /// The newest of each host in object storage, and the one that `from` names.
+    /// The newest of each host in directories and in object storage, and the one that `from` names. Of one that several places have the
+    /// first place counts.
     pub away: Vec<Away>,
     /// Copies of bundles that were opened and found damaged: by name, and where they lie unless on a host.
     pub damaged: BTreeSet<(String, Option<String>)>,

@@ -10,6 +10,7 @@ use crate::model::facts::{DiskFact, Facts, HostFacts};
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::recovery::{Origin, Source, far_below};
 use crate::model::snapshot::BundleFact;
+use std::collections::BTreeSet;
 
 /// Data or a bundle, and what decides how new it is.
 pub(super) struct Found<'a> {
@@ -85,7 +86,10 @@ pub(super) fn sources<'a>(facts: &'a Facts, hosts: &[Host], intent: &Intent, wis
     let in_place: Vec<&str> = found.iter().filter_map(|f| f.in_place().and(Some(f.cluster))).collect();
     let related = |b: &BundleFact| in_place.is_empty() || in_place.contains(&b.point.cluster.as_str()) || asked(b);
     let away = wish.away.iter().filter(|away| !there(&away.bundle.name) && related(&away.bundle));
-    let away: Vec<Kept> = kept(away.map(|a| (&a.host, &a.bundle, Some(a.place.as_str()))).collect()).collect();
+    let mut away: Vec<Kept> = kept(away.map(|a| (&a.host, &a.bundle, Some(a.place.as_str()))).collect()).collect();
+    // Several places may have the same, and the first is enough.
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    away.retain(|(_, bundle, _)| seen.insert(&bundle.name));
     let given = wish.bundle.iter().map(|(host, bundle)| (host, bundle, None));
     for (host, bundle, away) in on_hosts.iter().copied().chain(away).chain(given) {
         let point = &bundle.point;

@@ -11,6 +11,7 @@ pub mod board;
 pub mod certs;
 pub mod checks;
 pub mod consent;
+pub mod copies;
 pub mod difference;
 mod failure;
 mod fetch_kind;

@@ -106,7 +106,7 @@ pub fn away_json(listed: &AwayListed) -> serde_json::Value {
 }
 
 /// Rows as columns, the first row above the others.
-fn columns<const N: usize>(rows: &[[String; N]]) -> String {
+pub(super) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     let widths: Vec<usize> = (0..N).map(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0)).collect();
     let mut text = String::new();
     for row in rows {

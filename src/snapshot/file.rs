@@ -146,12 +146,19 @@ impl Bundle {
     /// # Errors
     /// What is no bundle, or not a whole one.
     pub fn open(path: &Path) -> Result<Self, BundleError> {
-        let read = |source| io_error("read", path)(source);
         // A pipe would be waited for.
         if !std::fs::metadata(path).map_err(io_error("open", path))?.is_file() {
             return Err(BundleError::Other(path.to_owned()));
         }
-        let mut file = File::open(path).map_err(io_error("open", path))?;
+        Self::read(File::open(path).map_err(io_error("open", path))?, path)
+    }
+
+    /// Reads the manifest of a file that is open: no more of it than its two ends. `path` is where it lies.
+    ///
+    /// # Errors
+    /// As for [`Bundle::open`].
+    pub fn read(mut file: File, path: &Path) -> Result<Self, BundleError> {
+        let read = |source| io_error("read", path)(source);
         let length = file.metadata().map_err(read)?.len();
         let mut magic = vec![0; MAGIC.len()];
         if length < MAGIC.len() as u64 || file.read_exact(&mut magic).is_err() || magic != MAGIC {

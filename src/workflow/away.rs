@@ -8,7 +8,7 @@ use super::{Failure, Session};
 use crate::model::bucket::{BucketUrl, Destination};
 use crate::model::event::Event;
 use crate::model::names::Digest;
-use crate::model::snapshot::{BundleFact, by_name};
+use crate::model::snapshot::{BundleFact, Manifest, by_name};
 use crate::plan::Away;
 use crate::report::snapshots::AwayListed;
 use crate::snapshot::{Bucket, BucketError, BucketTrouble, Bundle, Stored};
@@ -26,8 +26,6 @@ const LISTED: Duration = Duration::from_secs(30);
 const TRIES: usize = 3;
 /// How far a clock may be off, milliseconds.
 const CLOCK_MS: i64 = 300_000;
-/// No cluster comes near this revision, and above it there would soon be none left.
-const PLAUSIBLE: i64 = 1 << 60;
 
 fn places(session: &Session) -> Vec<BucketUrl> {
     let all = session.desired.snapshots.to.iter();
@@ -47,8 +45,7 @@ fn bucket(session: &Session, place: BucketUrl) -> Result<Bucket, Unusable> {
 /// nobody knows which it is, of all that have its name.
 pub async fn list(session: &Session) -> AwayListed {
     let cluster = &session.desired.cluster;
-    let authority = session.state(false).await.ok().filter(|state| state.vault().is_some());
-    let authority = authority.map(|state| state.publics().founded);
+    let authority = super::copies::authority(session).await;
     let one = async |place: BucketUrl| {
         let at = authority.map_or_else(|| place.clone(), |authority| place.of(cluster, authority));
         let found = match bucket(session, at) {
@@ -114,11 +111,8 @@ async fn look(
             continue;
         }
         let read = bucket.manifest(&one.name).await;
-        let believed = read.as_ref().is_ok_and(|(manifest, _)| {
-            let point = &manifest.point;
-            manifest.authority == authority
-                && [point.revision, point.high_water].iter().all(|r| (0..PLAUSIBLE).contains(r))
-        });
+        let ours = |manifest: &Manifest| manifest.authority == authority && manifest.point.is_plausible();
+        let believed = read.as_ref().is_ok_and(|(manifest, _)| ours(manifest));
         match read {
             Ok((manifest, bytes)) if believed => {
                 *tries = TRIES;
@@ -196,11 +190,13 @@ pub(super) async fn fetch(session: &Session, url: &str) -> Result<Fetched, Failu
 
 /// A bundle that a person named: fetched where that is an address, and where it lies otherwise.
 pub(super) async fn local(session: &Session, named: &Path) -> Result<(PathBuf, Option<Fetched>), Failure> {
-    match named.to_str().filter(|words| words.starts_with(crate::model::bucket::SCHEME)) {
-        None => Ok((named.to_owned(), None)),
-        Some(url) => {
-            let fetched = fetch(session, url).await?;
-            Ok((fetched.path().to_owned(), Some(fetched)))
-        }
-    }
+    let words = named.to_str().unwrap_or_default();
+    let fetched = if words.starts_with(crate::model::bucket::SCHEME) {
+        fetch(session, words).await?
+    } else if let (Ok(at), false) = (words.parse(), named.is_file()) {
+        super::copies::fetch(session, &at).await?
+    } else {
+        return Ok((named.to_owned(), None));
+    };
+    Ok((fetched.path().to_owned(), Some(fetched)))
 }

@@ -6,6 +6,8 @@ use super::away::{Fetched, local};
 use super::{Failure, Session, State};
 use crate::host::op::{ObserveAsk, Op, Reply};
 use crate::host::{Feed, Machine};
+use crate::model::bucket::{SCHEME, folder};
+use crate::model::copies::{CopiesListed, CopyAddress, shared};
 use crate::model::desired::{Host, Role};
 use crate::model::event::Event;
 use crate::model::facts::HostFacts;
@@ -26,6 +28,9 @@ use std::time::Duration;
 
 /// How long a host may take to say what it has, or to send a piece.
 pub(super) const ANSWER: Duration = Duration::from_secs(30);
+
+/// So many bundles are fetched until one turns out to be whole.
+const TRIES: usize = 5;
 
 /// Where hosts keep the state, sealed.
 const SEALED: &str = "/var/lib/hactl/state.age";
@@ -85,6 +90,14 @@ pub enum Unusable {
     /// More than one cluster of this name has bundles there.
     #[error("clusters of this name have bundles in several places: {}", .0.join(", "))]
     Several(Vec<String>),
+    /// A copy in a directory of a host.
+    #[error("{at} cannot be had: {why}")]
+    NoCopy {
+        /// Its address.
+        at: String,
+        /// Why.
+        why: String,
+    },
     /// No address of a bundle.
     #[error("{0:?} is no bundle's address: s3://BUCKET/PREFIX/NAME.hactl")]
     NoUrl(String),
@@ -179,26 +192,36 @@ pub async fn fetch(session: &Session, host: &HostName, bundle: &BundleFact, to: 
 }
 
 async fn fetched(session: &Session, host: &HostName, bundle: &BundleFact, fresh: &Path) -> Result<(), Failure> {
+    let piece = |from| Op::ReadBundle { name: bundle.name.clone(), from };
+    received(session, host, bundle.bytes, fresh, piece).await
+}
+
+/// Writes what a host sends piece by piece into a file, no more of it than was announced, and checks every byte.
+pub(super) async fn received(
+    session: &Session,
+    host: &HostName,
+    bytes: u64,
+    to: &Path,
+    piece: impl Fn(u64) -> Op,
+) -> Result<(), Failure> {
     let machine = machine(session, host)?;
-    let mut file = private(fresh)?;
+    let mut file = private(to)?;
     let mut from = 0;
     loop {
-        let op = Op::ReadBundle { name: bundle.name.clone(), from };
-        let reply = machine.call(op, Feed::None, ANSWER, &|_| {}).await;
-        let text = match reply {
+        let text = match machine.call(piece(from), Feed::None, ANSWER, &|_| {}).await {
             Ok(Reply::Bytes(text)) => text,
             Ok(_) => return Err(Failure::Odd(host.clone())),
             Err(error) => return Err(Failure::Host { host: host.clone(), error: Box::new(error) }),
         };
         let piece = STANDARD.decode(text).map_err(|_| Failure::Odd(host.clone()))?;
         from += piece.len() as u64;
-        if piece.is_empty() || from > bundle.bytes {
+        if piece.is_empty() || from > bytes {
             break;
         }
-        file.write_all(&piece).map_err(io_error("write", fresh))?;
+        file.write_all(&piece).map_err(io_error("write", to))?;
     }
-    file.sync_all().map_err(io_error("write", fresh))?;
-    Ok(Bundle::open(fresh).and_then(|bundle| bundle.check()).map_err(Unusable::Bundle)?)
+    file.sync_all().map_err(io_error("write", to))?;
+    Ok(Bundle::open(to).and_then(|bundle| bundle.check()).map_err(Unusable::Bundle)?)
 }
 
 pub(super) fn private(at: &Path) -> Result<File, Unusable> {
@@ -264,18 +287,43 @@ pub(super) fn scratch(state: &Path) -> Result<PathBuf, Unusable> {
     Ok(at)
 }
 
-/// The newest of these by its name; bundles of several clusters of one name are told apart by a person. Their keys would be taken for this
-/// cluster's, and which of them it is, the cluster's name does not say; its folder does, which is the same in every place.
-fn newest_stored(stored: &[Stored]) -> Result<Option<&Stored>, Unusable> {
-    let folders: BTreeSet<&str> = stored.iter().map(|one| one.place.folder()).collect();
-    if folders.len() > 1 {
-        let places: BTreeSet<String> = stored.iter().map(|one| one.place.to_string()).collect();
-        return Err(Unusable::Several(places.into_iter().collect()));
+/// Bundles of several clusters of one name are told apart by a person: their keys would be taken for this cluster's, and which of them it
+/// is, the cluster's name does not say. Their folders in object storage do, and what copies in directories say of their authority.
+fn one_cluster(stored: &[Stored], copies: &CopiesListed, cluster: &ClusterName) -> Result<(), Unusable> {
+    let mut places: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for one in stored {
+        places.entry(one.place.folder().to_owned()).or_default().insert(one.place.to_string());
     }
-    Ok(stored.iter().max_by_key(|one| by_name(&one.name).map(|by| by.taken_ms)))
+    for one in shared(copies) {
+        let of = places.entry(folder(cluster, one.copy.bundle.authority)).or_default();
+        // The newest stands for all.
+        if !of.iter().any(|place| !place.starts_with(SCHEME)) {
+            of.insert(one.address().to_string());
+        }
+    }
+    if places.len() > 1 { Err(Unusable::Several(places.into_values().flatten().collect())) } else { Ok(()) }
 }
 
-/// The newest bundle of the hosts and of object storage, by the times that they name.
+/// Where a bundle lies, the nearest first.
+enum Lies<'a> {
+    OnHost(&'a HostName, &'a BundleFact),
+    InDirectory(CopyAddress),
+    Stored(&'a Stored),
+}
+
+/// All bundles, the newest first by the times that they name; of equally new ones what is nearest comes first.
+fn newest_first<'a>(listed: &'a Listed, copies: &CopiesListed, stored: &'a [Stored]) -> Vec<Lies<'a>> {
+    let own = listed.iter().flat_map(|(host, fact)| fact.bundles.iter().map(move |bundle| (host, bundle)));
+    let own = own.map(|(host, bundle)| (Some(bundle.taken_ms), Lies::OnHost(host, bundle)));
+    let copies = shared(copies).into_iter();
+    let copies = copies.map(|one| (Some(one.copy.bundle.taken_ms), Lies::InDirectory(one.address())));
+    let stored = stored.iter().map(|one| (by_name(&one.name).map(|by| by.taken_ms), Lies::Stored(one)));
+    let mut all: Vec<_> = own.chain(copies).chain(stored).collect();
+    all.sort_by_key(|(taken_ms, _)| std::cmp::Reverse(*taken_ms));
+    all.into_iter().map(|(_, lies)| lies).collect()
+}
+
+/// The newest bundle of the hosts, of their directories and of object storage. One that turns out to be damaged is left out.
 async fn newest_anywhere(session: &mut Session) -> Result<Fetched, Failure> {
     if session.desired.snapshots.storage.is_none() {
         session.anybody().await?;
@@ -288,19 +336,29 @@ async fn newest_anywhere(session: &mut Session) -> Result<Fetched, Failure> {
         }
     }
     let listed = list(session).await?;
-    let away = newest_stored(&stored)?.map(|one| (by_name(&one.name).map_or(0, |by| by.taken_ms), one));
-    match (newest(&listed, None), away) {
-        (Ok((_, bundle)), Some((taken_ms, one))) if taken_ms > bundle.taken_ms => {
-            super::away::fetch(session, &one.url()).await
+    let copies = super::copies::find(session, None, None, false).await;
+    super::copies::tell(session, &copies);
+    one_cluster(&stored, &copies, &session.desired.cluster)?;
+    let mut last = Unusable::None;
+    for lies in newest_first(&listed, &copies, &stored).into_iter().take(TRIES) {
+        let fetched = match lies {
+            Lies::OnHost(host, bundle) => {
+                let at = Fetched::place(session, &bundle.name)?;
+                fetch(session, host, bundle, at.path()).await.map(|_| at)
+            }
+            Lies::InDirectory(at) => super::copies::fetch(session, &at).await,
+            Lies::Stored(one) => super::away::fetch(session, &one.url()).await,
+        };
+        match fetched {
+            Err(Failure::Recovery(Unusable::Bundle(why))) if why.is_damage() => {
+                let text = format!("{why}: it is of no use, and the next best is looked for");
+                session.sink.emit(Event::Warning { text });
+                last = why.into();
+            }
+            fetched => return fetched,
         }
-        (Ok((host, bundle)), _) => {
-            let fetched = Fetched::place(session, &bundle.name)?;
-            fetch(session, host, bundle, fetched.path()).await?;
-            Ok(fetched)
-        }
-        (Err(_), Some((_, one))) => super::away::fetch(session, &one.url()).await,
-        (Err(none), None) => Err(none.into()),
     }
+    Err(last.into())
 }
 
 /// The state in the newest bundle of all places; or the one that lies on hosts, where something was rotated since or no bundle is left.
@@ -341,7 +399,7 @@ async fn on_hosts(session: &Session, identities: &Identities) -> Vec<Carried> {
     texts.filter_map(open).collect()
 }
 
-/// The administrator's state rebuilt from a bundle: one in a file, or the newest that a host or object storage has.
+/// The administrator's state rebuilt from a bundle: one that is named, or the newest that a host, a directory of a host or object storage has.
 ///
 /// # Errors
 /// State that is there already; a bundle that cannot be used.
@@ -370,20 +428,74 @@ pub async fn pull(session: &mut Session, file: Option<&Path>, identity: &Path) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::bucket::BucketUrl;
+    use crate::model::copies::{CopiesFact, CopyFact};
+    use crate::model::names::Digest;
+    use crate::model::snapshot::{Point, Proof};
 
     #[test]
-    fn the_newest_of_all_places_is_taken_unless_they_hold_two_clusters_of_one_name() {
-        let one = |place: &str, time: &str| Stored {
-            place: place.parse().unwrap(),
-            name: format!("lab-{time}-cp1.hactl"),
+    fn the_newest_comes_first_and_of_equally_new_ones_what_is_nearest() {
+        let fact = |host: &str, hour: i64| BundleFact {
+            name: format!("lab-20261122T{hour:02}0000000Z-{host}.hactl"),
+            bytes: 1,
+            taken_ms: 1_795_305_600_000 + hour * 3_600_000,
+            authority: Digest::of(b"ours"),
+            point: Point { cluster: "c".to_owned(), term: 1, index: 1, revision: 1, high_water: 1 },
+            proof: Proof { keys: 1, hash: 1, restored_ms: 1 },
+        };
+        let copy = |hour| CopyFact { by: "cp2".parse().unwrap(), bundle: fact("cp2", hour) };
+        let found =
+            CopiesFact { directory: "/mnt/backup".to_owned(), copies: vec![copy(7), copy(6)], ..CopiesFact::default() };
+        let copies = CopiesListed::from([("cp3".parse().unwrap(), Ok(vec![found]))]);
+        let own = BundlesFact { bundles: vec![fact("cp1", 6)], ..BundlesFact::default() };
+        let listed = Listed::from([("cp1".parse().unwrap(), own)]);
+        let stored = |hour| Stored { place: "s3://one".parse().unwrap(), name: fact("cp1", hour).name, bytes: 1 };
+        let stored = [stored(6), stored(8)];
+        let said = newest_first(&listed, &copies, &stored).into_iter().map(|lies| match lies {
+            Lies::OnHost(host, bundle) => format!("{host} {}", bundle.name),
+            Lies::InDirectory(at) => at.to_string(),
+            Lies::Stored(one) => one.url(),
+        });
+        let wanted = [
+            "s3://one/lab-20261122T080000000Z-cp1.hactl",
+            "cp3:/mnt/backup/lab-20261122T070000000Z-cp2.hactl",
+            "cp1 lab-20261122T060000000Z-cp1.hactl",
+            "cp3:/mnt/backup/lab-20261122T060000000Z-cp2.hactl",
+            "s3://one/lab-20261122T060000000Z-cp1.hactl",
+        ];
+        assert_eq!(said.collect::<Vec<_>>(), wanted);
+    }
+
+    #[test]
+    fn two_clusters_of_one_name_are_told_apart_by_a_person_wherever_their_bundles_lie() {
+        let cluster: ClusterName = "lab".parse().unwrap();
+        let (ours, theirs) = (Digest::of(b"ours"), Digest::of(b"theirs"));
+        let stored = |place: &str, authority| Stored {
+            place: place.parse::<BucketUrl>().unwrap().of(&cluster, authority),
+            name: "lab-20261122T060000000Z-cp1.hactl".to_owned(),
             bytes: 1,
         };
-        let older = one("s3://one/dr/lab-aa", "20261122T060000000Z");
-        let newer = one("s3://two/lab-aa", "20261122T070000000Z");
-        let both = [older.clone(), newer.clone()];
-        assert_eq!(newest_stored(&both).unwrap(), Some(&newer));
-        let other = one("s3://one/dr/lab-bb", "20261122T080000000Z");
-        assert!(matches!(newest_stored(&[older, other]), Err(Unusable::Several(places)) if places.len() == 2));
-        assert_eq!(newest_stored(&[]).unwrap(), None);
+        let copies = |authority| {
+            let bundle = BundleFact {
+                name: "lab-20261122T060000000Z-cp1.hactl".to_owned(),
+                bytes: 1,
+                taken_ms: 1,
+                authority,
+                point: Point { cluster: "c".to_owned(), term: 1, index: 1, revision: 1, high_water: 1 },
+                proof: Proof { keys: 1, hash: 1, restored_ms: 1 },
+            };
+            let copies = vec![CopyFact { by: "cp1".parse().unwrap(), bundle }];
+            let fact = CopiesFact { directory: "/mnt/backup".to_owned(), copies, ..CopiesFact::default() };
+            CopiesListed::from([("cp1".parse().unwrap(), Ok(vec![fact]))])
+        };
+        let none = CopiesListed::new();
+        let both = [stored("s3://one/dr", ours), stored("s3://two", ours)];
+        assert!(one_cluster(&both, &copies(ours), &cluster).is_ok());
+        let two = [stored("s3://one/dr", ours), stored("s3://one/dr", theirs)];
+        assert!(matches!(one_cluster(&two, &none, &cluster), Err(Unusable::Several(places)) if places.len() == 2));
+        let found = one_cluster(&both[..1], &copies(theirs), &cluster);
+        let Err(Unusable::Several(places)) = found else { panic!("two clusters: {found:?}") };
+        assert!(places.contains(&"cp1:/mnt/backup/lab-20261122T060000000Z-cp1.hactl".to_owned()), "{places:?}");
+        assert!(one_cluster(&[], &none, &cluster).is_ok());
     }
 }

@@ -1,9 +1,10 @@
 //! What a person names after `--from`: a recovery bundle in a file, or on some host, or data that lies on a host.
 //!
-//! In: the words. Out: one of five, told apart by their looks alone; whether it is there is for who uses it.
+//! In: the words. Out: one of six, told apart by their looks alone; whether it is there is for who uses it.
 
 use super::Unusable;
 use crate::model::bucket::SCHEME;
+use crate::model::copies::CopyAddress;
 use crate::model::names::HostName;
 use crate::model::recovery::{Origin, is_aside};
 use crate::model::snapshot::is_name;
@@ -17,6 +18,8 @@ pub(super) enum Named {
     File(PathBuf),
     /// A recovery bundle in object storage, by its address.
     Url(String),
+    /// A recovery bundle in a directory of a host: `cp1:/mnt/backup/NAME`.
+    Copy(CopyAddress),
     /// A recovery bundle by its name, on whichever host has it.
     Bundle(String),
     /// A host: its member's data, or its newest bundle.
@@ -26,14 +29,17 @@ pub(super) enum Named {
 }
 
 impl Named {
-    /// Tells which of them it is. What has a slash, or is a file, is a file.
+    /// Tells which of them it is. What is a file, or has a slash and leads to no host, is a file.
     pub fn parse(words: &str) -> Result<Self, Unusable> {
         if words.starts_with(SCHEME) {
             return Ok(Self::Url(words.to_owned()));
         }
         let path = Path::new(words);
         if words.contains('/') || path.is_file() {
-            return Ok(Self::File(path.to_owned()));
+            return Ok(match words.parse() {
+                Ok(at) if !path.is_file() => Self::Copy(at),
+                _ => Self::File(path.to_owned()),
+            });
         }
         if is_name(words) {
             return Ok(Self::Bundle(words.to_owned()));
@@ -46,10 +52,15 @@ impl Named {
         }
     }
 
+    /// The name of a bundle, where it was named by that alone.
+    pub fn name(&self) -> Option<&str> {
+        if let Self::Bundle(name) = self { Some(name) } else { None }
+    }
+
     /// As what a recovery is chosen from; `None`: a file or an address, which has to be opened first.
     pub fn origin(&self) -> Option<Origin> {
         match self {
-            Self::File(_) | Self::Url(_) => None,
+            Self::File(_) | Self::Url(_) | Self::Copy(_) => None,
             Self::Bundle(name) => Some(Origin::Bundle(name.clone())),
             Self::Host(host) => Some(Origin::Data(host.clone())),
             Self::Aside(host, name) => Some(Origin::Aside(host.clone(), name.clone())),
@@ -69,6 +80,8 @@ mod tests {
         for (words, wanted) in [
             ("./cp1", Named::File("./cp1".into())),
             ("/mnt/x.hactl", Named::File("/mnt/x.hactl".into())),
+            (&format!("cp1:/mnt/backup/{bundle}"), Named::Copy(format!("cp1:/mnt/backup/{bundle}").parse().unwrap())),
+            ("cp1:/mnt/backup", Named::File("cp1:/mnt/backup".into())),
             ("Cargo.toml", Named::File("Cargo.toml".into())),
             ("s3://backup/x.hactl", Named::Url("s3://backup/x.hactl".to_owned())),
             (bundle, Named::Bundle(bundle.to_owned())),

@@ -24,7 +24,7 @@ use crate::model::rotation::Rotatable;
 use crate::model::snapshot::{BundleFact, is_name};
 use crate::observe::{Depth, HashCheck, Wait};
 use crate::pki;
-use crate::plan::Wish;
+use crate::plan::{Away, Wish};
 use crate::snapshot::{Bundle, BundleError, Identities};
 use crate::vault::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -116,8 +116,9 @@ pub async fn recover(
     let held = if asked.dry_run { None } else { state.hold("recover")? };
     let bundle = asked.from.as_deref().filter(|words| is_name(words));
     let authority = state.publics().founded;
-    let (look, away) = tokio::join!(
+    let (look, copies, away) = tokio::join!(
         Look::with(session, &state, Wait::ForAll, Depth::Disks),
+        super::copies::sources(session, authority, bundle),
         super::away::newest(session, authority, bundle)
     );
     let look = look?;
@@ -138,7 +139,8 @@ pub async fn recover(
         id: crate::vault::random_hex(16)?,
         from,
         bundle: file.as_ref().map(|file| (file.bundle.manifest.host.clone(), file.fact.clone())),
-        away,
+        // What several places have comes from the first: a host is nearer than object storage.
+        away: copies.into_iter().chain(away).collect(),
         powered_off: asked.powered_off.clone(),
         begun: open.filter(fetched),
         undo: asked.undo,
@@ -368,6 +370,7 @@ impl Recovering {
         let named = match named {
             Named::File(path) => path,
             Named::Url(url) => PathBuf::from(url),
+            Named::Copy(at) => PathBuf::from(at.to_string()),
             there => return Ok((there.origin(), None)),
         };
         let (path, fetched) = local(session, &named).await?;
@@ -402,15 +405,17 @@ async fn openable(
         if let Some(given) = given {
             return Ok((proposal, Some((given.bundle, given.identities, given.fetched))));
         }
-        let damaged = match opened(session, look, &wish, &name, asked.identity.as_deref(), state).await {
+        let shown = proposal.sources.iter().find(|source| source.origin() == proposal.recovery.source);
+        let place = shown.and_then(|source| source.away.clone());
+        let lies = (name.as_str(), place.as_deref());
+        let damaged = match opened(session, look, &wish, lies, asked.identity.as_deref(), state).await {
             Ok(opened) => return Ok((proposal, Some(opened))),
             Err(Failure::Recovery(Unusable::Bundle(why))) if wish.from.is_none() && why.is_damage() => why,
             Err(failure) => return Err(failure),
         };
         let text = format!("{damaged}: it is of no use, and the next best is looked for");
         session.sink.emit(Event::Warning { text });
-        let shown = proposal.sources.iter().find(|source| source.origin() == proposal.recovery.source);
-        wish.damaged.insert((name, shown.and_then(|source| source.away.clone())));
+        wish.damaged.insert((name, place));
         match look.diagnose(state, &wish, &session.desired)? {
             Diagnosis::Lost(next) => proposal = next,
             _ => return Err(Unusable::Bundle(damaged).into()),
@@ -418,27 +423,30 @@ async fn openable(
     }
 }
 
-/// The bundle that was chosen, fetched from who has it and checked to its last byte.
+/// The bundle that was chosen, fetched from where it was shown to lie and checked to its last byte.
 async fn opened(
     session: &Session,
     look: &Look,
     wish: &Wish,
-    name: &str,
+    (name, place): (&str, Option<&str>),
     identity: Option<&Path>,
     state: &State,
 ) -> Result<Opened, Failure> {
-    let hosts = look.facts.hosts.iter().filter_map(|(host, f)| Some((host, f.as_ref().ok()?.bundles.as_ref()?)));
-    let mut has = hosts.flat_map(|(host, b)| b.bundles.iter().map(move |bundle| (host, bundle)));
-    let here = !wish.damaged.contains(&(name.to_owned(), None));
-    let (fetched, agreed) = match has.find(|(_, bundle)| here && bundle.name == name) {
-        Some((host, bundle)) => {
+    let (fetched, agreed) = match place {
+        None => {
+            let hosts =
+                look.facts.hosts.iter().filter_map(|(host, f)| Some((host, f.as_ref().ok()?.bundles.as_ref()?)));
+            let mut has = hosts.flat_map(|(host, b)| b.bundles.iter().map(move |bundle| (host, bundle)));
+            let (host, bundle) = has.find(|(_, bundle)| bundle.name == name).ok_or(Unusable::None)?;
             let fetched = Fetched::at(scratch(&session.places.state)?.join(name));
             fetch(session, host, bundle, fetched.path()).await?;
             (fetched, bundle)
         }
-        None => {
-            let away = wish.away.iter().find(|away| away.bundle.name == name).ok_or(Unusable::None)?;
-            (super::away::fetch(session, &format!("{}/{name}", away.place)).await?, &away.bundle)
+        Some(place) => {
+            let lies = |away: &&Away| away.place == place && away.bundle.name == name;
+            let away = wish.away.iter().find(lies).ok_or(Unusable::None)?;
+            let (_, fetched) = local(session, Path::new(&format!("{place}/{name}"))).await?;
+            (fetched.ok_or(Unusable::None)?, &away.bundle)
         }
     };
     let identities = identities(identity, &session.places.state, fetched.path())?;

@@ -8,7 +8,7 @@ use super::bundles::{
     ANSWER, Listed, asked, fetch, identities, io_error, list, machine, newest, ours, private, scratch, verify,
 };
 use super::named::Named;
-use super::{Failure, Session, Unusable};
+use super::{Failure, Session, Unusable, copies};
 use crate::host::op::{Op, Reply};
 use crate::host::{Feed, HostError, Progress};
 use crate::model::desired::Role;
@@ -103,7 +103,7 @@ pub struct Verified {
     pub restored: Option<(HostName, Proof)>,
 }
 
-/// Verifies the newest bundle of the hosts.
+/// Verifies the newest bundle of the hosts, or of one.
 ///
 /// # Errors
 /// See [`Failure`].
@@ -113,25 +113,38 @@ pub async fn verify_newest(
     identity: Option<&Path>,
     deep: bool,
 ) -> Result<Verified, Failure> {
-    let listed = list(session).await?;
-    let (host, bundle) = newest(&listed, on)?;
-    verify_on(session, host, bundle, identity, deep).await
-}
-
-/// Verifies a bundle that a host has.
-async fn verify_on(
-    session: &mut Session,
-    host: &HostName,
-    bundle: &BundleFact,
-    identity: Option<&Path>,
-    deep: bool,
-) -> Result<Verified, Failure> {
-    let fetched = Fetched::at(scratch(&session.places.state)?.join(&bundle.name));
-    fetch(session, host, bundle, fetched.path()).await?;
+    let named = on.cloned().map(Named::Host);
+    let fetched = there(session, named.as_ref()).await?;
     verify_file(session, fetched.path(), identity, deep).await
 }
 
-/// Verifies a bundle in a file, or in object storage by its address; `deep` restores it on a host, beside whatever runs there.
+/// Fetches the bundle that a person named, by its name or its host's, or the newest: a host's own, or a copy that is newer or the only one.
+async fn there(session: &Session, named: Option<&Named>) -> Result<Fetched, Failure> {
+    let listed = list(session).await?;
+    let own = chosen(&listed, named);
+    let (name, own_ms) = (named.and_then(Named::name), own.as_ref().ok().map(|(_, bundle)| bundle.taken_ms));
+    let copy = if named.is_none() || (name.is_some() && own.is_err()) {
+        let found = copies::find(session, copies::authority(session).await, name, false).await;
+        copies::tell(session, &found);
+        match name {
+            Some(name) => copies::named(&found, name),
+            None => copies::newest(&found).filter(|(_, ms)| Some(*ms) > own_ms).map(|(at, _)| at),
+        }
+    } else {
+        None
+    };
+    match (own, copy) {
+        (_, Some(at)) => copies::fetch(session, &at).await,
+        (Ok((host, bundle)), None) => {
+            let fetched = Fetched::at(scratch(&session.places.state)?.join(&bundle.name));
+            fetch(session, host, bundle, fetched.path()).await?;
+            Ok(fetched)
+        }
+        (Err(none), None) => Err(none.into()),
+    }
+}
+
+/// Verifies a bundle in a file, or in object storage or a directory of a host by its address; `deep` restores it on a host, beside whatever runs there.
 ///
 /// # Errors
 /// See [`Failure`].
@@ -173,10 +186,10 @@ pub async fn drill(session: &mut Session, from: Option<&str>, identity: Option<&
     let verified = match from.map(Named::parse).transpose()? {
         Some(Named::Url(url)) => verify_file(session, Path::new(&url), identity, true).await?,
         Some(Named::File(file)) => verify_file(session, &file, identity, true).await?,
+        Some(Named::Copy(at)) => verify_file(session, Path::new(&at.to_string()), identity, true).await?,
         named => {
-            let listed = list(session).await?;
-            let (host, bundle) = chosen(&listed, named.as_ref())?;
-            verify_on(session, host, bundle, identity, true).await?
+            let fetched = there(session, named.as_ref()).await?;
+            verify_file(session, fetched.path(), identity, true).await?
         }
     };
     let (host, proof) = verified.restored.ok_or(Failure::NoMember)?;
@@ -195,6 +208,7 @@ fn chosen<'a>(listed: &'a Listed, named: Option<&Named>) -> Result<(&'a HostName
         }
         Some(Named::File(path)) => Err(other(&path.display())),
         Some(Named::Url(url)) => Err(other(url)),
+        Some(Named::Copy(at)) => Err(other(at)),
         Some(Named::Aside(_, name)) => Err(other(name)),
     }
 }

@@ -126,6 +126,64 @@ fn a_damaged_copy_on_a_host_leaves_the_one_in_object_storage_and_both_leave_the_
     assert_eq!(taken(&[(&newest, None), (&newest, Some(place))]), (Some(next), None));
 }
 
+/// The same, as a copy in a directory that a host sees.
+fn in_directory(world: &World, on: &HostName, taker: &HostName, name: &str, point: Point) -> Away {
+    Away { place: format!("{on}:/mnt/backup"), ..in_storage(world, taker, name, point) }
+}
+
+#[test]
+fn a_copy_in_a_directory_is_a_source_where_hosts_have_nothing_better_and_one_bundle_is_one_source_wherever_it_lies() {
+    let (world, mut facts, hosts) = two_sources(|_, _| {});
+    lose_disks(&mut facts, &hosts);
+    let at = |term, index, revision| point("c", (term, index), revision);
+    let newest = in_directory(&world, &hosts[1], &hosts[0], "lab-2-a.hactl", at(4, 700, 600));
+    let older = in_directory(&world, &hosts[1], &hosts[2], "lab-1-c.hactl", at(4, 600, 500));
+    let stored = in_storage(&world, &hosts[0], "lab-2-a.hactl", at(4, 700, 600));
+    let all = vec![newest.clone(), older.clone(), stored];
+    let Ok(Diagnosis::Lost(proposal)) = with_storage(&world, &facts, all.clone(), None) else { panic!("a source") };
+    let shown: Vec<_> = proposal.sources.iter().map(|s| (s.origin(), s.host.clone(), s.away.clone())).collect();
+    let place = format!("{}:/mnt/backup", hosts[1]);
+    assert_eq!(shown, [(Origin::Bundle("lab-2-a.hactl".to_owned()), hosts[0].clone(), Some(place.clone()))]);
+    // A copy that is damaged leaves the one in object storage, and both leave the next best.
+    let taken = |damaged: &[(&str, &str)]| {
+        let damaged = damaged.iter().map(|(name, place)| ((*name).to_owned(), Some((*place).to_owned()))).collect();
+        let wish = Wish { id: "recovery1".to_owned(), away: all.clone(), damaged, ..Wish::default() };
+        let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+        let Ok(Diagnosis::Lost(proposal)) = found else { panic!("a source is left: {found:?}") };
+        (proposal.sources[0].bundle.clone().unwrap(), proposal.sources[0].away.clone().unwrap())
+    };
+    let one = ("lab-2-a.hactl", place.as_str());
+    let storage = "s3://backup/lab-1";
+    assert_eq!(taken(&[one]), ("lab-2-a.hactl".to_owned(), storage.to_owned()));
+    assert_eq!(taken(&[one, ("lab-2-a.hactl", storage)]), ("lab-1-c.hactl".to_owned(), place.clone()));
+    // A person may name an older one; what a host has itself comes from there.
+    let named = Some(Origin::Bundle("lab-1-c.hactl".to_owned()));
+    let Ok(Diagnosis::Lost(proposal)) = with_storage(&world, &facts, all, named.clone()) else { panic!("a source") };
+    assert_eq!((Some(proposal.recovery.source), proposal.recovery.base), (named, 1_000_000_600));
+    let own = with_bundle(&world, &mut facts, &hosts[3], at(4, 700, 600));
+    let same = Away { bundle: BundleFact { name: own.clone(), ..newest.bundle }, ..newest };
+    let Ok(Diagnosis::Lost(proposal)) = with_storage(&world, &facts, vec![same, older], None) else {
+        panic!("a source")
+    };
+    assert_eq!((proposal.sources[0].bundle.as_ref(), &proposal.sources[0].away), (Some(&own), &None));
+}
+
+#[test]
+fn a_copy_of_another_cluster_that_had_this_authority_is_no_source_beside_data_that_is_there() {
+    let (world, mut facts, hosts) = two_sources(|_, disk| {
+        (disk.cluster, disk.term, disk.index, disk.revision) = ("c".to_owned(), 4, 900, Some(800));
+    });
+    let other = in_directory(&world, &hosts[1], &hosts[0], "lab-2-a.hactl", point("before", (9, 9_000), 9_000));
+    let found = with_storage(&world, &facts, vec![other.clone()], None);
+    let Ok(Diagnosis::Lost(proposal)) = found else { panic!("a majority is lost: {found:?}") };
+    assert!(proposal.sources.iter().all(|source| source.away.is_none()), "{:?}", proposal.sources);
+    lose_disks(&mut facts, &hosts);
+    let mut foreign = other.clone();
+    foreign.bundle.authority = hactl::model::names::Digest::of(b"another");
+    assert!(matches!(with_storage(&world, &facts, vec![foreign], None), Err(Refusal::NoSource { .. })));
+    assert!(matches!(with_storage(&world, &facts, vec![other], None), Ok(Diagnosis::Lost(_))));
+}
+
 #[test]
 fn what_object_storage_has_of_before_a_recovery_is_taken_only_when_a_person_names_it() {
     let (mut world, mut facts, hosts) = two_sources(|_, _| {});

@@ -30,6 +30,11 @@ pub const SCENARIOS: &[Scenario] = &[
         cut: true,
         run: all_lost,
     },
+    Scenario {
+        name: "all hosts are lost, and bundles on a share that is mounted again bring the cluster back",
+        cut: false,
+        run: mounted_again,
+    },
 ];
 /// On five members.
 pub const FIVE: &[Scenario] = &[
@@ -342,6 +347,84 @@ fn all_lost(w: &World) {
     let now = w.hactl.kubectl(&["get", "configmap", "new", "-o", "jsonpath={.metadata.resourceVersion}"]).ok().out;
     assert!(now.trim().parse::<i64>().expect("a revision") > 1_000_000_000, "{now} after {before}");
     w.hactl.kubectl(&fresh).ok();
+    hactl.up().ok().says("nothing to do");
+    w.hactl.up().ok();
+}
+
+/// What a directory of a host holds, as one file.
+fn packed(w: &World, host: &str) -> Vec<u8> {
+    let mut ssh = w.lab.ssh(host).expect("the host exists");
+    let output = ssh.arg("sudo tar -C /mnt/backup -cf - .").output().expect("ssh can be started");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+/// The same on another host, as if the share were mounted there.
+fn mounted(w: &World, host: &str, packed: &[u8]) {
+    use std::io::Write as _;
+    let mut ssh = w.lab.ssh(host).expect("the host exists");
+    ssh.arg("sudo mkdir -p /mnt/backup && sudo tar -C /mnt/backup -xf -").stdin(std::process::Stdio::piped());
+    let mut child = ssh.spawn().expect("ssh can be started");
+    child.stdin.take().expect("piped").write_all(packed).expect("the host takes it");
+    assert!(child.wait().expect("it ends").success());
+}
+
+fn mounted_again(w: &World) {
+    w.hactl.up().ok();
+    let base = std::fs::read_to_string(w.lab.inventory()).expect("readable");
+    let inventory = w.lab.dir().join("share.yaml");
+    std::fs::write(&inventory, format!("{base}snapshots: {{to: [/mnt/backup]}}\n")).expect("writable");
+    let hactl = Hactl::new(inventory);
+    for host in members(w) {
+        w.on(host, "sudo mkdir -p /mnt/backup");
+    }
+    hactl.up().ok();
+    for host in members(w) {
+        w.on(host, "sudo systemctl stop hactl-snapshot.timer hactl-snapshot.service");
+    }
+    w.hactl.kubectl(&["create", "secret", "generic", "shared", "--from-literal=word=kept-on-the-share"]).ok();
+    hactl.run(&["snapshot", "take", "--host", "cp1"]).ok();
+    w.hactl.kubectl(&["create", "configmap", "between-the-bundles"]).ok();
+    hactl.run(&["snapshot", "take", "--host", "cp1"]).ok();
+    say(hactl.run(&["snapshot", "list"])).ok().says(&format!("cp1:/mnt/backup/{}-", w.lab.name()));
+    let listed = hactl.run(&["snapshot", "list", "-o", "json"]).ok().out;
+    let listed: serde_json::Value = serde_json::from_str(&listed).expect("one object");
+    let address =
+        listed["directories"]["/mnt/backup"]["bundles"][0]["address"].as_str().expect("an address").to_owned();
+    hactl.run(&["snapshot", "verify", &address]).ok().says("is whole, and opens");
+    hactl.run(&["recover", "--drill", "--from", &address]).ok();
+
+    let (share, folder) = (packed(w, "cp1"), tempfile::tempdir().expect("a folder"));
+    let state = w.hactl.state(w.lab.name());
+    let identity = folder.path().join("identity.txt");
+    std::fs::copy(state.join("identity.txt"), &identity).expect("the identity is in the state");
+    for host in members(w) {
+        w.lab.wipe(host).expect("the disks can be lost");
+    }
+    std::fs::rename(&state, folder.path().join("lost")).expect("the state can be lost");
+    for host in members(w) {
+        w.lab.start(host, BOOT).expect("the host boots");
+    }
+    // The newest is damaged where nobody notices before it is fetched.
+    mounted(w, "cp2", &share);
+    let damage = "sudo sh -c 'f=$(ls /mnt/backup/*-cp1.hactl | tail -n 1); printf XXXX | dd of=$f bs=1 seek=300 conv=notrunc status=none; ls -l $f'";
+    println!("        {}", w.on("cp2", damage).trim());
+    let identity = identity.to_str().expect("letters");
+    let ran = say(hactl.run(&["state", "pull", "--identity", identity])).ok().says("the state is rebuilt");
+    assert!(in_one_line(&ran).contains("it is of no use, and the next best is looked for"), "{}", ran.all());
+    let ran = say(hactl.run(&["recover", "--dry-run"])).ok();
+    let text = in_one_line(&ran);
+    assert!(text.contains("of cp1 in cp2:/mnt/backup: revision"), "{}", ran.all());
+    assert!(text.contains("/mnt/backup is not there; is it mounted? (on cp1, cp3)"), "{}", ran.all());
+    // Where the bundle that is taken at the end is copied to.
+    for host in ["cp1", "cp3"] {
+        w.on(host, "sudo mkdir -p /mnt/backup");
+    }
+    let ran = say(hactl.run(&["recover", "--yes"])).ok().says(&format!("etcd is recovered from {}-", w.lab.name()));
+    assert!(in_one_line(&ran).contains("it is of no use, and the next best is looked for"), "{}", ran.all());
+    let word = w.hactl.kubectl(&["get", "secret", "shared", "-o", "jsonpath={.data.word}"]).ok().out;
+    assert_eq!(word.trim(), "a2VwdC1vbi10aGUtc2hhcmU=", "the Secret decrypts");
+    w.hactl.kubectl(&["get", "configmap", "between-the-bundles"]).exits(1).says("NotFound");
     hactl.up().ok().says("nothing to do");
     w.hactl.up().ok();
 }

@@ -186,6 +186,12 @@ fn a_recovery_says_what_it_takes_what_it_loses_and_who_comes_later_before_anybod
         loss: Loss::Since { ms: 4_000_000 },
         ..lost.clone()
     };
+    let copied = Proposal {
+        sources: vec![Source { away: Some("cp2:/mnt/backup".to_owned()), ..bundle.sources[0].clone() }],
+        empty: vec![],
+        later: vec![],
+        ..bundle.clone()
+    };
     let moved = "member.moved-20261122T055000.000Z".to_owned();
     let undone = Proposal {
         recovery: Recovery { source: Origin::Aside(name("cp3"), moved.clone()), ..lost.recovery.clone() },
@@ -196,8 +202,10 @@ fn a_recovery_says_what_it_takes_what_it_loses_and_who_comes_later_before_anybod
         later: vec![],
         ..lost.clone()
     };
-    let texts: Vec<String> =
-        [lost, one, bundle, undone].iter().map(|p| hactl::report::recovery::proposal_text(p, &NARROW)).collect();
+    let texts: Vec<String> = [lost, one, bundle, copied, undone]
+        .iter()
+        .map(|p| hactl::report::recovery::proposal_text(p, &NARROW))
+        .collect();
     assert_data_eq!(texts.join("\n=====\n"), file!["proposal.txt"]);
 }
 

@@ -10,6 +10,7 @@
 
 mod alone;
 mod bundles;
+mod copies;
 mod defragment;
 mod dns;
 mod ends;
@@ -43,6 +44,7 @@ mod web;
 mod when;
 mod wipe;
 
+pub use copies::copies_beside;
 pub use dns::{DnsError, dns_probe};
 pub use fence::{Fence, fence};
 pub use renew::renew;
@@ -108,6 +110,7 @@ fn changes(op: &Op) -> bool {
         // These change nothing that a run would look at.
         | Op::SaveBundle
         | Op::ReadBundle { .. }
+        | Op::Copies(_)
         | Op::PruneBundles
         | Op::Blame { .. }
         | Op::Journal { .. } => false,
@@ -176,6 +179,7 @@ async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
             None => Err(fault::failed("no bundle was taken although one was asked for")),
         },
         Op::ReadBundle { name, from } => bundles::read(host, name, from).await.map(Reply::Bytes),
+        Op::Copies(ask) => copies::copies(host, ask).await,
         Op::PruneBundles => bundles::prune(host).await.map(Reply::Lines),
         Op::Rehearse(part) => Box::pin(bundles::rehearse(host, part)).await.map(Reply::Proved),
         Op::Seal { data_dir, cluster } => member::seal(host, data_dir, cluster).await.map(done),

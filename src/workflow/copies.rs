@@ -1,0 +1,176 @@
+//! Recovery bundles in directories of the hosts, such as a mounted share, as this machine sees them: found, told, fetched.
+//!
+//! In: a session whose inventory sends copies to directories. Out: what lies there, on whichever host it can be seen, or words for why that
+//! is not known. All hosts may be bare: SSH and the inventory are enough.
+
+use super::away::Fetched;
+use super::bundles::{Unusable, machine, received};
+use super::{Failure, Session};
+use crate::host::Feed;
+use crate::host::op::{CopiesAsk, Op, Reply};
+use crate::model::bucket::Destination;
+use crate::model::copies::{CopiesFact, CopiesListed, CopyAddress, MOST_DIRECTORIES, Shared, believed, shared};
+use crate::model::desired::Role;
+use crate::model::event::Event;
+use crate::model::names::{Digest, HostName};
+use crate::plan::Away;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// How long a host may take to say what it has, or to send a piece: longer than it waits for a share that is dead.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// Where copies go on each etcd host.
+fn directories(session: &Session) -> Vec<String> {
+    let all = session.desired.snapshots.to.iter();
+    let all = all.filter_map(|to| if let Destination::Directory(path) = to { path.to_str() } else { None });
+    let once: BTreeSet<String> = all.map(str::to_owned).collect();
+    once.into_iter().take(MOST_DIRECTORIES).collect()
+}
+
+/// Fingerprint of this cluster's authority, where there is a state that knows it.
+pub(super) async fn authority(session: &Session) -> Option<Digest> {
+    let state = session.state(false).await.ok().filter(|state| state.vault().is_some());
+    state.map(|state| state.publics().founded)
+}
+
+/// What every etcd host that is connected has of this inventory's cluster: of this authority, or, where nobody knows which it is, of all
+/// that bear its name. Nothing is asked where no copies go to directories. `named`: a file that is read whatever else there is.
+pub(super) async fn find(session: &Session, authority: Option<Digest>, named: Option<&str>, all: bool) -> CopiesListed {
+    let directories = directories(session);
+    if directories.is_empty() {
+        return CopiesListed::new();
+    }
+    let hosts = session.desired.with(Role::Etcd).filter(|host| session.machines.contains_key(&host.name));
+    let each = hosts.map(async |host| {
+        let found = on(session, &host.name, &directories, authority, named, all).await;
+        (host.name.clone(), found.map_err(|failure| failure.to_string()))
+    });
+    futures::future::join_all(each).await.into_iter().collect()
+}
+
+/// The same with all names, for a person.
+pub async fn list(session: &Session) -> CopiesListed {
+    find(session, authority(session).await, None, true).await
+}
+
+async fn on(
+    session: &Session,
+    host: &HostName,
+    directories: &[String],
+    authority: Option<Digest>,
+    named: Option<&str>,
+    all: bool,
+) -> Result<Vec<CopiesFact>, Failure> {
+    let cluster = session.desired.cluster.clone();
+    let ask = CopiesAsk::Find {
+        cluster: cluster.clone(),
+        authority,
+        named: named.map(str::to_owned),
+        all,
+        directories: directories.to_vec(),
+    };
+    match machine(session, host)?.call(Op::Copies(ask), Feed::None, ANSWER, &|_| {}).await {
+        Ok(Reply::Copies(found)) => Ok(believed(found, directories, &cluster, authority, named)),
+        Ok(_) => Err(Failure::Odd(host.clone())),
+        Err(error) => Err(Failure::Host { host: host.clone(), error: Box::new(error) }),
+    }
+}
+
+/// Copies as sources of a recovery. What could not be found out is told, once for all hosts that say the same.
+pub(super) async fn sources(session: &Session, authority: Digest, named: Option<&str>) -> Vec<Away> {
+    let listed = find(session, Some(authority), named, false).await;
+    tell(session, &listed);
+    let away = shared(&listed).into_iter().map(|one| Away {
+        place: one.place(),
+        host: one.copy.by.clone(),
+        bundle: one.copy.bundle.clone(),
+    });
+    away.collect()
+}
+
+/// Tells what is left out, and on which hosts.
+pub(super) fn tell(session: &Session, listed: &CopiesListed) {
+    for text in warnings(listed) {
+        session.sink.emit(Event::Warning { text });
+    }
+}
+
+fn warnings(listed: &CopiesListed) -> Vec<String> {
+    let mut said: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (host, found) in listed {
+        let left_out = |why: &String| format!("newer bundles may be left out: {why}");
+        let texts: Vec<String> = match found {
+            Err(why) => vec![left_out(why)],
+            Ok(found) => {
+                let damaged = found.iter().flat_map(|fact| &fact.damaged);
+                let damaged = damaged.map(|why| format!("a bundle is left out: {why}"));
+                damaged.chain(found.iter().filter_map(|fact| fact.trouble.as_ref()).map(left_out)).collect()
+            }
+        };
+        for text in texts {
+            said.entry(text).or_default().push(host.as_str());
+        }
+    }
+    said.into_iter().map(|(text, hosts)| format!("{text} (on {})", hosts.join(", "))).collect()
+}
+
+/// Where the newest of these lies, and when it was taken.
+pub(super) fn newest(listed: &CopiesListed) -> Option<(CopyAddress, i64)> {
+    shared(listed).first().map(|one| (one.address(), one.copy.bundle.taken_ms))
+}
+
+/// Where the one of this name lies.
+pub(super) fn named(listed: &CopiesListed, name: &str) -> Option<CopyAddress> {
+    shared(listed).iter().find(|one| one.copy.bundle.name == name).map(Shared::address)
+}
+
+/// Fetches a copy, whole, every byte of it checked. No more is fetched than its manifest announces.
+pub(super) async fn fetch(session: &Session, at: &CopyAddress) -> Result<Fetched, Failure> {
+    session.sink.emit(Event::Phase { doing: format!("fetching {at}") });
+    let directories = [at.directory.clone()];
+    let found = on(session, &at.host, &directories, None, Some(&at.name), false).await?.pop().unwrap_or_default();
+    let copy = found.copies.into_iter().find(|copy| copy.bundle.name == at.name);
+    let Some(copy) = copy else {
+        let why = found.damaged.into_iter().find(|why| why.contains(&at.name)).or(found.trouble);
+        return Err(
+            Unusable::NoCopy { at: at.to_string(), why: why.unwrap_or_else(|| "it is not there".to_owned()) }.into()
+        );
+    };
+    let fetched = Fetched::place(session, &at.name)?;
+    let piece = |from| {
+        let (directory, name) = (at.directory.clone(), at.name.clone());
+        Op::Copies(CopiesAsk::Read { directory, name, from })
+    };
+    received(session, &at.host, copy.bundle.bytes, fetched.path(), piece).await?;
+    Ok(fetched)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_several_hosts_say_of_one_share_is_told_once() {
+        let host = |name: &str| name.parse::<HostName>().unwrap();
+        let dark = CopiesFact {
+            directory: "/mnt/backup".to_owned(),
+            damaged: vec!["/mnt/backup/x.hactl is not whole".to_owned()],
+            trouble: Some("/mnt/backup is not there; is it mounted?".to_owned()),
+            ..CopiesFact::default()
+        };
+        let listed: CopiesListed = [
+            (host("cp1"), Ok(vec![dark.clone()])),
+            (host("cp2"), Ok(vec![CopiesFact { damaged: Vec::new(), ..dark }])),
+            (host("cp3"), Err("cp3: it does not answer".to_owned())),
+            (host("cp4"), Ok(vec![CopiesFact::default()])),
+        ]
+        .into();
+        let wanted = [
+            "a bundle is left out: /mnt/backup/x.hactl is not whole (on cp1)",
+            "newer bundles may be left out: /mnt/backup is not there; is it mounted? (on cp1, cp2)",
+            "newer bundles may be left out: cp3: it does not answer (on cp3)",
+        ];
+        assert_eq!(warnings(&listed), wanted);
+    }
+}
