@@ -209,6 +209,12 @@ pub enum Op {
         /// The programs, by name.
         programs: Vec<String>,
     },
+    /// Takes manifests of static pods away, so that the kubelet stops what runs by them: first all but the last, then the last. What it
+    /// does not stop in time is killed.
+    EndPods {
+        /// Absolute paths of the manifests, each named for its program.
+        manifests: Vec<String>,
+    },
     /// Takes a snapshot from the files of a member that is stopped. Its data is only read.
     TakeSnapshot(SnapshotAsk),
     /// A piece of the snapshot taken for a recovery, in its compressed form.
@@ -586,4 +592,6 @@ pub struct WipeAsk {
     pub vip: Option<IpAddr>,
     /// Whether others go on: then the API server may first say that it stops.
     pub hand_over: bool,
+    /// Whether the host stays part of the cluster: then its stamp and its firewall stay as they are.
+    pub stays: bool,
 }

@@ -28,7 +28,11 @@ pub(super) async fn differences(session: &Session, state: &State, look: &Look, p
     let Ok(redactor) = redactor(state) else { return Vec::new() };
     let mut found: Vec<Difference> = Vec::new();
     for (host, paths) in written(look, plan) {
-        let asked = paths.iter().filter(|(_, set)| !SECRET.contains(set)).map(|(path, _)| path.clone()).collect();
+        let asked = paths
+            .iter()
+            .filter(|(_, set)| !SECRET.contains(set) && !set.is_former())
+            .map(|(path, _)| path.clone())
+            .collect();
         let there = read(session, &host, asked).await;
         for (path, set) in paths {
             let before = there.get(&path);
@@ -36,6 +40,7 @@ pub(super) async fn differences(session: &Session, state: &State, look: &Look, p
             let files = look.files.get(&host).and_then(|sets| sets.get(&set)).map(Vec::as_slice).unwrap_or_default();
             let after = files.iter().find(|file| file.path == path).map(|file| file.content.as_str());
             let shown = match (before, after) {
+                _ if set.is_former() => Shown::Removed,
                 _ if hidden => Shown::Secret,
                 (None, _) => continue,
                 (Some(_), None) => Shown::Removed,
