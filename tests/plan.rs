@@ -8,6 +8,7 @@ mod laws;
 mod leaving;
 mod recovering;
 mod renewing;
+mod roles;
 mod sim;
 mod trials;
 mod upgrading;
@@ -79,6 +80,8 @@ enum Act {
     Release(u8),
     Grow,
     Shrink(u8),
+    /// A host that stays gives up a role, or gets one back, both by number.
+    Reassign(u8, u8),
     /// From now on only these hosts, by their bits, may be changed; none: all may.
     Limit(u8),
 }
@@ -98,6 +101,12 @@ fn chaos() -> impl Strategy<Value = Chaos> {
 /// Also the inventory may come to name other hosts.
 fn act_and_rehost() -> impl Strategy<Value = Act> {
     prop_oneof![6 => act(), 1 => Just(Act::Grow), 1 => (0..7_u8).prop_map(Act::Shrink)]
+}
+
+/// Also hosts may get other roles.
+fn act_and_reassign() -> impl Strategy<Value = Act> {
+    let reassign = (0..7_u8, 0..8_u8).prop_map(|(host, role)| Act::Reassign(host, role));
+    prop_oneof![6 => act(), 4 => reassign]
 }
 
 /// Also runs may be limited to some of the hosts.
@@ -138,6 +147,7 @@ fn suffer(world: &mut World, acts: &[Act]) -> Result<(), Broken> {
             Act::Release(which) => world.release(|r| raise(r, *which)),
             Act::Grow => world.grow(),
             Act::Shrink(which) => world.shrink(*which),
+            Act::Reassign(host, role) => roles::reassign(world, *host, *role),
             Act::Limit(bits) => {
                 let hosts = world.desired.hosts.iter().enumerate();
                 let chosen = hosts.filter(|(n, _)| bits >> (n % 8) & 1 == 1).map(|(_, h)| h.name.clone());
@@ -168,8 +178,10 @@ fn whole(world: &World) -> Result<(), String> {
     if cluster.members.len() != world.with(Role::Etcd).len() {
         return Err("there are other members".to_owned());
     }
-    let down = world.with(Role::ControlPlane).into_iter().find(|h| !world.api_serves(h));
-    down.map_or(Ok(()), |h| Err(format!("the API server on {h} is not ready")))
+    if let Some(host) = world.with(Role::ControlPlane).into_iter().find(|h| !world.api_serves(h)) {
+        return Err(format!("the API server on {host} is not ready"));
+    }
+    world.desired.hosts.iter().try_for_each(|host| roles::is_no_more_than(world, host))
 }
 
 /// Power and cables are back: either everything becomes whole, or what was lost cannot be made good by `up`.
@@ -360,6 +372,17 @@ proptest! {
             check(suffer(&mut world, std::slice::from_ref(act)).map_err(|b| format!("{b:?}")))?;
         }
         world.intent.limit = None;
+        check(ends_well(&mut world, order))?;
+    }
+
+    #[test]
+    fn hosts_may_give_up_roles_and_get_them_back_whatever_else_happens(
+        shape in shape(),
+        acts in vec(act_and_reassign(), 2..9),
+        order: u64,
+    ) {
+        let mut world = converged(shape);
+        check(suffer(&mut world, &acts).map_err(|b| format!("{b:?}")))?;
         check(ends_well(&mut world, order))?;
     }
 

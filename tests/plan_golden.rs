@@ -271,6 +271,24 @@ fn a_member_is_added() {
 }
 
 #[test]
+fn hosts_give_up_roles() {
+    use hactl::model::desired::Role::{ControlPlane, Etcd, LoadBalancer, Spare, Worker};
+    for (name, host, roles) in [
+        ("role-balancer-lost", cp(1), vec![ControlPlane, Etcd]),
+        ("role-control-plane-lost", cp(2), vec![Worker, Etcd, LoadBalancer]),
+        ("role-etcd-lost", cp(1), vec![ControlPlane, LoadBalancer]),
+        ("role-node-lost", make::worker(1).name, vec![Spare]),
+        ("roles-all-lost", cp(3), vec![Spare]),
+    ] {
+        let mut world = converged(3, 1);
+        world.reassign(&host, &roles);
+        golden(name, answer(&mut world));
+        assert_eq!(world.converge(1, 4), Ok(Ended::Converged), "{name}");
+        assert_eq!(answer(&mut world), "nothing to do\n", "{name}");
+    }
+}
+
+#[test]
 fn quorum_is_lost() {
     let mut world = converged(3, 0);
     world.wipe(&cp(1));

@@ -391,7 +391,10 @@ impl Perform for Hands {
                 self.call(index, host, Op::Stamp(self.asks.stamp.clone()), patience).await.map(drop)
             }
             Action::Prepare { host, .. } => {
-                let preparation = crate::render::preparation(&self.desired, self.asks.host(host).map_err(failed)?);
+                let mut preparation = crate::render::preparation(&self.desired, self.asks.host(host).map_err(failed)?);
+                if let Some(target) = self.target.hosts.get(host) {
+                    preparation.openings.clone_from(&target.openings);
+                }
                 self.call(index, host, Op::Prepare(preparation), patience).await.map(drop)
             }
             Action::InstallPackages { host, packages } => {
@@ -428,6 +431,11 @@ impl Perform for Hands {
             }
             Action::StopUnit { host, unit } => {
                 self.call(index, host, Op::StopUnits { units: vec![unit.clone()] }, patience).await.map(drop)
+            }
+            Action::EndPods { host } => self.end_pods(index, host, patience).await,
+            Action::ClearNode { host } => {
+                let ask = crate::render::clear_node(&self.desired, self.asks.host(host).map_err(failed)?);
+                self.call(index, host, Op::Wipe(ask), patience).await.map(drop)
             }
             Action::MoveLeader { host, to } => {
                 let etcd = self.asks.etcd(host).ok_or_else(|| failed(format!("{host} is no etcd host")))?;

@@ -45,7 +45,8 @@ async fn members_by(hands: &Hands, deadline: Instant) -> Result<Members, Refusal
 }
 
 async fn members_now(hands: &Hands) -> Result<Members, Refusal> {
-    let members = hands.desired.entered().filter(|h| h.is(Role::Etcd));
+    // Also who is to be no member any more, and is one still.
+    let members = hands.desired.entered().filter(|h| h.is(Role::Etcd) || hands.asks.etcd(&h.name).is_some());
     let names: Vec<HostName> = members.map(|h| h.name.clone()).collect();
     let looks = futures::future::join_all(names.iter().map(|h| look(hands, h, false))).await;
     let answers: BTreeMap<HostName, Result<HostFacts, Silence>> = names.into_iter().zip(looks).collect();
@@ -141,7 +142,9 @@ async fn api_server_can_go(hands: &Hands, down: &HostName) -> Result<(), StepErr
         |facts: Result<HostFacts, Silence>| facts.ok().and_then(|f| f.api).is_some_and(|a| a.own_trouble.is_none());
     let others: Vec<HostName> =
         hands.desired.with(Role::ControlPlane).map(|h| h.name.clone()).filter(|h| h != down).collect();
-    if others.is_empty() || !serves(look(hands, down, true).await) {
+    // One that is to have no API server any more is not asked about its own: whether others serve is what counts.
+    let stays = hands.desired.entered().any(|h| &h.name == down && h.is(Role::ControlPlane));
+    if stays && (others.is_empty() || !serves(look(hands, down, true).await)) {
         return Ok(());
     }
     let looks = futures::future::join_all(others.iter().map(|h| look(hands, h, true))).await;

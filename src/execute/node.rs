@@ -5,17 +5,22 @@
 
 use super::act::{Hands, failed};
 use super::walk::StepError;
-use crate::kube::{KubeError, ObjectRef};
+use crate::host::op::Op;
+use crate::kube::{Client, KubeError, ObjectRef};
 use crate::model::event::Event;
 use crate::model::facts::UnitFact;
 use crate::model::names::HostName;
 use crate::model::node::NodeFact;
 use crate::model::plan::NodeEnd;
+use crate::model::target::FileSet;
 use serde_json::Value;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// Where manifests of static pods lie, and which of them is the API server's.
+const MANIFESTS: &str = "/etc/kubernetes/manifests/";
+const API_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
 /// How long a kubelet is taken for the one that runs: it may be between two starts.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 /// How long a Node must be shown as silent. After a recovery that may be what was so when the bundle was taken: a kubelet that lives mends it
@@ -113,19 +118,31 @@ impl Hands {
             let pod = ObjectRef::new("v1", "Pod", Some(namespace), of);
             client.delete_if(&pod, text("/metadata/uid"), Some(0), until).await.map_err(said)?;
         }
-        // The identity of its API server, which else outlives it by an hour.
-        let of_it = format!(
-            "labelSelector=apiserver.kubernetes.io%2Fidentity%3Dkube-apiserver%2Ckubernetes.io%2Fhostname%3D{name}"
-        );
-        for lease in client
-            .list("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", &of_it, until)
-            .await
-            .map_err(said)?
-        {
-            let Some(of) = lease.pointer("/metadata/name").and_then(Value::as_str) else { continue };
-            let lease = ObjectRef::new("coordination.k8s.io/v1", "Lease", Some("kube-system"), of);
-            client.delete(&lease, None, until).await.map_err(said)?;
-        }
-        Ok(())
+        forget_api_server(client, name, until).await
     }
+
+    /// Lets the kubelet stop the pods of a control plane that is no more on this host, the API server last.
+    pub(super) async fn end_pods(&self, index: usize, host: &HostName, patience: Duration) -> Result<(), StepError> {
+        let until = Instant::now() + patience;
+        let former = self.target.hosts.get(host).and_then(|target| target.sets.get(&FileSet::FormerControlPlane));
+        let paths = former.map(|set| set.own.as_slice()).unwrap_or_default();
+        let mut manifests: Vec<String> = paths.iter().filter(|path| path.starts_with(MANIFESTS)).cloned().collect();
+        manifests.sort_by_key(|path| path.as_str() == API_MANIFEST);
+        self.call(index, host, Op::EndPods { manifests }, patience).await?;
+        forget_api_server(self.client().await?, host, until).await
+    }
+}
+
+/// The identity of a host's API server goes, which else outlives it by an hour.
+async fn forget_api_server(client: &Client, host: &HostName, until: Instant) -> Result<(), StepError> {
+    let of_it = format!(
+        "labelSelector=apiserver.kubernetes.io%2Fidentity%3Dkube-apiserver%2Ckubernetes.io%2Fhostname%3D{host}"
+    );
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    for lease in client.list(leases, &of_it, until).await.map_err(said)? {
+        let Some(of) = lease.pointer("/metadata/name").and_then(Value::as_str) else { continue };
+        let lease = ObjectRef::new("coordination.k8s.io/v1", "Lease", Some("kube-system"), of);
+        client.delete(&lease, None, until).await.map_err(said)?;
+    }
+    Ok(())
 }

@@ -21,8 +21,10 @@ use std::net::{IpAddr, Ipv4Addr};
 
 mod copies;
 mod meeting;
+mod restore;
 pub use copies::CopiesAsk;
 pub use meeting::{Expected, Heard, Knock, Meeting};
+pub use restore::{RestoreAsk, SnapshotAsk};
 
 /// Largest frame either side accepts, bytes. A full observation of a cluster of 100 nodes is below 4 MiB.
 pub const LARGEST_FRAME: usize = 16 << 20;
@@ -211,6 +213,12 @@ pub enum Op {
         units: Vec<UnitName>,
         /// The programs, by name.
         programs: Vec<String>,
+    },
+    /// Takes manifests of static pods away, so that the kubelet stops what runs by them: first all but the last, then the last. What it
+    /// does not stop in time is killed.
+    EndPods {
+        /// Absolute paths of the manifests, each named for its program.
+        manifests: Vec<String>,
     },
     /// Takes a snapshot from the files of a member that is stopped. Its data is only read.
     TakeSnapshot(SnapshotAsk),
@@ -497,38 +505,6 @@ pub struct FirstBoot {
     pub members: Vec<(String, PeerUrl)>,
 }
 
-/// What a snapshot is taken from.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SnapshotAsk {
-    /// The data directory.
-    pub data_dir: String,
-    /// The directory in it that holds the member's data, where that was moved aside.
-    pub aside: Option<String>,
-    /// The recovery that it is for: names the working directory.
-    pub recovery: String,
-    /// Term and index that its log must reach: what was agreed to.
-    pub reach: (u64, u64),
-}
-
-/// How a snapshot is restored.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RestoreAsk {
-    /// The data directory.
-    pub data_dir: String,
-    /// The snapshot, delivered before.
-    pub part: Part,
-    /// The new cluster's token.
-    pub token: String,
-    /// The member's name.
-    pub name: String,
-    /// Name and peer URL of every member of the new cluster.
-    pub members: Vec<(String, PeerUrl)>,
-    /// The revision that the restored store begins at: above every one that was ever given out.
-    pub base: i64,
-}
-
 /// A change of the member list.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -593,4 +569,6 @@ pub struct WipeAsk {
     pub vip: Option<IpAddr>,
     /// Whether others go on: then the API server may first say that it stops.
     pub hand_over: bool,
+    /// Whether the host stays part of the cluster: then its stamp and its firewall stay as they are.
+    pub stays: bool,
 }

@@ -102,6 +102,17 @@ pub enum Action {
         /// Which.
         unit: UnitName,
     },
+    /// Lets the kubelet stop the static pods of a host that has no control plane any more, the API server last, and waits until they
+    /// have ended.
+    EndPods {
+        /// Where.
+        host: HostName,
+    },
+    /// Stops kubelet, containerd and all that they ran on a host that is no Node any more, and moves their data aside.
+    ClearNode {
+        /// Where.
+        host: HostName,
+    },
     /// The member on a host hands over the lead.
     MoveLeader {
         /// Who leads.
@@ -352,6 +363,8 @@ impl Action {
             | Self::Certify { host, .. }
             | Self::RunUnit { host, .. }
             | Self::StopUnit { host, .. }
+            | Self::EndPods { host }
+            | Self::ClearNode { host }
             | Self::MoveLeader { host, .. }
             | Self::UpgradeKubelet { host, .. }
             | Self::SaveBundle { host }
@@ -392,7 +405,8 @@ impl Action {
             Self::Import { .. } => p(300, Impact::None, Stage::Deliver),
             Self::Configure { .. } | Self::Certify { .. } => p(60, Impact::None, Stage::Configure),
             Self::RunUnit { how: HowToRun::Restart, .. } => p(120, Impact::Restart, Stage::ControlPlane),
-            Self::StopUnit { .. } => p(120, Impact::Restart, Stage::ControlPlane),
+            Self::StopUnit { .. } | Self::EndPods { .. } => p(120, Impact::Restart, Stage::ControlPlane),
+            Self::ClearNode { .. } => p(180, Impact::Destructive, Stage::Cluster),
             Self::MoveLeader { .. } => p(60, Impact::None, Stage::Etcd),
             Self::RunUnit { .. } => p(120, Impact::None, Stage::ControlPlane),
             Self::Defragment { .. } => p(900, Impact::Restart, Stage::Etcd),
@@ -435,7 +449,8 @@ impl fmt::Display for Action {
             Self::Deliver { part, digest, .. } => write!(f, "deliver {part} ({})", digest.short()),
             Self::Import { reference, .. } => write!(f, "import {reference}"),
             Self::Configure { set, paths, .. } => {
-                write!(f, "write {set} ({} file{})", paths.len(), if paths.len() == 1 { "" } else { "s" })
+                let verb = if set.is_former() { "remove" } else { "write" };
+                write!(f, "{verb} {set} ({} file{})", paths.len(), if paths.len() == 1 { "" } else { "s" })
             }
             Self::Accept { sets, .. } => {
                 let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
@@ -453,6 +468,8 @@ impl fmt::Display for Action {
                 write!(f, "{verb} {unit}")
             }
             Self::StopUnit { unit, .. } => write!(f, "stop {unit}"),
+            Self::EndPods { .. } => f.write_str("stop the control plane's pods, the API server last"),
+            Self::ClearNode { .. } => f.write_str("stop kubelet, containerd and their pods and move their data aside"),
             Self::MoveLeader { to, .. } => write!(f, "hand over etcd's lead to {to}"),
             Self::UpgradeKubelet { version, how, ready, .. } => {
                 let verb = if *how == HowToRun::Start { "start" } else { "restart" };

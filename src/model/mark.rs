@@ -30,6 +30,8 @@ pub enum Mark {
     Running(HostName, UnitName),
     /// The unit does not run.
     Stopped(HostName, UnitName),
+    /// No static pod of a control plane runs on the host, and none is asked for there.
+    PodsEnded(HostName),
     /// The member on the host does not lead.
     Follows(HostName),
     /// No more than half of the member's store holds nothing.
@@ -90,11 +92,13 @@ impl fmt::Display for Mark {
             Self::Packaged(h) => write!(f, "the packages on {h}"),
             Self::Delivered(h, digest) => write!(f, "the part {} on {h}", digest.short()),
             Self::Imported(h, digest) => write!(f, "the image {} on {h}", digest.short()),
+            Self::Configured(h, set) if set.is_former() => write!(f, "{set} removed from {h}"),
             Self::Configured(h, set) => write!(f, "{set} on {h}"),
             Self::Accepted(h) => write!(f, "the files on {h} accepted"),
             Self::Certified(h) => write!(f, "valid certificates on {h}"),
             Self::Running(h, unit) => write!(f, "{unit} running on {h}"),
             Self::Stopped(h, unit) => write!(f, "{unit} stopped on {h}"),
+            Self::PodsEnded(h) => write!(f, "no control plane running on {h}"),
             Self::Follows(h) => write!(f, "another leader of etcd than {h}"),
             Self::Dense(h) => write!(f, "a dense store of etcd on {h}"),
             Self::Started(h) => write!(f, "etcd started on {h}"),

@@ -1,5 +1,6 @@
 //! Refusals: what hactl will not do because it would not be safe, with the numbers behind it and the way on.
 
+use super::desired::Role;
 use super::facts::Evidence;
 use super::names::{ClusterName, HostName, PeerUrl};
 use super::recovery::{Fullness, Origin};
@@ -155,6 +156,18 @@ pub enum Refusal {
         host: HostName,
         /// Why, in words.
         why: String,
+    },
+    /// A host is to give up a role, and nobody who answers would be left to have it.
+    #[error("{host} cannot give up the role {role}: {answer} of {others} other hosts with that role answer")]
+    LastOfRole {
+        /// Which.
+        host: HostName,
+        /// Which role.
+        role: Role,
+        /// Others that are to have it.
+        others: usize,
+        /// How many of them answer.
+        answer: usize,
     },
     /// A host that may hold the endpoint's address was taken out of the inventory and not let go.
     #[error(

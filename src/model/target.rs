@@ -128,12 +128,28 @@ pub enum FileSet {
     Renewal,
     /// What has the host restore its newest recovery bundle by itself, where that is asked for.
     Drills,
+    /// What is left of a balancer on a host that is none any more.
+    FormerBalancer,
+    /// What is left of a control plane on a host that has none any more: its keys, above all.
+    FormerControlPlane,
+    /// What is left of a member of etcd on a host that is none any more; its data lies elsewhere.
+    FormerEtcd,
+    /// What is left of a Node on a host that is none any more.
+    FormerNode,
 }
 
 impl FileSet {
+    /// What a host may have of roles that it has no more. Of these sets nothing is ever wanted.
+    pub const FORMER: [Self; 4] = [Self::FormerBalancer, Self::FormerControlPlane, Self::FormerEtcd, Self::FormerNode];
+
+    /// Whether it is of a role that the host has no more: its files are removed, and never read.
+    pub fn is_former(self) -> bool {
+        Self::FORMER.contains(&self)
+    }
+
     /// Whether somebody is served by its unit: then new files of it prove themselves on one host before the next takes its turn.
     pub fn serves(self) -> bool {
-        !matches!(self, Self::Approver | Self::Snapshots | Self::Renewal | Self::Drills)
+        !self.is_former() && !matches!(self, Self::Approver | Self::Snapshots | Self::Renewal | Self::Drills)
     }
 }
 
@@ -157,6 +173,10 @@ impl fmt::Display for FileSet {
             Self::Snapshots => "recovery bundles",
             Self::Renewal => "certificate renewal",
             Self::Drills => "recovery drills",
+            Self::FormerBalancer => "the former load balancer",
+            Self::FormerControlPlane => "the former control plane",
+            Self::FormerEtcd => "the former etcd member",
+            Self::FormerNode => "the former Node",
         })
     }
 }
@@ -174,8 +194,18 @@ pub struct SetTarget {
     pub reads: Vec<LeafId>,
     /// Folders that are this set's alone: what else lies in them is removed.
     pub folders: Vec<String>,
-    /// Other paths that were this set's: removed where they are.
+    /// Other paths that were this set's: removed where they are, in this order.
     pub own: Vec<String>,
+    /// Those of them that nobody but hactl writes, where others may be somebody else's: while none of these is there, none is
+    /// removed. They go last. Empty: each path tells by itself.
+    pub told_by: Vec<String>,
+}
+
+impl SetTarget {
+    /// Whether what lies at its own paths is this set's, told by which files there are.
+    pub fn is_told(&self, there: impl Fn(&String) -> bool) -> bool {
+        self.told_by.is_empty() || self.told_by.iter().any(there)
+    }
 }
 
 /// A file by digest.

@@ -74,6 +74,13 @@ impl Asks {
     pub fn etcd(&self, host: &HostName) -> Option<EtcdAsk> {
         self.hosts.get(host).and_then(|a| a.etcd.clone())
     }
+    /// Hosts that answer have been asked about etcd, whatever their roles: one that was a member may be one still. Of those where nothing
+    /// is left of one nobody needs to know more, nor to ask again.
+    pub fn forget_etcd(&mut self, host: &HostName) {
+        if let Some(ask) = self.hosts.get_mut(host) {
+            ask.etcd = None;
+        }
+    }
     /// How a host reaches its API server, without asking for objects.
     pub fn api(&self, host: &HostName) -> Option<ApiAsk> {
         let api = self.hosts.get(host).and_then(|a| a.api.clone())?;

@@ -92,8 +92,11 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
         list.push(check("etcd member healthy", Some(&host.name), outcome.0, outcome.1.to_owned(), Some("hactl up")));
     }
     for peer in members.0.keys().filter(|p| !desired.with(Role::Etcd).any(|h| &&h.peer_url() == p)) {
-        let detail = format!("{peer} is a member and not in the inventory");
-        list.push(check("etcd members known", None, Outcome::Warn, detail, Some("hactl up --prune NAME")));
+        let (detail, hint) = match desired.hosts.iter().find(|h| &h.peer_url() == peer) {
+            Some(host) => (format!("{} is a member, and the inventory does not ask for that", host.name), "hactl up"),
+            None => (format!("{peer} is a member and not in the inventory"), "hactl up --prune NAME"),
+        };
+        list.push(check("etcd members known", None, Outcome::Warn, detail, Some(hint)));
     }
     let detail = format!(
         "{} of {} voters, quorum {}, tolerates {} more failure{}",

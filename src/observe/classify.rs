@@ -18,13 +18,10 @@ pub fn classify(desired: &Desired, hosts: &BTreeMap<HostName, Result<HostFacts, 
             _ => silent.push(&host.name),
         }
     }
-    // A member on a host that leaves speaks for its cluster as well; what is missing there is no loss.
-    let leaves = |host: &crate::model::desired::Host| {
-        Some((host.name.clone(), hosts.get(&host.name)?.as_ref().ok()?.etcd.as_ref()?))
-    };
-    let leaving: Vec<(HostName, &EtcdFact)> = desired.leaving.iter().filter_map(leaves).collect();
-    let speaking =
-        facts.iter().map(|(host, fact)| (*host, *fact)).chain(leaving.iter().map(|(host, fact)| (host, *fact)));
+    // A member on a host that leaves, or that is to be none any more, speaks for its cluster as well; what is missing there is no loss.
+    let former = desired.entered().filter(|host| !facts.contains_key(&host.name));
+    let former = former.filter_map(|host| Some((&host.name, hosts.get(&host.name)?.as_ref().ok()?.etcd.as_ref()?)));
+    let speaking = facts.iter().map(|(host, fact)| (*host, *fact)).chain(former);
     if let Some(members) = speaks(&speaking.collect()) {
         return Etcd::Speaks(members);
     }

@@ -23,8 +23,8 @@ pub use pace::{Pace, Wait, decides};
 
 use crate::host::op::{Op, Reply};
 use crate::host::{Feed, Machine};
-use crate::model::desired::Desired;
-use crate::model::facts::{Facts, HostFacts, Silence, UnitFact};
+use crate::model::desired::{Desired, Role};
+use crate::model::facts::{EtcdFact, Facts, HostFacts, Silence, UnitFact};
 use crate::model::names::HostName;
 use crate::model::target::Addon;
 use futures::StreamExt as _;
@@ -92,6 +92,25 @@ pub async fn round(
         answers.insert(host.clone(), Err(Silence { why, hint: None }));
     }
     (answers, hurried)
+}
+
+/// Hosts that are to have no member of etcd, and where nobody sees anything of one: what they said of etcd means nothing and is dropped.
+pub fn without_members(desired: &Desired, answers: &mut Answers) -> Vec<HostName> {
+    let mut without = Vec::new();
+    for host in desired.entered().filter(|host| !host.is(Role::Etcd)) {
+        let facts = answers.get_mut(&host.name).and_then(|answer| answer.as_mut().ok());
+        // Data counts only with hactl's own mark beside it: an etcd of somebody else's is nobody's business.
+        let marked = |etcd: &EtcdFact| etcd.data && (etcd.born.is_some() || etcd.token.is_some());
+        let has = |facts: &HostFacts| facts.etcd.as_ref().is_some_and(|etcd| etcd.view.is_some() || marked(etcd));
+        if facts.as_deref().is_some_and(has) {
+            continue;
+        }
+        if let Some(facts) = facts {
+            (facts.etcd, facts.bundles) = (None, None);
+        }
+        without.push(host.name.clone());
+    }
+    without
 }
 
 /// What the API shows of Nodes counts as far as it is of the kubelets that their hosts show.

@@ -22,7 +22,9 @@ pub use credential::{
 pub use found::found;
 pub use places::{KUBELET_SERVING, Kind, authority_paths, certificates_ask, serving, serving_path};
 pub use sign::{sign, sign_vouched};
-pub use table::{ADMINISTRATORS, APPROVERS, KUBELET_API, LEAF_DAYS, OBSERVERS, attended, leaf_ids, leaves};
+pub use table::{
+    ADMINISTRATORS, APPROVERS, KUBELET_API, LEAF_DAYS, OBSERVERS, attended, former_files, leaf_ids, leaves,
+};
 
 use crate::issue::IssueError;
 use crate::vault::{BadAuthority, VaultError};

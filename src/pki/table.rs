@@ -293,6 +293,16 @@ pub fn leaf_ids(desired: &Desired, host: &Host) -> impl Iterator<Item = (LeafId,
     rows(desired, host).map(|row| (row.id, row.self_renewing))
 }
 
+/// The files of leaves that a host has no more by its roles, with the leaf that each is of: certificates, keys, and keys that waited for
+/// their certificates. The kubelet's own go with its data.
+pub fn former_files(host: &Host) -> Vec<(LeafId, String)> {
+    let gone = TABLE.iter().filter(|row| !row.on.includes(host) && row.id != LeafId::Kubelet);
+    gone.flat_map(|row| {
+        [format!("{}.new", row.key), row.key.to_owned(), row.cert.to_owned()].map(|path| (row.id, path))
+    })
+    .collect()
+}
+
 fn rows(desired: &Desired, host: &Host) -> impl Iterator<Item = &'static Row> {
     let unattended = desired.unattended_days.is_some();
     TABLE.iter().filter(move |row| row.on.includes(host) && (unattended || !row.id.issues()))

@@ -146,8 +146,8 @@ pub(super) fn strangers(d: &mut Draft) {
         // A host that is in the inventory, and no Node any more, may be alive.
         let forsaken = d.intent.forsakes && node.ours && d.desired.host(&name).is_none();
         let why = match (asked, forsaken) {
-            // Its host lives and leaves in its turn.
-            _ if super::leave::lives(d, &name).is_some() => continue,
+            // Its host lives and leaves, or stays without it, in its turn.
+            _ if super::leave::lives(d, &name).is_some() || d.host_facts(&name).is_some() => continue,
             (true, _) if super::leave::kubelet_is_off(d, &name) => "its host has left",
             (true, _) if node.silent => "it was named with --prune, and its kubelet is silent",
             // Off for less than a minute, most likely: that is waited for.

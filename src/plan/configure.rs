@@ -182,6 +182,7 @@ fn balancer(d: &mut Draft, name: &HostName, set: FileSet, after: Vec<Mark>) {
         // Who leaves must not be left alone with the endpoint's address.
         let stopped = d.desired.leaving.iter().map(|h| Mark::Stopped(h.name.clone(), unit("keepalived.service")));
         needs.extend(stopped.filter(|stopped| d.plans(stopped)));
+        needs.extend(super::retire::still_balance(d));
     }
     write(d, name, set, needs);
     // Its files may be there although its package is not any more.
@@ -276,6 +277,8 @@ const TRIED_TOGETHER: [FileSet; 2] = [FileSet::ControlPlane, FileSet::ControlPla
 pub(super) fn accept(d: &mut Draft, host: &Host) {
     let name = &host.name;
     let well = |set: &FileSet| match set {
+        // Of a role that the host has no more.
+        set if !wants(d, name, *set) => true,
         FileSet::ControlPlane | FileSet::ControlPlaneConfig => d.holds(&Mark::Serving(name.clone())),
         set => d.host_target(name).sets.get(set).is_none_or(|wanted| d.look().runs(name, wanted)),
     };

@@ -194,9 +194,16 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Everything that the steps planned so far give.
+    /// Everything that the steps planned so far give and that holds once all of them are done: a member that goes and joins anew is not gone.
     pub fn given(&self) -> Vec<Mark> {
-        self.steps.iter().map(|step| step.gives.clone()).collect()
+        let later = |at: usize, mark: Mark| self.steps[at + 1..].iter().any(|step| step.gives == mark);
+        let undone = |at: usize, mark: &Mark| match mark {
+            Mark::Gone(peer) => later(at, Mark::Listed(peer.clone())),
+            Mark::Cleared(host) => later(at, Mark::Started(host.clone())),
+            _ => false,
+        };
+        let given = self.steps.iter().enumerate().filter(|(at, step)| !undone(*at, &step.gives));
+        given.map(|(_, step)| step.gives.clone()).collect()
     }
 
     /// The member list as it is once the steps planned so far are done; `None` while there is no cluster.

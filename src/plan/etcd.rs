@@ -170,6 +170,10 @@ pub(super) fn of_the_past(d: &Draft, host: &HostName) -> bool {
 /// Nobody speaks. Members that lie still with their data may be started, and members whose certificates have run out
 /// may get new ones, which they read without a restart. Neither harms anything; all else is for `hactl recover`.
 fn wake(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<(), Refusal> {
+    // One that is to be no member any more, and has its vote still, is needed like the others until there is a quorum to take it out by.
+    let still_votes = |h: &Host| !h.is(Role::Etcd) && etcd_fact(d, &h.name).is_some_and(|etcd| etcd.data);
+    let hosts: Vec<Host> = hosts.iter().cloned().chain(d.reachable().into_iter().filter(still_votes)).collect();
+    let hosts = hosts.as_slice();
     let mut still = Vec::new();
     let mut hopes = Vec::new();
     let mut geneses = BTreeSet::new();

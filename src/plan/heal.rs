@@ -204,6 +204,13 @@ fn prune(d: &mut Draft, chain: &mut Chain, members: &Members) -> Result<(), Refu
         if member.healthy && !member.learner && super::leave::carries(d, peer) {
             continue;
         }
+        if let Some(host) = super::retire::carries(d, peer) {
+            // One that serves goes last here, too; and who may not be changed keeps it.
+            if d.may_change(&host) && (!member.healthy || member.learner) {
+                remove(d, chain, peer, format!("{host} is to be no member any more, and its member does not serve"))?;
+            }
+            continue;
+        }
         if d.intent.prune.iter().any(|p| p.as_str() == member.name) {
             remove(d, chain, peer, "it was named with --prune".to_owned())?;
         } else if member.learner && member.name.is_empty() {
@@ -403,11 +410,12 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
     }
 }
 
-/// The member on a host that leaves while it serves: it hands over the lead, then it goes. What holds when it has gone.
+/// The member on a host that leaves, or is to be none any more, while it serves: it hands over the lead, then it goes. What holds when it has gone.
 pub(super) fn leave(d: &mut Draft, host: &Host, mut needs: Vec<Mark>) -> Result<Vec<Mark>, Refusal> {
     let peer = host.peer_url();
     let Some(list) = d.members().filter(|list| list.0.contains_key(&peer)).cloned() else { return Ok(Vec::new()) };
-    let view = d.facts.leaver(&host.name).and_then(|f| f.etcd.as_ref()?.view.as_ref());
+    let facts = d.facts.leaver(&host.name).or_else(|| d.host_facts(&host.name));
+    let view = facts.and_then(|f| f.etcd.as_ref()?.view.as_ref());
     let stays = |url: &PeerUrl| d.desired.with(Role::Etcd).any(|h| &h.peer_url() == url);
     let heir = list.0.iter().find(|(url, m)| m.healthy && !m.learner && stays(url)).map(|(url, _)| url.clone());
     if let (true, Some(to)) = (view.is_some_and(|v| v.leader == v.member), heir) {
@@ -423,7 +431,11 @@ pub(super) fn leave(d: &mut Draft, host: &Host, mut needs: Vec<Mark>) -> Result<
         needs.push(follows);
     }
     let mut chain = Chain { list, last: None, woken: Vec::new() };
-    change(d, &mut chain, &peer, Change::Remove, format!("{} leaves", host.name), needs)?;
+    let why = match d.desired.host(&host.name) {
+        Some(_) => format!("{} is to be no member any more", host.name),
+        None => format!("{} leaves", host.name),
+    };
+    change(d, &mut chain, &peer, Change::Remove, why, needs)?;
     Ok(vec![Mark::Gone(peer)])
 }
 

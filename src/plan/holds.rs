@@ -12,6 +12,11 @@ use crate::model::target::{FileSet, HostTarget, KUBELET_SERVES_WITH, LeafId, Pla
 /// A recovery bundle is of a moment ago for so long, milliseconds: what a run that was cut off took need not be taken again.
 const RECENT_MS: i64 = 10 * 60 * 1000;
 
+/// Where the kubelet finds static pods.
+const MANIFESTS: &str = "/etc/kubernetes/manifests/";
+/// What runs in those of the control plane.
+const STATIC_PODS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
+
 /// The unit that runs etcd.
 ///
 /// # Panics
@@ -40,9 +45,13 @@ fn strays(facts: &HostFacts, set: &SetTarget) -> Vec<String> {
     let inside = |path: &str| {
         set.folders.iter().any(|folder| path.strip_prefix(folder.as_str()).is_some_and(|rest| rest.starts_with('/')))
     };
-    let ours = |path: &String| inside(path) || set.own.contains(path);
+    if !set.is_told(|path| facts.files.contains_key(path)) {
+        return Vec::new();
+    }
     let wanted = |path: &str| set.files.iter().any(|file| file.path == path);
-    facts.files.keys().filter(|path| ours(path) && !wanted(path)).cloned().collect()
+    let in_folders = facts.files.keys().filter(|path| inside(path) && !set.own.contains(path));
+    let own = set.own.iter().filter(|path| facts.files.contains_key(*path));
+    in_folders.chain(own).filter(|path| !wanted(path)).cloned().collect()
 }
 
 /// Everything a mark is judged by.
@@ -114,6 +123,20 @@ impl<'a> Look<'a> {
         let mut paths: Vec<String> = wanted.files.iter().filter(differs).map(|f| f.path.clone()).collect();
         paths.extend(strays(facts, wanted));
         paths
+    }
+
+    /// Whether a host of this cluster still has something of a role that it has no more.
+    pub fn has_left(&self, host: &HostName, former: FileSet) -> bool {
+        let stamp = self.facts.host(host).and_then(|facts| facts.stamp.as_ref());
+        stamp.is_some_and(|stamp| stamp.same_cluster(&self.intent.stamp)) && !self.differing(host, former).is_empty()
+    }
+
+    /// Whether the static pods of a host that has no control plane any more have ended, and none would be started again.
+    fn pods_ended(&self, host: &HostName) -> bool {
+        let manifest = |path: &String| path.starts_with(MANIFESTS);
+        let runs = |facts: &HostFacts| STATIC_PODS.iter().any(|program| facts.processes.contains_key(*program));
+        self.facts.host(host).is_some_and(|facts| !runs(facts))
+            && !self.differing(host, FileSet::FormerControlPlane).iter().any(manifest)
     }
 
     /// Whether the host keeps what the files of a set replaced: they have not proven themselves.
@@ -247,6 +270,7 @@ impl<'a> Look<'a> {
                 let found = self.someone(h).and_then(|f| f.units.get(unit));
                 self.someone(h).is_some() && !found.is_some_and(UnitFact::runs_or_starts)
             }
+            Mark::PodsEnded(h) => self.pods_ended(h),
             Mark::Follows(h) => {
                 let view = self.someone(h).and_then(|f| f.etcd.as_ref()?.view.as_ref());
                 view.is_some_and(|v| v.leader != 0 && v.leader != v.member)
@@ -289,6 +313,11 @@ impl<'a> Look<'a> {
     /// Whether an API server shows a Node of this name, whatever it says of it.
     pub fn registered(&self, host: &HostName) -> bool {
         self.apis().any(|a| a.nodes.iter().any(|n| n.name == host.as_str()))
+    }
+
+    /// Whether an API server shows a Node of this name that hactl had in an inventory.
+    pub fn registered_ours(&self, host: &HostName) -> bool {
+        self.apis().any(|a| a.nodes.iter().any(|n| n.name == host.as_str() && n.ours))
     }
 
     /// API facts of hosts whose own API server answers.

@@ -14,7 +14,7 @@ use crate::model::plan::{Action, Guard, Mark, NodeEnd};
 use crate::model::refusal::Refusal;
 
 /// How long the pods of a Node that leaves may take to go elsewhere, seconds.
-const DRAIN_S: u32 = 300;
+pub(super) const DRAIN_S: u32 = 300;
 
 /// What a host that leaves and answered says of itself.
 pub(super) fn lives<'a>(d: &Draft<'a>, name: &HostName) -> Option<&'a HostFacts> {

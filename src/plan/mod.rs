@@ -15,6 +15,7 @@ mod holds;
 mod leave;
 mod prepare;
 mod recover;
+mod retire;
 mod sources;
 mod upgrade;
 mod versions;
@@ -49,6 +50,8 @@ pub struct Intent {
     pub prune: Vec<HostName>,
     /// Hosts that were taken in, are in the inventory no more, and that nobody let go.
     pub orphans: Vec<Host>,
+    /// Hosts that stay and had the endpoint's address to share when they were seen last, and are no balancers any more.
+    pub balanced: BTreeSet<HostName>,
     /// The hosts that may be changed; `None`: all.
     pub limit: Option<BTreeSet<HostName>>,
     /// Recoveries that were given up, by their ids: what they restored counts for nothing.
@@ -81,7 +84,9 @@ pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) ->
     upgrade::judge(desired, facts)?;
     versions::judge(desired, target, facts)?;
     leave::judge(&mut draft)?;
+    retire::judge(&draft)?;
     leave::addresses(&mut draft);
+    retire::addresses(&mut draft);
     for host in draft.changing() {
         prepare::stamp(&mut draft, &host);
         prepare::prepare(&mut draft, &host);
@@ -129,6 +134,7 @@ pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) ->
     cluster::strangers(&mut draft);
     cluster::nodes(&mut draft);
     upgrade::open(&mut draft);
+    retire::retire(&mut draft)?;
     leave::leave(&mut draft)?;
     Ok(draft.finish())
 }

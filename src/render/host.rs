@@ -16,6 +16,9 @@ use crate::model::renewal::{ISSUERS, SERVICE, TIMER};
 use crate::model::target::{Addon, object_key};
 use crate::model::ways;
 
+/// What kubelet and containerd keep.
+const NODES_DATA: [&str; 3] = ["/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni"];
+
 /// Whether haproxy for the endpoint runs here.
 pub(super) fn balances(desired: &Desired, host: &Host) -> bool {
     desired.balances(host)
@@ -160,13 +163,13 @@ pub fn ports(desired: &Desired, host: &Host) -> Vec<u16> {
     ports
 }
 
-/// How the host's side asks its own etcd member; `None` where there is none.
+/// How the host's side asks its own etcd member; `None` where there is to be none.
 pub fn etcd_ask(desired: &Desired, host: &Host) -> Option<EtcdAsk> {
     host.is(Role::Etcd).then(|| own_etcd(desired))
 }
 
-/// How an etcd host reaches its own member.
-pub(super) fn own_etcd(desired: &Desired) -> EtcdAsk {
+/// How a host reaches a member of its own, whether it is to have one or has one still.
+pub fn own_etcd(desired: &Desired) -> EtcdAsk {
     EtcdAsk {
         url: "https://127.0.0.1:2379".to_owned(),
         data_dir: desired.etcd.data_dir.display().to_string(),
@@ -212,7 +215,7 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
             units.insert(timer + 1, unit(service));
         }
     }
-    let files = super::paths(desired, host).into_iter().chain(super::former(desired, host));
+    let files = super::paths(desired, host).into_iter().chain(super::former_renewal(desired, host));
     let own = [
         "/etc/hactl",
         "/etc/etcd",
@@ -239,7 +242,7 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
         data.push(crate::model::snapshot::FOLDER.to_owned());
     }
     if host.is_node() {
-        data.extend(["/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni"].map(str::to_owned));
+        data.extend(NODES_DATA.map(str::to_owned));
     }
     if host.is(Role::ControlPlane) {
         data.push("/var/log/kubernetes".to_owned());
@@ -249,5 +252,25 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
         EndpointKind::External(_) | EndpointKind::Local { .. } => None,
     };
     let hand_over = host.is(Role::ControlPlane) && desired.host(&host.name).is_none();
-    WipeAsk { units, remove, data, delete, vip, hand_over }
+    WipeAsk { units, remove, data, delete, vip, hand_over, stays: false }
+}
+
+/// What goes from a host that is no Node any more, besides files by path: what runs pods, the pods, and what they left. The rest of the host
+/// goes on. Keys of the kubelet's are not moved aside with its data: nobody may come back by them.
+pub fn clear_node(desired: &Desired, host: &Host) -> WipeAsk {
+    let name = |text: &str| text.parse().expect("a constant that is a valid unit name");
+    let mut units = vec![name("kubelet.service"), name("containerd.service")];
+    if matches!(desired.endpoint.kind, EndpointKind::Local { .. }) && !balances(desired, host) {
+        units.push(name("haproxy.service"));
+    }
+    let remove = ["/var/lib/kubelet/pki", "/etc/cni/net.d/10-flannel.conflist", "/opt/cni/bin", "/run/flannel"];
+    WipeAsk {
+        units,
+        remove: remove.map(str::to_owned).into(),
+        data: NODES_DATA.map(str::to_owned).into(),
+        delete: false,
+        vip: None,
+        hand_over: false,
+        stays: true,
+    }
 }

@@ -6,6 +6,7 @@
 
 mod addons;
 mod error;
+mod former;
 mod host;
 mod input;
 mod table;
@@ -18,8 +19,10 @@ mod tests;
 
 pub use addons::{COREDNS, addons, owned};
 pub use error::RenderError;
+pub use former::{former_sets, former_units};
 pub use host::{
-    api_ask, dns_ask, etcd_ask, mounts, packages, ports, preparation, proxy_variables, sysctls, units, wipe,
+    api_ask, clear_node, dns_ask, etcd_ask, mounts, own_etcd, packages, ports, preparation, proxy_variables, sysctls,
+    units, wipe,
 };
 pub use input::{Input, Keys, Sealed, Trust};
 pub use views::snapshots::reach as object_storage;
@@ -98,6 +101,7 @@ impl RenderedSet {
                 FileSet::Drills if self.files.is_empty() => views::drills::own(),
                 _ => vec![],
             },
+            told_by: vec![],
         }
     }
 }
@@ -115,8 +119,18 @@ pub fn paths(desired: &Desired, host: &Host) -> Vec<String> {
     FILES.iter().filter(|row| (row.on)(desired, host)).flat_map(|row| row.paths(desired)).collect()
 }
 
-/// Files that may be on a host from when they were wanted: to be removed, and never to be shown, for some are keys.
+/// Files that may be on a host from when they were wanted, or from when it had other roles: to be removed, and never to be shown, for
+/// some are keys.
 pub fn former(desired: &Desired, host: &Host) -> Vec<String> {
+    let mut all = former_renewal(desired, host);
+    all.extend(former_sets(desired, host).into_values().flat_map(|set| set.own));
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// What once renewed the certificates of a host that nobody asks to do that.
+fn former_renewal(desired: &Desired, host: &Host) -> Vec<String> {
     let renewal = table::keeps_state(desired, host) && desired.unattended_days.is_none();
     let drills = host.is(Role::Etcd) && desired.snapshots.drill.is_none();
     let renewal = renewal.then(views::renewal::own).unwrap_or_default();
@@ -124,15 +138,8 @@ pub fn former(desired: &Desired, host: &Host) -> Vec<String> {
 }
 
 /// Folders in which hactl looks for files that it wrote and that nobody asks for any more.
-pub fn folders(host: &Host) -> Vec<String> {
-    let mut folders = Vec::new();
-    if host.is_node() {
-        folders.push(table::REGISTRIES.to_owned());
-    }
-    if host.is(Role::Etcd) {
-        folders.push(views::snapshots::STORAGE.to_owned());
-    }
-    folders
+pub fn folders() -> Vec<String> {
+    vec![table::REGISTRIES.to_owned(), views::snapshots::STORAGE.to_owned()]
 }
 
 /// Everything that should be written on a host, by set. Deterministic.

@@ -75,7 +75,11 @@ pub(super) fn unit(set: FileSet) -> Option<(UnitName, bool)> {
         | FileSet::Registries
         | FileSet::ControlPlaneConfig
         | FileSet::ControlPlane
-        | FileSet::State => {
+        | FileSet::State
+        | FileSet::FormerBalancer
+        | FileSet::FormerControlPlane
+        | FileSet::FormerEtcd
+        | FileSet::FormerNode => {
             return None;
         }
     };

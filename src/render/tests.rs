@@ -1,5 +1,6 @@
 //! Every row of the tables against the folders, and against inventories of many shapes.
 
+mod former;
 mod settings;
 
 use serde_json::{Value, json};

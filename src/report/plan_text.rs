@@ -67,7 +67,9 @@ pub fn disturbance(plan: &Plan) -> String {
     let nodes = plan.steps.iter().filter(|s| matches!(s.action, Action::DeleteNode { .. })).count();
     let halted = plan.steps.iter().filter(|s| matches!(s.action, Action::Halt { .. })).count();
     let restored = plan.steps.iter().filter(|s| matches!(s.action, Action::Restore { .. })).count();
-    let aside = of(Impact::Destructive) - wiped - emptied - halted - restored - nodes - pruned.clone().count();
+    let cleared = plan.steps.iter().filter(|s| matches!(s.action, Action::ClearNode { .. })).count();
+    let aside =
+        of(Impact::Destructive) - wiped - emptied - halted - restored - nodes - cleared - pruned.clone().count();
     let mut parts = Vec::new();
     if halted > 0 {
         parts.push(format!("the control plane of {} is stopped", count(halted, "host")));
@@ -82,7 +84,7 @@ pub fn disturbance(plan: &Plan) -> String {
     }
     if nodes > 0 {
         let is = if nodes == 1 { "is" } else { "are" };
-        parts.push(format!("{} that the inventory does not name {is} deleted", count(nodes, "Node")));
+        parts.push(format!("{} that the inventory does not ask for {is} deleted", count(nodes, "Node")));
     }
     if wiped > 0 {
         parts.push(format!("the data of {} is DELETED", count(wiped, "host")));
@@ -92,6 +94,10 @@ pub fn disturbance(plan: &Plan) -> String {
             "{} stopped, data moved aside",
             if emptied == 1 { "1 host is".to_owned() } else { format!("{emptied} hosts are") }
         ));
+    }
+    if cleared > 0 {
+        let is = if cleared == 1 { "is" } else { "are" };
+        parts.push(format!("{} {is} no Node any more, data of its pods moved aside", count(cleared, "host")));
     }
     if aside > 0 {
         parts.push(format!("stale data of {} is moved aside", count(aside, "member")));

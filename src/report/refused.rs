@@ -134,6 +134,14 @@ impl From<&Refusal> for Verdict {
             Refusal::CannotLeave { .. } => {
                 ("cannot-leave", vec![untouched.to_owned()], vec!["see who is part of the cluster with `hactl status`".to_owned()])
             }
+            Refusal::LastOfRole { role, .. } => (
+                "last-of-role",
+                vec!["Nobody who answers could take over what it does.".to_owned(), untouched.to_owned()],
+                vec![
+                    format!("bring another host with the role {role} back, then run the same command again"),
+                    "or give this one the role again in the inventory".to_owned(),
+                ],
+            ),
             Refusal::LeftBehind { host } => (
                 "left-behind",
                 vec![

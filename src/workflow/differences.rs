@@ -30,7 +30,8 @@ pub(super) async fn differences(session: &Session, state: &State, look: &Look, p
     let mut found: Vec<Difference> = Vec::new();
     for (host, paths) in written(look, plan) {
         // What is shown by name only is not even asked for: some keys never leave their host.
-        let asked = paths.iter().filter(|(path, set)| !hidden(path, *set)).map(|(path, _)| path.clone()).collect();
+        let shown = |(path, set): &&(String, FileSet)| !hidden(path, *set) && !set.is_former();
+        let asked = paths.iter().filter(shown).map(|(path, _)| path.clone()).collect();
         let there = read(session, &host, asked).await;
         for (path, set) in paths {
             let before = there.get(&path);
@@ -38,6 +39,7 @@ pub(super) async fn differences(session: &Session, state: &State, look: &Look, p
             let files = look.files.get(&host).and_then(|sets| sets.get(&set)).map(Vec::as_slice).unwrap_or_default();
             let after = files.iter().find(|file| file.path == path).map(|file| file.content.as_str());
             let shown = match (before, after) {
+                _ if set.is_former() => Shown::Removed,
                 _ if hidden => Shown::Secret,
                 (None, _) => continue,
                 (Some(_), None) => Shown::Removed,

@@ -5,9 +5,10 @@
 
 use super::look::Look;
 use super::{Failure, Places, State};
-use crate::model::desired::{Desired, Host};
+use crate::model::desired::{Desired, Host, Role};
 use crate::model::names::HostName;
 use crate::model::plan::Plan;
+use std::collections::BTreeSet;
 
 /// Whether somebody of the inventory is reached the same way: then that is the machine that would answer, and nobody else is there.
 fn replaced(host: &Host, desired: &Desired) -> bool {
@@ -35,6 +36,13 @@ pub(super) fn orphans(state: &State, desired: &Desired) -> Result<Vec<Host>, Fai
     let gone = |name: &HostName| desired.entered().all(|h| &h.name != name);
     let known = state.known_hosts()?.into_iter().filter(|known| !known.left && gone(&known.host.name));
     Ok(known.map(|known| known.host).filter(|h| !replaced(h, desired)).collect())
+}
+
+/// Hosts that stay and were balancers when they were taken in last: one that is silent may have the endpoint's address still.
+pub(super) fn balanced(state: &State, desired: &Desired) -> Result<BTreeSet<HostName>, Failure> {
+    let no_more = |h: &Host| desired.host(&h.name).is_some_and(|now| !now.is(Role::LoadBalancer));
+    let known = state.known_hosts()?.into_iter().map(|known| known.host);
+    Ok(known.filter(|h| h.is(Role::LoadBalancer) && no_more(h)).map(|h| h.name).collect())
 }
 
 /// Notes who is part of the cluster, before any of them is changed. Once a recovery went back to a bundle, hosts that the inventory does not

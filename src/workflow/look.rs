@@ -15,7 +15,7 @@ use crate::model::target::{CaId, FileSet, HostTarget, Leaf, Part, Target};
 use crate::observe::{Answers, Asks, Depth, HashCheck, Wait};
 use crate::plan::Intent;
 use crate::render::{Input, Keys, Sealed, Trust};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -63,12 +63,15 @@ impl Look {
         for host in desired.entered() {
             hosts.insert(host.name.clone(), question(desired, host, state, &bundle, &addons)?);
         }
-        let asks = Asks::new(Arc::clone(desired), stamp, hosts);
+        let mut asks = Asks::new(Arc::clone(desired), stamp, hosts);
         let asked = asks.to(depth);
         let begun = Instant::now();
         let (answers, hurried) = loop {
-            let (answers, hurried) =
+            let (mut answers, hurried) =
                 crate::observe::round(desired, &session.machines, &session.silent, &asked, session.at_once, wait).await;
+            for host in crate::observe::without_members(desired, &mut answers) {
+                asks.forget_etcd(&host);
+            }
             let electing = match crate::observe::classify(desired, &answers) {
                 Etcd::Silent(_) => may_elect(desired, &answers),
                 _ => false,
@@ -84,6 +87,7 @@ impl Look {
         let (text, recipients) = state.sealed(&session.inventory, &desired.snapshots.recipients)?;
         let sealed = Sealed { text: &text, recipients: &recipients, authority: asks.stamp.ca };
         let mut files = Files::new();
+        let parting = somebody_parts(desired, &answers);
         for host in &desired.hosts {
             let Some(Ok(facts)) = answers.get(&host.name) else { continue };
             let parts = bundle.parts_for(desired, host, &facts.architecture)?;
@@ -116,7 +120,11 @@ impl Look {
                 attached: &session.attached,
                 hactl_path: &hactl,
             })?;
-            let (host_target, contents) = split(desired, host, (parts, leaves), rendered);
+            let (mut host_target, contents) = split(desired, host, (parts, leaves), rendered);
+            // What is open for who gives something up is closed once that is done: in the next round.
+            if let (true, Some(wanted), Some(found)) = (parting, &mut host_target.openings, &facts.firewall) {
+                wanted.extend(found.open.iter().copied());
+            }
             target.hosts.insert(host.name.clone(), host_target);
             files.insert(host.name.clone(), contents);
         }
@@ -136,6 +144,7 @@ impl Look {
             genesis_token: if needs_token { state.genesis_token()? } else { String::new() },
             prune: choices.prune.clone(),
             orphans: super::leaving::orphans(state, desired)?,
+            balanced: super::leaving::balanced(state, desired)?,
             limit: choices.limit.clone(),
             replace: choices.replace.clone(),
             forsakes: base.forsakes && !choices.strangers_stay,
@@ -169,6 +178,7 @@ impl Look {
             genesis_token: String::new(),
             prune: vec![],
             orphans: vec![],
+            balanced: BTreeSet::new(),
             limit: None,
             replace: BTreeMap::new(),
             renew: Renewal::default(),
@@ -188,6 +198,19 @@ impl Look {
         let hash = self.hashes(session).await;
         crate::observe::checks(&session.desired, &self.facts, &hash)
     }
+}
+
+/// Whether a host that answers is about to leave, or to give up a role: until that is done it is talked to as before.
+fn somebody_parts(desired: &Desired, answers: &Answers) -> bool {
+    let facts = |host: &Host| answers.get(&host.name).and_then(|answer| answer.as_ref().ok());
+    let gives_up = |host: &Host| {
+        let Some(facts) = facts(host).filter(|facts| facts.stamp.is_some()) else { return false };
+        let there = |path: &String| facts.files.contains_key(path);
+        let sets = crate::render::former_sets(desired, host);
+        sets.values().any(|set| set.is_told(there) && set.own.iter().any(there))
+    };
+    desired.leaving.iter().any(|host| facts(host).is_some_and(|facts| facts.stamp.is_some()))
+        || desired.hosts.iter().any(gives_up)
 }
 
 /// What cannot be as the inventory asks until an authority is replaced.
@@ -234,16 +257,16 @@ fn question(
     Ok(ObserveAsk {
         certificates: crate::pki::certificates_ask(desired, host, &leaves),
         files: [crate::render::paths(desired, host), crate::render::former(desired, host), mounts.clone()].concat(),
-        folders: crate::render::folders(host),
+        folders: crate::render::folders(),
         parts: bundle.parts_of_any(desired, host)?,
-        units: crate::render::units(desired, host),
+        units: [crate::render::units(desired, host), crate::render::former_units(desired, host)].concat(),
         leaves,
         images: host.is_node(),
         programs: crate::render::packages(desired, host).into_keys().chain(directories).chain(mounts).collect(),
         sysctls: preparation.sysctls.keys().cloned().collect(),
         ports: crate::render::ports(desired, host),
         firewall: preparation.openings.is_some(),
-        etcd: crate::render::etcd_ask(desired, host),
+        etcd: Some(crate::render::own_etcd(desired)),
         disk: false,
         api: crate::render::api_ask(desired, host, addons),
         dns: crate::render::dns_ask(desired, host, addons),
@@ -272,6 +295,7 @@ fn split(
         target.sets.insert(set.set, set.target());
         contents.insert(set.set, set.files.iter().map(crate::render::RenderedFile::put).collect());
     }
+    target.sets.extend(crate::render::former_sets(desired, host));
     (target, contents)
 }
 

@@ -31,6 +31,7 @@ mod leaving;
 mod moved;
 mod parted;
 mod recover;
+mod roles;
 mod room;
 mod rotations;
 mod runbook;
@@ -215,6 +216,7 @@ fn main() {
     );
     tally.suite("t-moved", (6, 0), moved::SCENARIOS);
     tally.suite("t-leave", (5, 0), leaving::SCENARIOS);
+    tally.suite("t-roles", (5, 0), roles::SCENARIOS);
     tally.suite("t-worker", (1, 1), &[worker::SCENARIOS, certs::SCENARIOS, worker::LAST].concat());
     tally.suite("t-set", (3, 1), settings::SCENARIOS);
     tally.suite("t-rotate", (3, 1), &[unattended::SCENARIOS, rotations::SCENARIOS].concat());

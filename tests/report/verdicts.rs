@@ -1,6 +1,7 @@
 //! The table of verdicts: every failure has an exit code, a headline and a way on.
 
 use crate::world::*;
+use hactl::model::desired::Role;
 use hactl::model::facts::Evidence;
 use hactl::model::recovery::Fullness;
 use hactl::model::refusal::Refusal;
@@ -63,6 +64,7 @@ fn refusals() -> Vec<Refusal> {
         Refusal::StateBehind { host: name("cp2") },
         Refusal::CannotRotate { what: Rotatable::ServiceAccount, why: NoRotation::TooYoung { left_s: 80_000 } },
         Refusal::CannotLeave { host: name("cp1"), why: "no other control-plane host answers".into() },
+        Refusal::LastOfRole { host: name("cp1"), role: Role::ControlPlane, others: 2, answer: 0 },
         Refusal::LeftBehind { host: name("cp3") },
         Refusal::SkipsMinor {
             host: name("cp1"),

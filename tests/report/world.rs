@@ -94,6 +94,7 @@ fn set(unit: Option<&str>, reload: bool, files: &[&str]) -> SetTarget {
         reads: vec![],
         folders: vec![],
         own: vec![],
+        told_by: vec![],
     }
 }
 
@@ -158,6 +159,7 @@ pub fn intent() -> Intent {
     let genesis_token = "a-random-token".into();
     Intent {
         orphans: vec![],
+        balanced: [].into(),
         stamp: stamp(),
         genesis_token,
         prune: vec![],

@@ -4,6 +4,7 @@
 use super::make;
 use super::member::{Change, Stop, failed};
 use super::world::{FirstBoot, World};
+use hactl::model::desired::EndpointKind;
 use hactl::model::facts::{FileFact, LeafFact};
 use hactl::model::names::{Digest, HostName, PeerUrl, UnitName};
 use hactl::model::plan::{Action, Birth, HowToRun};
@@ -25,6 +26,9 @@ pub enum Effect {
     UnitReloads(HostName, UnitName),
     Bundled(HostName),
     UnitEnabled(HostName, UnitName),
+    UnitDisabled(HostName, UnitName),
+    /// The kubelet stops a static pod that has no manifest any more; where there is no kubelet, hactl does.
+    PodEnds(HostName, String),
     FirstBoot(HostName, FirstBoot),
     MemberStarts(HostName, bool),
     DataAside(HostName),
@@ -85,7 +89,22 @@ pub fn effects(world: &World, action: &Action) -> Vec<Effect> {
             Effect::Dense(host.clone()),
             Effect::UnitStarts(host.clone(), etcd()),
         ],
-        Action::StopUnit { host, unit } => vec![Effect::UnitStops(host.clone(), unit.clone())],
+        Action::StopUnit { host, unit } => {
+            vec![Effect::UnitStops(host.clone(), unit.clone()), Effect::UnitDisabled(host.clone(), unit.clone())]
+        }
+        Action::EndPods { host } => {
+            make::MANIFESTS.iter().rev().map(|path| Effect::PodEnds(host.clone(), (*path).to_owned())).collect()
+        }
+        Action::ClearNode { host } => {
+            let units = ["haproxy.service", "kubelet.service", "containerd.service"].map(make::unit).into_iter();
+            let local = matches!(world.desired.endpoint.kind, EndpointKind::Local { .. });
+            let units = units.filter(|unit| local || unit.as_str() != "haproxy.service");
+            let mut all: Vec<Effect> = units
+                .flat_map(|u| [Effect::UnitStops(host.clone(), u.clone()), Effect::UnitDisabled(host.clone(), u)])
+                .collect();
+            all.push(Effect::PodsEnd(host.clone()));
+            all
+        }
         Action::MoveLeader { host, to } => vec![Effect::Leads(host.clone(), to.clone())],
         Action::UpgradeKubelet { host, version: _, how, ready } => {
             let unit = make::unit("kubelet.service");
@@ -166,6 +185,8 @@ pub fn place(effect: &Effect) -> Option<&HostName> {
         | Effect::UnitReloads(h, _)
         | Effect::Bundled(h)
         | Effect::UnitEnabled(h, _)
+        | Effect::UnitDisabled(h, _)
+        | Effect::PodEnds(h, _)
         | Effect::FirstBoot(h, _)
         | Effect::MemberStarts(h, _)
         | Effect::DataAside(h)
@@ -250,6 +271,17 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
         }
         Effect::UnitEnabled(h, unit) => {
             world.host_mut(h).units.entry(unit.clone()).or_default().enabled = true;
+        }
+        Effect::UnitDisabled(h, unit) => {
+            if let Some(found) = world.host_mut(h).units.get_mut(unit) {
+                found.enabled = false;
+            }
+        }
+        Effect::PodEnds(h, path) => {
+            let found = world.host_mut(h);
+            found.files.remove(path);
+            found.processes.remove(super::world::program_of(path));
+            world.settle();
         }
         Effect::FirstBoot(h, boot) => first_boot(world, h, boot)?,
         Effect::MemberStarts(h, first) => member_starts(world, h, *first)?,
@@ -509,7 +541,9 @@ fn start(world: &mut World, host: &HostName, unit: &UnitName) -> Result<(), Stop
 fn etcd_ready(world: &World, host: &HostName) -> Result<(), Stop> {
     let found = world.host(host);
     let target = world.host_target(host);
-    let binary = target.parts.iter().any(|p| p.name == "etcd" && found.blobs.contains(&p.digest));
+    // One that is to be no member any more runs by the binary that its unit names.
+    let former = found.disk.is_some() && !target.sets.contains_key(&FileSet::Etcd);
+    let binary = former || target.parts.iter().any(|p| p.name == "etcd" && found.blobs.contains(&p.digest));
     need(binary, || format!("there is no etcd binary on {host}"))?;
     need(found.leaves.contains_key(&LeafId::EtcdPeer), || format!("etcd on {host} has no certificate"))
 }

@@ -37,6 +37,10 @@ impl World {
                 at(h).on && set.is_some_and(|s| self.current(h, s))
             }
             Mark::Stopped(h, unit) => !at(h).runs(unit.as_str()),
+            Mark::PodsEnded(h) => {
+                let manifests = super::make::MANIFESTS.iter().any(|path| at(h).files.contains_key(*path));
+                !manifests && at(h).processes.is_empty()
+            }
             Mark::Follows(h) => {
                 let disk = at(h).disk.as_ref();
                 disk.is_none_or(|d| self.leader(&d.cluster).is_some_and(|leader| leader != d.member))
@@ -110,7 +114,11 @@ impl World {
             | FileSet::State
             | FileSet::Snapshots
             | FileSet::Renewal
-            | FileSet::Drills => false,
+            | FileSet::Drills
+            | FileSet::FormerBalancer
+            | FileSet::FormerControlPlane
+            | FileSet::FormerEtcd
+            | FileSet::FormerNode => false,
         }
     }
 }

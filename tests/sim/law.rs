@@ -30,6 +30,8 @@ pub enum Broken {
     ManifestBeforeSeal { host: HostName, unsealed: HostName },
     /// Two API servers were down at the same time by our doing.
     TwoDisturbed { hosts: Vec<HostName> },
+    /// A balancer was told of others and not of one that runs: both would take the endpoint's address.
+    TwoHolders { host: HostName, other: HostName },
     /// No API server serves any more, by our doing, although more than one host could.
     ApiLost,
     /// Two programs of Kubernetes are of versions that may not stand beside one another, by our doing.
@@ -143,6 +145,13 @@ pub fn judge(before: &Scene, world: &World, effect: &Effect) -> Result<(), Broke
         // A host that was lost after the plan was made is not this step's fault: it cannot found anything by itself.
         if let Some(unsealed) = unsealed.filter(|h| world.host(h).disk.is_some() && world.host(h).answers()) {
             return Err(Broken::ManifestBeforeSeal { host: host.clone(), unsealed });
+        }
+    }
+    if let Effect::File(host, FileSet::Keepalived, _) = effect {
+        let told = world.with(hactl::model::desired::Role::LoadBalancer);
+        let others = world.desired.hosts.iter().map(|h| &h.name).filter(|h| !told.contains(h));
+        if let Some(other) = others.into_iter().find(|h| world.host(h).runs("keepalived.service")) {
+            return Err(Broken::TwoHolders { host: host.clone(), other: other.clone() });
         }
     }
     if let (None, Some(what)) = (&before.skewed, &after.skewed) {

@@ -185,6 +185,7 @@ fn set(unit_name: Option<&str>, reload: bool, paths: &[&str], content: &str) -> 
         reads: vec![],
         folders: vec![],
         own: vec![],
+        told_by: vec![],
     }
 }
 
@@ -216,6 +217,17 @@ pub const MANIFESTS: [&str; 3] = [
 /// The kubelet's file, which names its binary.
 pub const KUBELET: &str = "/etc/kubernetes/kubelet.yaml";
 
+/// Files of an etcd host.
+const ETCD: [&str; 2] = ["/etc/systemd/system/etcd.service", "/etc/etcd/etcd.conf"];
+const SNAPSHOTS: [&str; 2] = ["/etc/hactl/snapshots.json", "/etc/systemd/system/hactl-snapshot.timer"];
+const STATE: &str = "/var/lib/hactl/state.age";
+/// Files of a Node besides the kubelet's.
+const RUNTIME: [&str; 2] = ["/etc/containerd/config.toml", "/etc/systemd/system/containerd.service"];
+/// Files of a control plane besides manifests.
+const CONTROL_CONFIG: &str = "/etc/kubernetes/audit.yaml";
+const ETCD_BALANCER: &str = "/etc/hactl/etcd-balancer.cfg";
+const APPROVER: &str = "/etc/systemd/system/hactl-approver.service";
+
 /// What asks before a start of etcd.
 pub const FENCE: &str = "/etc/systemd/system/etcd.service.d/10-fence.conf";
 
@@ -230,8 +242,7 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
     sets.push((FileSet::Os, set(None, false, &["/etc/sysctl.d/90-hactl.conf"], "r0")));
     sets.push((FileSet::Trust, set(None, false, &["/etc/kubernetes/pki/ca.crt"], &plain(release.trust))));
     if host.is_node() {
-        let files = ["/etc/containerd/config.toml", "/etc/systemd/system/containerd.service"];
-        sets.push((FileSet::Runtime, set(Some("containerd.service"), false, &files, &plain(release.runtime))));
+        sets.push((FileSet::Runtime, set(Some("containerd.service"), false, &RUNTIME, &plain(release.runtime))));
         let registry = format!("{CERTS}/registry-{}/hosts.toml", release.registries % 3);
         let files: &[&str] = if release.registries == 0 { &[] } else { &[registry.as_str()] };
         let mut registries = set(None, false, files, &plain(release.registries));
@@ -246,15 +257,13 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
         target.leaves.push(leaf(LeafId::Kubelet, host, 0));
     }
     if host.is(Role::Etcd) {
-        let files = ["/etc/systemd/system/etcd.service", "/etc/etcd/etcd.conf"];
-        sets.push((FileSet::Etcd, set(Some("etcd.service"), false, &files, &plain(release.etcd))));
+        sets.push((FileSet::Etcd, set(Some("etcd.service"), false, &ETCD, &plain(release.etcd))));
         // It names hactl, as the approver's unit does.
         sets.push((FileSet::Fence, set(None, false, &[FENCE], &plain(release.approver))));
         target.parts.push(program("etcd", release.etcd));
         target.leaves.push(leaf(LeafId::EtcdPeer, host, release.leaves));
-        sets.push((FileSet::State, set(None, false, &["/var/lib/hactl/state.age"], &plain(release.trust))));
-        let timer = ["/etc/hactl/snapshots.json", "/etc/systemd/system/hactl-snapshot.timer"];
-        sets.push((FileSet::Snapshots, set(Some("hactl-snapshot.timer"), false, &timer, &plain(release.approver))));
+        sets.push((FileSet::State, set(None, false, &[STATE], &plain(release.trust))));
+        sets.push((FileSet::Snapshots, set(Some("hactl-snapshot.timer"), false, &SNAPSHOTS, &plain(release.approver))));
     }
     if host.is(Role::Etcd) {
         sets.push((FileSet::Drills, on_demand(release.drills, DRILLS, &DRILL)));
@@ -267,18 +276,16 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
     }
     if host.is(Role::ControlPlane) {
         target.leaves.push(leaf(LeafId::ApiserverEtcdClient, host, release.leaves));
-        let balancer = ["/etc/hactl/etcd-balancer.cfg"];
-        let mut balancer = set(Some("hactl-etcd-balancer.service"), true, &balancer, &everyone);
+        let mut balancer = set(Some("hactl-etcd-balancer.service"), true, &[ETCD_BALANCER], &everyone);
         balancer.reads = vec![LeafId::ApiserverEtcdClient];
         sets.push((FileSet::EtcdBalancer, balancer));
-        sets.push((
-            FileSet::ControlPlaneConfig,
-            set(None, false, &["/etc/kubernetes/audit.yaml"], &plain(release.manifests)),
-        ));
+        sets.push((FileSet::ControlPlaneConfig, set(None, false, &[CONTROL_CONFIG], &plain(release.manifests))));
         let content = format!("{version} {}", plain(release.manifests));
         sets.push((FileSet::ControlPlane, set(None, false, &MANIFESTS, &content)));
-        let approver = ["/etc/systemd/system/hactl-approver.service"];
-        sets.push((FileSet::Approver, set(Some("hactl-approver.service"), false, &approver, &plain(release.approver))));
+        sets.push((
+            FileSet::Approver,
+            set(Some("hactl-approver.service"), false, &[APPROVER], &plain(release.approver)),
+        ));
         let images = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
         target.parts.extend(images.map(|n| of_kubernetes(desired, image(n, release.manifests))));
         target.leaves.push(leaf(LeafId::Apiserver, host, release.leaves));
@@ -302,9 +309,43 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
         target.packages.insert("/usr/sbin/keepalived".to_owned(), "keepalived".to_owned());
     }
     target.sets = sets.into_iter().collect();
+    target.sets.extend(former(desired, host));
     target.sysctls.insert("net.ipv4.ip_forward".to_owned(), "1".to_owned());
     target.paths = vec!["/etc/kubernetes".to_owned(), "/var/lib/hactl".to_owned()];
     target
+}
+
+/// What a host may have of roles that it has not. In this world all files are hactl's.
+fn former(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarget> {
+    let of =
+        |paths: &[&str]| SetTarget { own: paths.iter().map(|p| (*p).to_owned()).collect(), ..SetTarget::default() };
+    let vip = matches!(desired.endpoint.kind, EndpointKind::Vip { .. });
+    let balancer = of(&["/etc/haproxy/haproxy.cfg", "/etc/keepalived/keepalived.conf"]);
+    let mut control = of(&MANIFESTS);
+    control.own.extend([CONTROL_CONFIG, ETCD_BALANCER, APPROVER].map(str::to_owned));
+    let mut etcd = of(&ETCD);
+    etcd.own.extend(SNAPSHOTS.into_iter().chain([FENCE]).chain(DRILL).map(str::to_owned));
+    let mut node = of(&RUNTIME);
+    node.own.push(KUBELET.to_owned());
+    node.folders.push(CERTS.to_owned());
+    if !host.is(Role::Etcd) && !host.is(Role::ControlPlane) {
+        etcd.own.extend(RENEWAL.map(str::to_owned));
+        control.own.extend(RENEWAL.map(str::to_owned));
+        control.told_by = control.own[..6].to_vec();
+    }
+    if !host.is(Role::Etcd) {
+        etcd.own.push(STATE.to_owned());
+    }
+    if matches!(desired.endpoint.kind, EndpointKind::Local { .. }) {
+        node.own.push("/etc/haproxy/haproxy.cfg".to_owned());
+    }
+    let all = [
+        (FileSet::FormerBalancer, balancer, vip && !host.is(Role::LoadBalancer)),
+        (FileSet::FormerControlPlane, control, !host.is(Role::ControlPlane)),
+        (FileSet::FormerEtcd, etcd, !host.is(Role::Etcd)),
+        (FileSet::FormerNode, node, !host.is_node()),
+    ];
+    all.into_iter().filter(|(.., lost)| *lost).map(|(set, target, _)| (set, target)).collect()
 }
 
 /// A timer and its files, or what once was of them.

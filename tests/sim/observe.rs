@@ -58,6 +58,8 @@ impl World {
             return Err(Silence { why: "connection timed out".to_owned(), hint: None });
         }
         let desired = self.desired.entered().find(|h| &h.name == name).expect("a host that is entered");
+        // Also who is to be no member any more is asked, as long as it has data.
+        let member = desired.is(Role::Etcd) || host.disk.is_some();
         let units = host.units.iter().map(|(unit, u)| {
             let active = match (u.running, u.ready, u.failed) {
                 (true, true, _) => "active",
@@ -89,10 +91,10 @@ impl World {
                 .filter(|path| host.files.contains_key(**path))
                 .filter_map(|path| Some((program_of(path).to_owned(), host.names.get(*path)?.0.clone())))
                 .collect(),
-            bundles: desired.is(Role::Etcd).then(|| Self::bundles_fact(host)),
+            bundles: member.then(|| Self::bundles_fact(host)),
             programs: host.programs.clone(),
             sysctls: host.sysctls.clone(),
-            etcd: desired.is(Role::Etcd).then(|| self.etcd_fact(host)),
+            etcd: member.then(|| self.etcd_fact(host)),
             api: desired.is(Role::ControlPlane).then(|| self.api_fact(name)),
             ..HostFacts::default()
         })
@@ -220,7 +222,8 @@ impl World {
         let wanted = self.with(Role::Etcd);
         let facts: Vec<&EtcdFact> = wanted.iter().filter_map(|h| hosts.get(h)?.as_ref().ok()?.etcd.as_ref()).collect();
         let all = facts.len() == wanted.len();
-        let leavers = self.desired.leaving.iter().filter_map(|h| hosts.get(&h.name)?.as_ref().ok()?.etcd.as_ref());
+        let former = self.desired.entered().filter(|h| !wanted.contains(&h.name));
+        let leavers = former.filter_map(|h| hosts.get(&h.name)?.as_ref().ok()?.etcd.as_ref());
         let entered: Vec<&EtcdFact> = facts.iter().copied().chain(leavers).collect();
         if let Some(view) = entered.iter().filter_map(|f| f.view.as_ref()).find(|v| v.linearizable) {
             let views = || entered.iter().filter_map(|f| f.view.as_ref());

@@ -173,7 +173,8 @@ impl World {
     }
 
     fn members_now(&self) -> Result<Members, String> {
-        let members = self.desired.entered().filter(|h| h.is(Role::Etcd)).map(|h| h.name.clone());
+        let member = |h: &&hactl::model::desired::Host| h.is(Role::Etcd) || self.host(&h.name).disk.is_some();
+        let members = self.desired.entered().filter(member).map(|h| h.name.clone());
         let hosts = members.map(|h| (h.clone(), self.say(&h))).collect();
         match self.classify(&hosts) {
             Etcd::Speaks(members) => Ok(members),

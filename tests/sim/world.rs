@@ -2,7 +2,7 @@
 
 use super::make::{self, MANIFESTS, Release};
 use super::member::Cluster;
-use hactl::model::desired::{Desired, EndpointKind, Role};
+use hactl::model::desired::{Desired, EndpointKind, Host, Role};
 use hactl::model::facts::{FileFact, LeafFact, Stamp};
 use hactl::model::names::{Digest, HostName, PeerUrl, UnitName};
 use hactl::model::target::{FileSet, FileTarget, HostTarget, LeafId, Target};
@@ -165,6 +165,7 @@ impl World {
             recovered: None,
             prune: vec![],
             orphans: vec![],
+            balanced: BTreeSet::new(),
             limit: None,
             replace: BTreeMap::new(),
             dropped: BTreeSet::new(),
@@ -240,6 +241,23 @@ impl World {
             d.hosts.retain(|h| &h.name != name);
             d.leaving.push(host);
         });
+    }
+
+    /// A host that stays has these roles from now on, and no others. What it was the state of the administrator remembers.
+    pub fn reassign(&mut self, name: &HostName, roles: &[Role]) {
+        let before = self.desired.host(name).expect("a host of the inventory").clone();
+        let after = Host { roles: roles.to_vec(), ..before.clone() };
+        if before.is_node() && !after.is_node() && self.host(name).stamp.is_some() {
+            self.strangers.insert(name.clone(), (false, true));
+        } else if after.is_node() {
+            self.strangers.remove(name);
+        }
+        if before.is(Role::LoadBalancer) && !after.is(Role::LoadBalancer) {
+            self.intent.balanced.insert(name.clone());
+        } else if after.is(Role::LoadBalancer) {
+            self.intent.balanced.remove(name);
+        }
+        self.rehost(|d| d.hosts.iter_mut().filter(|h| &h.name == name).for_each(|h| *h = after.clone()));
     }
 
     /// The inventory asks for another Kubernetes from now on.
@@ -365,7 +383,8 @@ impl World {
         let Some(set) = target.sets.get(&which) else { return 0 };
         let host = self.host(name);
         let inside = |path: &str| set.folders.iter().any(|folder| path.starts_with(&format!("{folder}/")));
-        let ours = |path: &String| inside(path) || set.own.contains(path);
+        let told = set.told_by.is_empty() || set.told_by.iter().any(|path| host.files.contains_key(path));
+        let ours = |path: &String| told && (inside(path) || set.own.contains(path));
         let strays = host.files.keys().filter(|p| ours(p) && !set.files.iter().any(|f| &f.path == *p)).count();
         strays + set.files.iter().filter(|f| !host.has(f)).count()
     }

@@ -128,6 +128,7 @@ pub(super) async fn write(
     if let Some(twice) = files.iter().find(|f| !seen.insert(f.path.clone())) {
         return Err(bad(format!("{} is to be written twice", twice.path)));
     }
+    let removed = remove_these.clone();
     let paths: Vec<String> = files.iter().map(|f| f.path.clone()).collect();
     let changes: Vec<_> = paths.iter().map(|path| units::changed_by(path)).collect();
     let checks: Vec<_> = files.iter().map(|f| f.check.clone()).collect();
@@ -149,10 +150,15 @@ pub(super) async fn write(
             super::kept::keep(&root, set, &[replaced, remove_these].concat())?;
         }
         put_all(ready.into_iter().flatten().collect())?;
-        gone.iter().try_for_each(|path| remove(path))
+        gone.iter().try_for_each(|path| {
+            remove(path)?;
+            units::folder_with_the_last(&root, path);
+            Ok(())
+        })
     })
     .await?;
-    units::read_again(host, &changed).await
+    units::read_again(host, &changed).await?;
+    units::forget(host, &removed).await
 }
 
 /// Lays a file ready beside its place; `None` when it is there already.

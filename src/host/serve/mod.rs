@@ -129,6 +129,7 @@ fn changes(op: &Op) -> bool {
         | Op::StartMember(_)
         | Op::MoveAside { .. }
         | Op::Halt { .. }
+        | Op::EndPods { .. }
         | Op::TakeSnapshot(_)
         | Op::ReadSnapshot { .. }
         | Op::Restore(_)
@@ -171,6 +172,7 @@ async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
         Op::StartMember(start) => member::start(host, start).await.map(done),
         Op::MoveAside { data_dir } => member::move_aside(host, data_dir).await.map(done),
         Op::Halt { units, programs } => recover::halt(host, &units, &programs).await.map(done),
+        Op::EndPods { manifests } => wipe::end_pods(host, &manifests).await.map(done),
         Op::TakeSnapshot(ask) => recover::take(host, ask).await.map(Reply::Taken),
         Op::ReadSnapshot { recovery, from } => recover::read(host, recovery, from).await.map(Reply::Bytes),
         Op::Restore(ask) => recover::restore(host, *ask).await.map(done),

@@ -128,6 +128,23 @@ pub(super) async fn read_again(host: &Host, units: &[UnitName]) -> Outcome<()> {
     Ok(())
 }
 
+/// Makes systemd let go of units whose own files were removed: what has no file must not be started by what systemd remembers of it.
+pub(super) async fn forget(host: &Host, removed: &[String]) -> Outcome<()> {
+    let ours = |path: &String| path.strip_prefix(ADMINISTRATORS).is_some_and(|rest| rest.starts_with('/'));
+    if host.root.is_host() && removed.iter().any(ours) {
+        must(&["systemctl", "daemon-reload"], PATIENCE).await?;
+    }
+    Ok(())
+}
+
+/// The folder of a unit's changes goes with the last of them; where others' are in it, it stays.
+pub(super) fn folder_with_the_last(root: &Root, removed: &Path) {
+    let folder = removed.parent().filter(|folder| folder.extension().is_some_and(|end| end == "d"));
+    if let Some(folder) = folder.filter(|folder| folder.starts_with(root.own(ADMINISTRATORS))) {
+        let _ = fs::remove_dir(folder);
+    }
+}
+
 /// Asks systemd about several units at once.
 pub(super) async fn show(units: &[UnitName]) -> Outcome<Vec<Shown>> {
     if units.is_empty() {

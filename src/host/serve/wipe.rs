@@ -41,7 +41,7 @@ pub(super) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
     let (remove, data) = (paths(&ask.remove)?, paths(&ask.data)?);
     if ask.hand_over && host.root.is_host() {
         host.waits("the API server to say that it stops");
-        hand_over(host).await?;
+        leave_to_kubelet(vec![host.root.own(API_MANIFEST)], &[API_SERVER.to_owned()]).await?;
     }
     units::stop(host, &ask.units).await?;
     if host.root.is_host() {
@@ -50,31 +50,36 @@ pub(super) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
         host.waits("mounts and interfaces of pods to be gone");
         unmount().await?;
         network(ask.vip).await?;
-        host.waits("the firewall to be closed again");
-        firewall::open(host, &BTreeSet::new()).await?;
+        if !ask.stays {
+            host.waits("the firewall to be closed again");
+            firewall::open(host, &BTreeSet::new()).await?;
+        }
     }
     host.waits("files to be removed");
-    let systemd = host.root.own("/etc/systemd/system");
+    let root = host.root.clone();
     let keep = [host.root.own(lock::LOCK), host.root.own(lock::BUSY)];
     let stamp = when::stamp(when::now_ms());
     let delete = ask.delete;
+    // What is to be gone from data that is moved aside goes before it does.
+    let (first, remove): (Vec<_>, Vec<_>) =
+        remove.into_iter().partition(|path| data.iter().any(|d| path.starts_with(d)));
     blocking(move || {
+        first.iter().try_for_each(|path| clear(path, &keep))?;
         for path in &data {
             if delete { clear(path, &keep)? } else { aside(path, &stamp)? }
         }
         remove.iter().try_for_each(|path| {
             clear(path, &keep)?;
-            // The folder of a unit's changes goes with the last of them; others' stay, and it with them.
-            let folder = path.parent().filter(|f| f.extension().is_some_and(|end| end == "d"));
-            if let Some(folder) = folder.filter(|f| f.starts_with(&systemd)) {
-                let _ = fs::remove_dir(folder);
-            }
+            units::folder_with_the_last(&root, path);
             Ok(())
         })
     })
     .await?;
     if host.root.is_host() {
         must(&["systemctl", "daemon-reload"], SHORT).await?;
+    }
+    if ask.stays {
+        return Ok(());
     }
     // Last: a host that carries no stamp any more belongs to nobody, and nothing would come back to finish this.
     let stamp = host.root.own(files::STAMP);
@@ -83,21 +88,37 @@ pub(super) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
 
 /// An API server that is killed stays among those that pods are sent to until its lease ends, a quarter of a minute; one that is stopped takes
 /// itself out. Its kubelet stops it once it has no manifest; where nobody does, there is nothing to wait for.
-async fn hand_over(host: &Host) -> Outcome<()> {
-    let manifest = host.root.own(API_MANIFEST);
+async fn leave_to_kubelet(manifests: Vec<PathBuf>, programs: &[String]) -> Outcome<()> {
     let kubelet = "kubelet.service".parse().expect("a constant that is a valid unit name");
-    if units::state(&kubelet).await? != "active" {
-        return Ok(());
-    }
-    blocking(move || files::remove(&manifest)).await?;
+    let stops_them = units::state(&kubelet).await? == "active";
+    blocking(move || manifests.iter().try_for_each(|manifest| files::remove(manifest))).await?;
     let until = Instant::now() + HAND_OVER;
-    let api_server = [API_SERVER.to_owned()];
-    while Instant::now() < until {
-        let api_server = api_server.clone();
-        if blocking(move || Ok(pods_of(&api_server))).await?.is_empty() {
+    while stops_them && Instant::now() < until {
+        let programs = programs.to_vec();
+        if blocking(move || Ok(pods_of(&programs))).await?.is_empty() {
             return Ok(());
         }
         sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
+}
+
+/// Static pods that are not asked for any more: those beside the API server first, which they ask, then that one, which takes its time to
+/// answer what it is at. The kubelet does not start any of them again, for they have no manifest.
+pub(super) async fn end_pods(host: &Host, manifests: &[String]) -> Outcome<()> {
+    let paths = manifests.iter().map(|path| host.root.path(path)).collect::<Outcome<Vec<_>>>()?;
+    let (beside, last) = paths.split_at(paths.len().saturating_sub(1));
+    for turn in [beside, last] {
+        let turn = turn.to_vec();
+        if !host.root.is_host() {
+            blocking(move || turn.iter().try_for_each(|manifest| files::remove(manifest))).await?;
+            continue;
+        }
+        let name = |path: &PathBuf| Some(path.file_stem()?.to_string_lossy().into_owned());
+        let programs: Vec<String> = turn.iter().filter_map(name).collect();
+        host.waits(format!("the kubelet to stop {}", programs.join(" and ")));
+        leave_to_kubelet(turn, &programs).await?;
+        end_all("the control plane", GONE, move || pods_of(&programs)).await?;
     }
     Ok(())
 }

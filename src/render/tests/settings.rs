@@ -57,7 +57,7 @@ fn a_host_without_registries_still_has_the_set_so_that_old_files_are_found() {
     let sets = rendered(&desired, &desired.hosts[3], &facts(&desired.hosts[3])).unwrap();
     let set = sets.iter().find(|s| s.set == FileSet::Registries).unwrap().target();
     assert_eq!((set.files.len(), set.folders), (0, vec!["/etc/containerd/certs.d".to_owned()]));
-    assert_eq!(folders(&desired.hosts[3]), ["/etc/containerd/certs.d"]);
+    assert_eq!(folders()[..1], ["/etc/containerd/certs.d"]);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn the_key_of_object_storage_is_a_file_of_roots_on_etcd_hosts_alone_and_goes_wit
         assert!(!all(&stored, &host).contains_key(at), "{host}");
     }
     assert!(!all(&desired(), "cp1").contains_key(at));
-    assert!(folders(&desired().hosts[0]).contains(&"/etc/hactl/object-storage".to_owned()));
+    assert!(folders().contains(&"/etc/hactl/object-storage".to_owned()));
 }
 
 #[test]

@@ -199,6 +199,7 @@ async fn a_wipe_moves_data_aside_and_spares_the_lock_and_can_be_repeated() {
             delete,
             vip: None,
             hand_over: false,
+            stays: false,
         })
     };
     client.ask(op(false)).await.unwrap();
@@ -233,6 +234,7 @@ async fn the_folder_of_a_units_changes_goes_with_the_last_of_them() {
             delete: false,
             vip: None,
             hand_over: false,
+            stays: false,
         };
         client.ask(Op::Wipe(ask)).await.unwrap();
         let left = place.list("/etc/systemd/system");
@@ -251,10 +253,66 @@ async fn a_wiped_host_belongs_to_no_cluster_any_more_and_may_be_of_another_one()
         Op::Stamp(crate::model::facts::Stamp { cluster: name.parse().unwrap(), ca, stages: 0 })
     };
     client.ask(stamp("lab")).await.unwrap();
-    let ask = WipeAsk { units: vec![], remove: vec![], data: vec![], delete: false, vip: None, hand_over: false };
+    let ask = WipeAsk {
+        units: vec![],
+        remove: vec![],
+        data: vec![],
+        delete: false,
+        vip: None,
+        hand_over: false,
+        stays: false,
+    };
     client.ask(Op::Wipe(ask)).await.unwrap();
     assert_eq!(place.list("/var/lib/hactl"), ["busy", "lock", "parts/x/y"]);
     client.ask(stamp("other")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_host_that_is_no_node_any_more_stays_of_its_cluster_and_what_is_moved_aside_holds_no_key() {
+    let place = Place::new();
+    place.write("/var/lib/kubelet/pki/kubelet-client-current.pem", "key");
+    place.write("/var/lib/kubelet/pods/x/data", "data");
+    let mut client = place.locked().await;
+    let ca = crate::model::names::Digest::new([7; 32]);
+    let stamp = crate::model::facts::Stamp { cluster: "lab".parse().unwrap(), ca, stages: 0 };
+    client.ask(Op::Stamp(stamp.clone())).await.unwrap();
+    for _ in 0..2 {
+        let ask = WipeAsk {
+            units: vec![],
+            remove: vec!["/var/lib/kubelet/pki".to_owned()],
+            data: vec!["/var/lib/kubelet".to_owned()],
+            delete: false,
+            vip: None,
+            hand_over: false,
+            stays: true,
+        };
+        client.ask(Op::Wipe(ask)).await.unwrap();
+    }
+    let left: Vec<String> = place.list("/var/lib").into_iter().filter(|path| path.starts_with("kubelet")).collect();
+    assert!(left.len() == 1 && left[0].ends_with("/pods/x/data") && left[0].contains(".wiped-"), "{left:?}");
+    let Reply::Facts(facts) = client.ask(Op::Observe(Box::default())).await.unwrap() else { panic!() };
+    assert_eq!(facts.stamp, Some(stamp));
+}
+
+#[tokio::test]
+async fn pods_that_are_to_end_lose_their_manifests_and_the_folder_of_a_removed_change_goes() {
+    let place = Place::new();
+    let manifests = ["scheduler", "apiserver"].map(|name| format!("/etc/kubernetes/manifests/kube-{name}.yaml"));
+    let change = "/etc/systemd/system/keepalived.service.d/50-hactl.conf";
+    for path in manifests.iter().map(String::as_str).chain(["/etc/kubernetes/manifests/theirs.yaml"]) {
+        place.write(path, "pod");
+    }
+    place.write(change, "[Service]\n");
+    let mut client = place.locked().await;
+    for _ in 0..2 {
+        client.ask(Op::EndPods { manifests: manifests.to_vec() }).await.unwrap();
+        let remove = vec![change.to_owned()];
+        client.ask(Op::WriteFiles { files: vec![], remove, keep: None }).await.unwrap();
+    }
+    assert_eq!(place.list("/etc/kubernetes"), ["manifests/theirs.yaml"], "pods of others are theirs");
+    assert!(!place.at("/etc/systemd/system/keepalived.service.d").exists());
+    let outside = client.ask(Op::EndPods { manifests: vec!["../x".to_owned()] }).await.unwrap_err();
+    assert_eq!(outside.kind, FaultKind::BadRequest);
 }
 
 #[tokio::test]
@@ -270,6 +328,7 @@ async fn a_wipe_refuses_what_the_system_stands_on() {
             delete: true,
             vip: None,
             hand_over: false,
+            stays: false,
         };
         assert_eq!(client.ask(Op::Wipe(ask)).await.unwrap_err().kind, FaultKind::BadRequest, "{path}");
     }

@@ -1,0 +1,37 @@
+//! The words in which a host is asked for a snapshot of a member's files, and to put one in their place.
+
+use crate::model::names::PeerUrl;
+use crate::model::target::Part;
+use serde::{Deserialize, Serialize};
+
+/// What a snapshot is taken from.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotAsk {
+    /// The data directory.
+    pub data_dir: String,
+    /// The directory in it that holds the member's data, where that was moved aside.
+    pub aside: Option<String>,
+    /// The recovery that it is for: names the working directory.
+    pub recovery: String,
+    /// Term and index that its log must reach: what was agreed to.
+    pub reach: (u64, u64),
+}
+
+/// How a snapshot is restored.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RestoreAsk {
+    /// The data directory.
+    pub data_dir: String,
+    /// The snapshot, delivered before.
+    pub part: Part,
+    /// The new cluster's token.
+    pub token: String,
+    /// The member's name.
+    pub name: String,
+    /// Name and peer URL of every member of the new cluster.
+    pub members: Vec<(String, PeerUrl)>,
+    /// The revision that the restored store begins at: above every one that was ever given out.
+    pub base: i64,
+}

@@ -1,0 +1,96 @@
+//! What a host may have of roles that it has no more, against all that it had.
+
+use super::super::table::unit;
+use super::*;
+use crate::model::target::SetTarget;
+
+const STACKED: [Role; 3] = [Role::ControlPlane, Role::Etcd, Role::LoadBalancer];
+
+fn with(roles: &[Role]) -> (Desired, Host) {
+    let mut desired = desired();
+    desired.hosts[0].roles = roles.to_vec();
+    let host = desired.hosts[0].clone();
+    (desired, host)
+}
+
+fn sets(roles: &[Role]) -> BTreeMap<FileSet, SetTarget> {
+    let (desired, host) = with(roles);
+    former_sets(&desired, &host)
+}
+
+#[test]
+fn whatever_roles_a_host_gives_up_every_file_and_unit_of_theirs_is_known_and_none_that_it_needs() {
+    let (before, host) = with(&STACKED);
+    let had: BTreeSet<String> = paths(&before, &host).into_iter().collect();
+    let ran: BTreeSet<UnitName> = units(&before, &host).into_iter().collect();
+    let worker = [Role::Worker, Role::Etcd];
+    for roles in [&STACKED[..2], &STACKED[1..], &STACKED[..1], &worker[..1], &worker, &[Role::Spare]] {
+        let (after, host) = with(roles);
+        let needs: BTreeSet<String> = paths(&after, &host).into_iter().collect();
+        let goes: BTreeSet<String> = former_sets(&after, &host).into_values().flat_map(|set| set.own).collect();
+        let kept: Vec<&String> = had.iter().filter(|path| !needs.contains(*path) && !goes.contains(*path)).collect();
+        assert_eq!(kept, Vec::<&String>::new(), "{roles:?}: it keeps these");
+        let lost: Vec<&String> = needs.intersection(&goes).collect();
+        assert_eq!(lost, Vec::<&String>::new(), "{roles:?}: it loses these");
+        let runs: BTreeSet<UnitName> = units(&after, &host).into_iter().collect();
+        let stops: BTreeSet<UnitName> = former_units(&after, &host).into_iter().collect();
+        assert!(ran.iter().all(|unit| runs.contains(unit) != stops.contains(unit)), "{roles:?}: {stops:?}");
+    }
+}
+
+#[test]
+fn keys_of_leaves_go_with_the_role_that_they_are_of() {
+    let control = &sets(&[Role::Worker, Role::Etcd])[&FileSet::FormerControlPlane];
+    for key in ["apiserver.key", "apiserver.key.new", "controller-manager.key", "sa.key", "signing.key"] {
+        assert!(control.own.contains(&format!("/etc/kubernetes/pki/{key}")), "{key}");
+    }
+    assert!(control.own.contains(&"/etc/kubernetes/config/encryption.yaml".to_owned()));
+    let etcd = &sets(&[Role::ControlPlane])[&FileSet::FormerEtcd];
+    for key in ["server.key", "peer.key", "observer.key"] {
+        assert!(etcd.own.contains(&format!("/etc/etcd/pki/{key}")), "{key}");
+    }
+    let state = "/var/lib/hactl/state.age".to_owned();
+    assert!(!etcd.own.contains(&state) && sets(&[Role::Worker])[&FileSet::FormerEtcd].own.contains(&state));
+}
+
+#[test]
+fn what_may_be_somebody_elses_counts_only_beside_what_is_hactls_alone_and_that_goes_last() {
+    let sets = sets(&[Role::Spare]);
+    for (set, theirs) in [
+        (FileSet::FormerBalancer, "/etc/haproxy/haproxy.cfg"),
+        (FileSet::FormerBalancer, "/etc/keepalived/keepalived.conf"),
+        (FileSet::FormerEtcd, "/etc/systemd/system/etcd.service"),
+        (FileSet::FormerNode, "/etc/containerd/config.toml"),
+        (FileSet::FormerNode, "/etc/systemd/system/kubelet.service"),
+    ] {
+        let set = &sets[&set];
+        assert!(set.own.contains(&theirs.to_owned()) && !set.is_told(|path| path == theirs), "{theirs}");
+    }
+    for set in sets.values() {
+        assert!(!set.told_by.is_empty() && set.own.ends_with(&set.told_by), "{:?}", set.own);
+        assert!(set.files.is_empty() && set.unit.is_none());
+    }
+}
+
+#[test]
+fn where_no_address_moves_nobody_is_a_former_balancer() {
+    for kind in [EndpointKind::External("lb.example".to_owned()), EndpointKind::Local { name: None }] {
+        let (mut desired, host) = with(&[Role::Worker]);
+        desired.endpoint.kind = kind;
+        let sets = former_sets(&desired, &host);
+        assert!(!sets.contains_key(&FileSet::FormerBalancer));
+        assert!(!sets.values().any(|set| set.own.iter().any(|path| path.contains("haproxy.cfg"))));
+    }
+    let haproxy = unit(FileSet::LoadBalancer).map(|(name, _)| name).into_iter().collect::<Vec<_>>();
+    let (mut desired, host) = with(&[Role::Etcd]);
+    desired.endpoint.kind = EndpointKind::Local { name: None };
+    assert!(clear_node(&desired, &host).units.ends_with(&haproxy), "every Node had one of its own");
+}
+
+#[test]
+fn a_node_that_is_none_any_more_keeps_no_key_in_what_is_moved_aside() {
+    let (desired, host) = with(&[Role::Etcd]);
+    let ask = clear_node(&desired, &host);
+    assert!(ask.stays && !ask.delete && ask.remove.contains(&"/var/lib/kubelet/pki".to_owned()));
+    assert!(!ask.data.iter().chain(&ask.remove).any(|path| path.contains("etcd")), "its member goes on");
+}

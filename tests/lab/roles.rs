@@ -1,0 +1,174 @@
+//! Hosts that stay while their roles become fewer, while a client looks every 20 ms and another one writes.
+
+use super::shapes::{STACKED, founded, inventory, vip};
+use super::support::{Knocking, Writer, wait_for};
+use super::trials::unnoticed;
+use super::{Scenario, World, in_one_line};
+use std::time::Duration;
+
+/// On five hosts, all of which are a cluster. In this order: each begins with what the one before left.
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "who has the endpoint's address gives up one role after the other, and no client notices",
+        cut: false,
+        run: one_by_one,
+    },
+    Scenario {
+        name: "two hosts give up all their roles at once, one after the other, and become spare",
+        cut: false,
+        run: all_at_once,
+    },
+    Scenario { name: "hosts that gave up their roles get them back", cut: false, run: back },
+];
+
+const ALL: [&str; 5] = ["cp1", "cp2", "cp3", "cp4", "cp5"];
+const HEAL: Duration = Duration::from_secs(180);
+const LATE: Duration = Duration::from_secs(1);
+
+/// What is left of a balancer, a line each.
+const BALANCER: &str = "ls -d /etc/keepalived/keepalived.conf /etc/haproxy/haproxy.cfg /etc/hactl/endpoint-usable.sh \
+     /etc/systemd/system/keepalived.service.d 2>/dev/null; \
+     for u in keepalived haproxy; do systemctl is-active $u; systemctl is-enabled $u 2>/dev/null; done | grep -xE 'active|enabled'";
+/// What is left of a control plane on a Node: of its files below pki only the two authorities that a kubelet reads.
+const CONTROL_PLANE: &str = "find /etc/kubernetes/pki /etc/kubernetes/config /etc/kubernetes/manifests /etc/kubernetes/*.conf \
+     /etc/hactl/approver.json /etc/hactl/etcd-balancer.cfg /etc/hactl/issuers -type f 2>/dev/null \
+     | grep -vxE '/etc/kubernetes/(pki/(client-)?ca.crt|kubelet.conf)'; \
+     ls /etc/systemd/system | grep -E 'hactl-(approver|etcd-balancer)'; \
+     for u in hactl-approver hactl-etcd-balancer; do systemctl is-active $u; done | grep -x active; \
+     pgrep -l 'kube-(apiserver|controller|scheduler)'";
+/// What is left of a member; its data is aside.
+const ETCD: &str = "find /etc/etcd /etc/hactl/snapshots.json /etc/hactl/object-storage -type f 2>/dev/null; \
+     ls -d /var/lib/etcd/member /var/lib/etcd/hactl-born /etc/systemd/system/etcd.service.d 2>/dev/null; \
+     ls /etc/systemd/system | grep -E '^(etcd|hactl-snapshot)'; \
+     for u in etcd hactl-snapshot.timer hactl-snapshot; do systemctl is-active $u; done | grep -x active; pgrep -lx etcd";
+/// What is left of a Node and of everything else but what a stamped host has.
+const EVERYTHING: &str = "find /etc/kubernetes /etc/etcd /etc/hactl /etc/cni/net.d /opt/cni/bin -type f 2>/dev/null; \
+     ls -d /var/lib/kubelet /var/lib/containerd /var/lib/hactl/state.age /etc/containerd/config.toml \
+     /etc/sysctl.d/90-hactl.conf 2>/dev/null; find / -xdev -name 'kubelet-client-*.pem' 2>/dev/null; \
+     for u in kubelet containerd etcd haproxy keepalived; do systemctl is-active $u; done | grep -x active; \
+     pgrep -l 'kube|etcd'; ip -o link | grep -E 'cni0|flannel'";
+
+fn roles(w: &World, of: impl Fn(&str) -> String) {
+    let all: Vec<(&str, String)> = ALL.iter().map(|host| (*host, of(host))).collect();
+    inventory(w, &vip(w), &all.iter().map(|(host, roles)| (*host, roles.as_str(), "")).collect::<Vec<_>>());
+}
+
+/// Who has the endpoint's address.
+fn holder(w: &World) -> &'static str {
+    let vip = format!(" {}/", w.lab.vip());
+    let mut found = None;
+    wait_for("somebody holds the endpoint's address", Duration::from_secs(20), || {
+        found = ALL.into_iter().find(|host| w.on(host, "ip -4 addr").contains(&vip));
+        found.is_some()
+    });
+    found.expect("just found")
+}
+
+fn left(w: &World, host: &str, what: &str) {
+    let found = w.on(host, &format!("sudo sh -c \"{}\"", what.replace('$', "\\$").replace('"', "\\\"")));
+    assert_eq!(found.trim(), "", "{host} keeps nothing of it");
+}
+
+struct Watched {
+    knocking: Knocking,
+    writer: Writer,
+}
+
+impl Watched {
+    fn start(w: &World, name: &str) -> Self {
+        Self { knocking: w.api().reads(Duration::from_millis(20)), writer: Writer::start(&w.api(), name) }
+    }
+    fn nobody_noticed(self) {
+        let knocks = self.knocking.end();
+        let (written, longest) = self.writer.end();
+        println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.2?}");
+        unnoticed(&knocks);
+        assert!(longest < LATE, "a write waited for {longest:?}");
+    }
+}
+
+/// Runs `up` under watch; what it says.
+fn up(w: &World, name: &str) -> String {
+    let watched = Watched::start(w, name);
+    let ran = w.hactl.up().ok();
+    println!("        {name}: {:.1?}", ran.took);
+    watched.nobody_noticed();
+    let said = in_one_line(&ran);
+    w.healthy(HEAL);
+    w.hactl.up().ok().says("nothing to do");
+    said
+}
+
+fn said(w: &World, arguments: &[&str]) -> String {
+    w.hactl.kubectl(arguments).ok().out.trim().to_owned()
+}
+
+/// So many API servers are there, by their identities and by the Service that pods ask.
+fn api_servers(w: &World, host: &str, count: usize) {
+    let address = w.lab.address(host).expect("the lab has this host").to_string();
+    let ends = said(w, &["get", "endpointslices", "kubernetes", "-o", "jsonpath={.endpoints[*].addresses[*]}"]);
+    assert!(!ends.split_whitespace().any(|end| end == address), "{ends}");
+    let of = "apiserver.kubernetes.io/identity=kube-apiserver";
+    let leases = said(w, &["get", "leases", "-n", "kube-system", "-l", of, "-o", "name"]);
+    assert_eq!(leases.lines().count(), count, "an identity for each API server: {leases}");
+}
+
+fn one_by_one(w: &World) {
+    roles(w, |_| STACKED.to_owned());
+    founded(w);
+    let host = holder(w);
+    let with = |rest: &'static str| move |other: &str| if other == host { rest } else { STACKED }.to_owned();
+
+    roles(w, with("control-plane, etcd"));
+    let plan = in_one_line(&w.hactl.run(&["plan"]).ok());
+    assert!(plan.contains("stop keepalived.service") && plan.contains("remove the former load balancer"), "{plan}");
+    up(w, "w-balancer");
+    left(w, host, BALANCER);
+    assert_ne!(holder(w), host, "somebody else has the address");
+
+    roles(w, with("etcd, worker"));
+    let plan = in_one_line(&w.hactl.run(&["plan"]).ok());
+    assert!(plan.contains("stop the control plane's pods"), "{plan}");
+    up(w, "w-control-plane");
+    left(w, host, CONTROL_PLANE);
+    api_servers(w, host, 4);
+    let asks = w.on(host, "sudo grep server: /etc/kubernetes/kubelet.conf");
+    assert!(asks.contains(&w.lab.vip().to_string()), "its kubelet asks the endpoint: {asks}");
+    let labels = said(w, &["get", "node", host, "-o", "jsonpath={.metadata.labels} {.spec.taints}"]);
+    assert!(!labels.contains("control-plane") && labels.contains("node-role.kubernetes.io/worker"), "{labels}");
+
+    roles(w, with("worker"));
+    let told = up(w, "w-etcd");
+    assert!(told.contains("remove member"), "{told}");
+    left(w, host, ETCD);
+    let aside = w.on(host, "sudo ls /var/lib/etcd");
+    assert!(aside.contains("member.moved-"), "nothing is deleted: {aside}");
+    w.well().says("4 voters");
+}
+
+fn all_at_once(w: &World) {
+    roles(w, |_| STACKED.to_owned());
+    w.hactl.up().ok();
+    w.healthy(HEAL);
+    let has_it = holder(w);
+    // One of them has the address.
+    let spare: Vec<&str> = [has_it].into_iter().chain(ALL.into_iter().filter(|host| *host != has_it)).take(2).collect();
+    roles(w, |host| if spare.contains(&host) { "spare" } else { STACKED }.to_owned());
+    up(w, "w-spare");
+    for host in spare {
+        left(w, host, EVERYTHING);
+        api_servers(w, host, 3);
+        let nodes = said(w, &["get", "nodes", "-o", "name"]);
+        assert!(!nodes.contains(host), "{nodes}");
+    }
+    w.well().says("3 voters, quorum 2, 3 healthy");
+}
+
+fn back(w: &World) {
+    roles(w, |_| STACKED.to_owned());
+    let ran = w.hactl.up().ok();
+    println!("        five again in {:.1?}", ran.took);
+    w.healthy(HEAL);
+    w.hactl.up().ok().says("nothing to do");
+    w.well().says("5 voters, quorum 3, 5 healthy");
+}
