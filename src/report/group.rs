@@ -76,7 +76,7 @@ fn alike(a: &Action, b: &Action) -> bool {
     match (a, b) {
         (Action::RunUnit { how: a, .. }, Action::RunUnit { how: b, .. }) => a == b,
         (Action::Configure { set: a, .. }, Action::Configure { set: b, .. }) => {
-            (*a == FileSet::ControlPlane) == (*b == FileSet::ControlPlane)
+            (*a == FileSet::ControlPlane) == (*b == FileSet::ControlPlane) && a.is_former() == b.is_former()
         }
         _ => std::mem::discriminant(a) == std::mem::discriminant(b),
     }
@@ -102,7 +102,7 @@ pub fn phrase(actions: &[&Action]) -> String {
             let sets = names(|a| if let Action::Configure { set, .. } = a { Some(set.to_string()) } else { None });
             let files =
                 actions.iter().map(|a| if let Action::Configure { paths, .. } = a { paths.len() } else { 0 }).sum();
-            format!("write {}: {}", count(files, "file"), list(&sets, MOST + 4))
+            format!("{} {}: {}", written(first), count(files, "file"), list(&sets, MOST + 4))
         }
         Action::Certify { .. } => {
             let leaves = actions.iter().map(|a| if let Action::Certify { leaves, .. } = a { leaves.len() } else { 0 });
@@ -161,7 +161,7 @@ pub fn brief(actions: &[&Action], done: bool) -> String {
             {
                 head()
             }
-            Action::Configure { set, .. } => format!("write {set}"),
+            Action::Configure { set, .. } => format!("{} {set}", written(same.first()?)),
             Action::StartMember { .. } => "start etcd".to_owned(),
             Action::Seal { .. } => "seal etcd".to_owned(),
             Action::ProveQuorum if done => "a quorum answers".to_owned(),
@@ -176,9 +176,17 @@ pub fn brief(actions: &[&Action], done: bool) -> String {
     phrases.collect::<Vec<_>>().join(", ")
 }
 
-/// In brief all files are one kind.
+/// What becomes of a set's files: those of a role that a host has no more go.
+fn written(action: &Action) -> &'static str {
+    if matches!(action, Action::Configure { set, .. } if set.is_former()) { "remove" } else { "write" }
+}
+
+/// In brief all files that are written are one kind, and so are all that go.
 fn alike_in_brief(a: &Action, b: &Action) -> bool {
-    matches!((a, b), (Action::Configure { .. }, Action::Configure { .. })) || alike(a, b)
+    match (a, b) {
+        (Action::Configure { .. }, Action::Configure { .. }) => written(a) == written(b),
+        _ => alike(a, b),
+    }
 }
 
 /// `registry.k8s.io/coredns/coredns:v1.14.6` is `coredns:v1.14.6` to people.

@@ -121,7 +121,10 @@ fn one_by_one(w: &World) {
 
     roles(w, with("control-plane, etcd"));
     let plan = in_one_line(&w.hactl.run(&["plan"]).ok());
-    assert!(plan.contains("stop keepalived.service") && plan.contains("remove the former load balancer"), "{plan}");
+    assert!(
+        plan.contains("stop keepalived.service") && plan.contains("remove 4 files: the former load balancer"),
+        "{plan}"
+    );
     up(w, "w-balancer");
     left(w, host, BALANCER);
     assert_ne!(holder(w), host, "somebody else has the address");

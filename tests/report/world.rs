@@ -75,7 +75,12 @@ fn part(n: u8, name: &str, image: bool) -> Part {
     };
     Part {
         name: name.into(),
-        version: "1.36.3".into(),
+        version: match name {
+            "etcd" => "3.6.16",
+            "containerd" => "2.3.7",
+            _ => "1.36.3",
+        }
+        .into(),
         digest: digest(n),
         size: 9,
         sent_digest: digest(n),
