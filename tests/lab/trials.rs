@@ -61,8 +61,27 @@ fn goes_back(w: &World, hactl: &Hactl, told: &str) {
     w.healthy(Duration::from_secs(60));
 }
 
+/// Those who are cut off by one move end within this of one another.
+const AT_ONCE: Duration = Duration::from_millis(150);
+/// Who was at it for longer had failed before.
+const IN_FLIGHT: Duration = Duration::from_millis(400);
+
+/// Nobody failed and nobody waited, whoever holds the endpoint's address.
 pub fn unnoticed(knocks: &[Knock]) {
-    let failed: Vec<_> = knocks.iter().filter(|k| k.2.is_some()).collect();
+    unnoticed_but_for_moves(knocks, 0);
+}
+
+/// The same where the endpoint's address moves so many times. A connection lives on the host that had the address when it was opened, so
+/// whoever is in the midst of a request at that moment is cut off, all at once; who comes before and after is served.
+pub fn unnoticed_but_for_moves(knocks: &[Knock], moves: usize) {
+    let mut cut_off: Vec<Duration> = knocks.iter().filter(|k| k.2.is_some()).map(|k| k.0 + k.1).collect();
+    cut_off.sort_unstable();
+    let moments = cut_off.chunk_by(|a, b| *b - *a < AT_ONCE).count();
+    let failed: Vec<_> =
+        knocks.iter().filter(|k| k.2.is_some()).filter(|k| moments > moves || k.1 > IN_FLIGHT).collect();
+    if !cut_off.is_empty() && failed.is_empty() {
+        println!("        {} cut off in the midst as the address moved, at {cut_off:.2?}", cut_off.len());
+    }
     let longest = knocks.iter().map(|k| k.1).max().unwrap_or_default();
     println!("        {} connections, {} failed, the longest took {longest:.2?}", knocks.len(), failed.len());
     let slow: Vec<String> =
