@@ -10,6 +10,7 @@ use super::heal;
 use super::holds::{etcd_unit, kubelet_unit};
 use super::leave::DRAIN_S;
 use crate::model::desired::{EndpointKind, Host, Role};
+use crate::model::drill;
 use crate::model::names::{HostName, PeerUrl, UnitName};
 use crate::model::plan::{Action, Guard, Mark, NodeEnd};
 use crate::model::refusal::Refusal;
@@ -17,7 +18,7 @@ use crate::model::renewal::{SERVICE, TIMER};
 use crate::model::target::FileSet;
 
 /// What timers start, and no boot.
-const BY_TIMERS: [&str; 2] = ["hactl-snapshot.service", SERVICE];
+const BY_TIMERS: [&str; 3] = ["hactl-snapshot.service", SERVICE, drill::SERVICE];
 const WHY: &str = "the inventory does not give it this role any more";
 
 /// The host that stays, answers, is to be no member, and is listed as this one.
@@ -206,7 +207,7 @@ fn member(d: &mut Draft, host: &Host, needs: &mut Vec<Mark>) -> Result<(), Refus
     }
     needs.extend(heal::leave(d, host, needs.clone())?);
     let Some(list) = d.members().map(crate::model::facts::Members::shape).filter(|_| left) else { return Ok(()) };
-    units(d, name, &["hactl-snapshot.timer", "hactl-snapshot.service"], needs);
+    units(d, name, &["hactl-snapshot.timer", "hactl-snapshot.service", drill::TIMER, drill::SERVICE], needs);
     if !host.is(Role::ControlPlane) {
         units(d, name, &[TIMER, SERVICE], needs);
     }
