@@ -134,8 +134,8 @@ fn from_to(d: &Draft, program: &str, runs: Option<Version>) -> String {
 
 /// A bundle before the first API server gets another version, and before the first member of etcd does. Says what its change has to wait for.
 pub(super) fn save(d: &mut Draft) {
-    let members = d.changing().into_iter().filter(|host| host.is(Role::Etcd));
-    let etcd = members.filter_map(|host| versions::member_changes(d, &host)).next();
+    let mut members = d.changing().into_iter().filter(|host| host.is(Role::Etcd));
+    let etcd = members.find_map(|host| versions::member_changes(d, &host));
     let changes = if !d.rollout.api.is_empty() && !d.rollout.begun {
         format!("Kubernetes becomes {}", d.desired.versions.kubernetes)
     } else if let Some((runs, wanted)) = etcd {
