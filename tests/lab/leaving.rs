@@ -193,12 +193,12 @@ fn dead(w: &World) {
     let ran = w.hactl.run(&["up", "--yes", "--prune", lost]).ok().says(&format!("{lost} did not answer"));
     println!("        a dead host replaced, a balancer and a worker taken in, in {:.1?}", ran.took);
     watched.nobody_failed();
-    let mut names = vec!["cp1", stays, "cp3", "cp5"];
+    let mut names = ["cp1", stays, "cp3", "cp5"];
     names.sort_unstable();
     assert_eq!(nodes(w), names.join(" "));
     let mut members: Vec<String> = ids(w, "cp1").into_iter().map(|(name, _)| name).collect();
     members.sort_unstable();
-    let mut voters = vec!["cp1", stays, "cp3"];
+    let mut voters = ["cp1", stays, "cp3"];
     voters.sort_unstable();
     assert_eq!(members, voters);
     w.healthy(HEAL);

@@ -76,7 +76,7 @@ pub fn unnoticed(knocks: &[Knock]) {
 pub fn unnoticed_but_for_moves(knocks: &[Knock], moves: usize) {
     let mut cut_off: Vec<Duration> = knocks.iter().filter(|k| k.2.is_some()).map(|k| k.0 + k.1).collect();
     cut_off.sort_unstable();
-    let moments = cut_off.chunk_by(|a, b| *b - *a < AT_ONCE).count();
+    let moments = cut_off.chunk_by(|a, b| b.saturating_sub(*a) < AT_ONCE).count();
     let failed: Vec<_> =
         knocks.iter().filter(|k| k.2.is_some()).filter(|k| moments > moves || k.1 > IN_FLIGHT).collect();
     if !cut_off.is_empty() && failed.is_empty() {
