@@ -49,13 +49,14 @@ fn only(w: &World, hosts: &[&str]) {
     w.healthy(HEAL);
 }
 
-struct Watched {
-    knocking: Knocking,
-    writer: Writer,
+/// Clients that read every 20 ms, and one that writes.
+pub struct Watched {
+    pub knocking: Knocking,
+    pub writer: Writer,
 }
 
 impl Watched {
-    fn start(w: &World, name: &str) -> Self {
+    pub fn start(w: &World, name: &str) -> Self {
         Self { knocking: w.api().reads(Duration::from_millis(20)), writer: Writer::start(&w.api(), name) }
     }
     /// Where a bare host is installed on the processors that the others run on: late, perhaps, but nobody fails.

@@ -1,7 +1,8 @@
 //! Hosts that stay while their roles become fewer, while a client looks every 20 ms and another one writes.
 
+use super::failures::holder_among;
+use super::leaving::Watched;
 use super::shapes::{STACKED, founded, inventory, vip};
-use super::support::{Knocking, Writer, wait_for};
 use super::trials::unnoticed_but_for_moves;
 use super::{Scenario, World, in_one_line};
 use std::time::Duration;
@@ -53,15 +54,8 @@ fn roles(w: &World, of: impl Fn(&str) -> String) {
     inventory(w, &vip(w), &all.iter().map(|(host, roles)| (*host, roles.as_str(), "")).collect::<Vec<_>>());
 }
 
-/// Who has the endpoint's address.
 fn holder(w: &World) -> &'static str {
-    let vip = format!(" {}/", w.lab.vip());
-    let mut found = None;
-    wait_for("somebody holds the endpoint's address", Duration::from_secs(20), || {
-        found = ALL.into_iter().find(|host| w.on(host, "ip -4 addr").contains(&vip));
-        found.is_some()
-    });
-    found.expect("just found")
+    holder_among(w, &ALL)
 }
 
 fn left(w: &World, host: &str, what: &str) {
@@ -69,22 +63,12 @@ fn left(w: &World, host: &str, what: &str) {
     assert_eq!(found.trim(), "", "{host} keeps nothing of it");
 }
 
-struct Watched {
-    knocking: Knocking,
-    writer: Writer,
-}
-
-impl Watched {
-    fn start(w: &World, name: &str) -> Self {
-        Self { knocking: w.api().reads(Duration::from_millis(20)), writer: Writer::start(&w.api(), name) }
-    }
-    fn nobody_noticed(self, moves: usize) {
-        let knocks = self.knocking.end();
-        let (written, longest) = self.writer.end();
-        println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.2?}");
-        unnoticed_but_for_moves(&knocks, moves);
-        assert!(longest < LATE, "a write waited for {longest:?}");
-    }
+fn nobody_noticed(watched: Watched, moves: usize) {
+    let knocks = watched.knocking.end();
+    let (written, longest) = watched.writer.end();
+    println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.2?}");
+    unnoticed_but_for_moves(&knocks, moves);
+    assert!(longest < LATE, "a write waited for {longest:?}");
 }
 
 /// Runs `up` under watch, while the endpoint's address moves so many times at most; what it says.
@@ -92,7 +76,7 @@ fn up(w: &World, name: &str, moves: usize) -> String {
     let watched = Watched::start(w, name);
     let ran = w.hactl.up().ok();
     println!("        {name}: {:.1?}", ran.took);
-    watched.nobody_noticed(moves);
+    nobody_noticed(watched, moves);
     let said = in_one_line(&ran);
     w.healthy(HEAL);
     w.hactl.up().ok().says("nothing to do");

@@ -17,20 +17,23 @@ fn peer(n: u8) -> PeerUrl {
     make::control_host(n).peer_url()
 }
 
-fn planned(world: &mut World) -> Plan {
+/// The plan of a world where no law is broken and nothing is refused.
+pub fn planned(world: &mut World) -> Plan {
     world.plan().expect("a sound plan").0.expect("a plan")
 }
 
-fn refused(world: &mut World) -> Refusal {
+/// The refusal of a world where no law is broken.
+pub fn refused(world: &mut World) -> Refusal {
     world.plan().expect("a sound answer").0.expect_err("a refusal")
 }
 
-fn position(plan: &Plan, is: impl Fn(&Action) -> bool) -> usize {
+/// The first step with such an action.
+pub fn position(plan: &Plan, is: impl Fn(&Action) -> bool) -> usize {
     plan.steps.iter().position(|s| is(&s.action)).expect("the plan has such a step")
 }
 
 /// Whether a step comes only after another one, by whatever way.
-fn follows(plan: &Plan, later: usize, earlier: usize) -> bool {
+pub fn follows(plan: &Plan, later: usize, earlier: usize) -> bool {
     plan.after[later].iter().any(|&before| before == earlier || follows(plan, before, earlier))
 }
 

@@ -1,5 +1,6 @@
 //! Hosts that stay and whose roles become fewer: what belonged to the others goes, in order, and nothing else does.
 
+use crate::leaving::{follows, planned, position, refused};
 use crate::sim::{Broken, Ended, Script, World, make};
 use crate::{Shape, converged, whole};
 use hactl::model::desired::{EndpointKind, Host, Role};
@@ -68,23 +69,6 @@ pub fn is_no_more_than(world: &World, host: &Host) -> Result<(), String> {
         return Err(format!("the Node {} is still there", host.name));
     }
     Ok(())
-}
-
-fn planned(world: &mut World) -> Plan {
-    world.plan().expect("a sound plan").0.expect("a plan")
-}
-
-fn refused(world: &mut World) -> Refusal {
-    world.plan().expect("a sound answer").0.expect_err("a refusal")
-}
-
-fn position(plan: &Plan, is: impl Fn(&Action) -> bool) -> usize {
-    plan.steps.iter().position(|s| is(&s.action)).expect("the plan has such a step")
-}
-
-/// Whether a step comes only after another one, by whatever way.
-fn follows(plan: &Plan, later: usize, earlier: usize) -> bool {
-    plan.after[later].iter().any(|&before| before == earlier || follows(plan, before, earlier))
 }
 
 fn removes(plan: &Plan, host: &HostName, set: FileSet) -> usize {

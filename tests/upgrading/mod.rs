@@ -1,5 +1,6 @@
 //! Upgrades of Kubernetes: the order, what is refused, and what a run that was cut off leaves.
 
+use crate::leaving::follows;
 use crate::sim::{Broken, Ended, Script, World, config, make};
 use crate::{Shape, check, ends_well, suffer};
 use hactl::model::names::HostName;
@@ -41,11 +42,6 @@ fn at(plan: &Plan, is: impl Fn(&Action) -> bool) -> Vec<usize> {
 
 fn gives(plan: &Plan, mark: &Mark) -> usize {
     plan.steps.iter().position(|s| &s.gives == mark).unwrap_or_else(|| panic!("nothing gives {mark}"))
-}
-
-/// Whether a step comes only after another one, by whatever way.
-fn follows(plan: &Plan, later: usize, earlier: usize) -> bool {
-    plan.after[later].iter().any(|&before| before == earlier || follows(plan, before, earlier))
 }
 
 fn kubelet(host: &HostName) -> Mark {
