@@ -36,6 +36,11 @@ pub async fn view(
             Election::Awaited => tokio::join!(status, quorum(&link, within)),
             Election::NotAwaited => match status.await {
                 Ok(status) if status.leader() == 0 => (Ok(status), Err(EtcdError::Leaderless)),
+                Ok(status) => tokio::select! {
+                    quorum = quorum(&link, within) => (Ok(status), quorum),
+                    // One whose others have just died believes in its quorum for an election's time.
+                    status = leaderless(&link, within) => (Ok(status), Err(EtcdError::Leaderless)),
+                },
                 status => (status, quorum(&link, within).await),
             },
         }
@@ -89,6 +94,21 @@ fn alarms(status: &StatusResponse) -> Vec<String> {
     found.sort();
     found.dedup();
     found
+}
+
+/// Between two looks at whether a member has noticed that its quorum is gone.
+const NOTICED_EVERY: Duration = Duration::from_millis(100);
+
+/// What the member says once it knows no leader any more; nothing, as long as it knows one.
+async fn leaderless(link: &Link, within: Duration) -> StatusResponse {
+    loop {
+        tokio::time::sleep(NOTICED_EVERY).await;
+        match ask("tell its status", within, link.0.clone().status()).await {
+            Ok(status) if status.leader() == 0 => return status,
+            // Whoever does not say so is asked again; how long, the other question decides.
+            Ok(_) | Err(_) => {}
+        }
+    }
 }
 
 async fn quorum(link: &Link, within: Duration) -> Result<(), EtcdError> {

@@ -262,12 +262,12 @@ fn first_kubelet(d: &mut Draft, members: &[Host], restores: &[Mark]) {
         d.host_facts(host).and_then(|f| f.units.get(&unit)).is_some_and(UnitFact::runs_or_starts)
     };
     let Some(host) = d.reachable_with(Role::ControlPlane).into_iter().find(|h| runs(&h.name, d)) else { return };
-    // Its own member is started while the host is at rest, and all data is in its place by then; the other members need not run yet.
-    let needs = if members.iter().any(|member| member.name == host.name) {
-        vec![Mark::Started(host.name.clone())]
-    } else {
-        restores.iter().cloned().chain([Mark::Halted(host.name.clone())]).collect()
-    };
+    // Its API server needs longer to its first look for etcd than etcd from there to a quorum, whatever the size of the database; much earlier
+    // would be no gain: who looks in vain looks again after one second, and then after ever more.
+    let member = members.iter().any(|member| member.name == host.name);
+    let own = Mark::Restored(host.name.clone());
+    let restored = restores.iter().filter(|mark| !member || **mark == own).cloned();
+    let needs = restored.chain([Mark::Halted(host.name.clone())]).collect();
     let running = Mark::Running(host.name.clone(), unit.clone());
     let action = Action::RunUnit { host: host.name, unit, how: HowToRun::Start };
     d.must(action, "it ran before, and its API server waits for etcd", needs, running, Guard::None);

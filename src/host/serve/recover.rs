@@ -45,11 +45,13 @@ const PIECE: usize = 6 << 20;
 const TIMES: u64 = 3;
 const RESERVE: u64 = 64 << 20;
 
-/// Until when, in seconds since 1970, a balancer keeps the endpoint's address though it has no API server to send anyone to; its reader is
-/// `endpoint-usable.sh`, which takes it away as soon as there is one.
+/// From when a balancer that has an API server again forgets this, and until when it keeps the endpoint's address though it has none to send
+/// anyone to; both in seconds since 1970. Its reader is `endpoint-usable.sh`.
 const HELD: &str = "/run/hactl/endpoint-held";
 /// That script; where it is not, there is no address to keep.
 const USABLE: &str = "/etc/hactl/endpoint-usable.sh";
+/// So long it may take balancers to see that API servers are gone which answered them a moment ago: their checks' interval, twice.
+const SEEN_GONE_S: i64 = 5;
 /// A recovery of gigabytes takes a minute; after this a balancer without API servers lets others have the address again.
 const HELD_FOR_S: i64 = 300;
 
@@ -61,27 +63,33 @@ fn hold_endpoint(root: &Root) -> Outcome<()> {
     let at = root.own(HELD);
     let folder = at.parent().unwrap_or(Path::new("/"));
     private(folder)?;
-    let until = super::when::now_ms() / 1000 + HELD_FOR_S;
-    write_one(at, format!("{until}\n").as_bytes(), 0o600, me())
+    let now = super::when::now_ms() / 1000;
+    write_one(at, format!("{} {}\n", now + SEEN_GONE_S, now + HELD_FOR_S).as_bytes(), 0o600, me())
 }
 
 /// Stops units, and kills pods' processes of these programs until none is left. The first unit is who would start those anew. The others
 /// stop while the pods end, and at once: an etcd without a quorum waits for requests that wait for it, and what it has told anybody is on
 /// its disk.
 pub(super) async fn halt(host: &Host, stopped: &[UnitName], programs: &[String]) -> Outcome<()> {
-    let root = host.root.clone();
-    blocking(move || hold_endpoint(&root)).await?;
+    let hold = async || {
+        let root = host.root.clone();
+        blocking(move || hold_endpoint(&root)).await
+    };
+    hold().await?;
     host.waits("kubelet and etcd to stop");
     let (keeper, others) = stopped.split_at(stopped.len().min(1));
-    units::stop(host, keeper).await?;
+    units::end_now(host, keeper).await?;
     let pods = async {
         if !host.root.is_host() {
             return Ok(());
         }
         let programs = programs.to_vec();
-        wipe::end_all("the control plane", END, move || wipe::pods_of(&programs)).await
+        wipe::end_all("the control plane", END, move || wipe::pods_of(&programs)).await?;
+        // Before, some balancer may have had an API server still, and may have let go of the address.
+        hold().await
     };
-    tokio::try_join!(units::stop_now(host, others), pods).map(drop)
+    tokio::try_join!(units::end_now(host, others), pods)?;
+    units::stop(host, stopped).await
 }
 
 fn plain(word: &str) -> Outcome<&str> {

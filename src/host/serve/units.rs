@@ -330,8 +330,9 @@ pub(super) async fn stop(host: &Host, units: &[UnitName]) -> Outcome<()> {
     noticed(&disabled, false).await
 }
 
-/// Stops units at once: each is told to stop, and killed where that takes longer than a moment. Only for what loses nothing by it.
-pub(super) async fn stop_now(host: &Host, units: &[UnitName]) -> Outcome<()> {
+/// Ends units at once: each is told to stop, and killed where that takes longer than a moment. Only for what loses nothing by it. They stay
+/// enabled.
+pub(super) async fn end_now(host: &Host, units: &[UnitName]) -> Outcome<()> {
     own_systemd(host)?;
     for unit in units {
         if !show_one(unit).await?.up() {
@@ -348,7 +349,7 @@ pub(super) async fn stop_now(host: &Host, units: &[UnitName]) -> Outcome<()> {
             sleep(POLL).await;
         }
     }
-    stop(host, units).await
+    Ok(())
 }
 
 /// Starts a unit without waiting; one that runs by settings that `changed` starts anew.
