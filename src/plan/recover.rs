@@ -266,8 +266,13 @@ fn first_kubelet(d: &mut Draft, members: &[Host], restores: &[Mark]) {
     // would be no gain: who looks in vain looks again after one second, and then after ever more.
     let member = members.iter().any(|member| member.name == host.name);
     let own = Mark::Restored(host.name.clone());
-    let restored = restores.iter().filter(|mark| !member || **mark == own).cloned();
-    let needs = restored.chain([Mark::Halted(host.name.clone())]).collect();
+    let needs = if member && !restores.contains(&own) {
+        // Restored by a run that was cut off: it is started while the host is at rest.
+        vec![Mark::Started(host.name.clone())]
+    } else {
+        let restored = restores.iter().filter(|mark| !member || **mark == own).cloned();
+        restored.chain([Mark::Halted(host.name.clone())]).collect()
+    };
     let running = Mark::Running(host.name.clone(), unit.clone());
     let action = Action::RunUnit { host: host.name, unit, how: HowToRun::Start };
     d.must(action, "it ran before, and its API server waits for etcd", needs, running, Guard::None);
@@ -335,8 +340,9 @@ pub fn recover(
             .is_some_and(|e| e.data && e.born.is_none() && e.token.as_ref() == Some(&recovery.id));
         let mut ready = ready_to_start(&d, &host.name);
         ready.extend(tools(&d, &host.name));
-        ready.push(Mark::Halted(host.name.clone()));
-        if !done {
+        if done {
+            ready.push(Mark::Halted(host.name.clone()));
+        } else {
             let action = Action::Restore { host: host.name.clone(), recovery: recovery.clone() };
             let mut needs = ready.clone();
             needs.extend(halted.iter().cloned());
