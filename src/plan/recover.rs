@@ -262,16 +262,11 @@ fn first_kubelet(d: &mut Draft, members: &[Host], restores: &[Mark]) {
         d.host_facts(host).and_then(|f| f.units.get(&unit)).is_some_and(UnitFact::runs_or_starts)
     };
     let Some(host) = d.reachable_with(Role::ControlPlane).into_iter().find(|h| runs(&h.name, d)) else { return };
-    // Its API server needs longer to its first look for etcd than etcd from there to a quorum, whatever the size of the database; much earlier
-    // would be no gain: who looks in vain looks again after one second, and then after ever more.
-    let member = members.iter().any(|member| member.name == host.name);
-    let own = Mark::Restored(host.name.clone());
-    let needs = if member && !restores.contains(&own) {
-        // Restored by a run that was cut off: it is started while the host is at rest.
+    // Its own member is started while the host is at rest, and all data is in its place by then; the other members need not run yet.
+    let needs = if members.iter().any(|member| member.name == host.name) {
         vec![Mark::Started(host.name.clone())]
     } else {
-        let restored = restores.iter().filter(|mark| !member || **mark == own).cloned();
-        restored.chain([Mark::Halted(host.name.clone())]).collect()
+        restores.iter().cloned().chain([Mark::Halted(host.name.clone())]).collect()
     };
     let running = Mark::Running(host.name.clone(), unit.clone());
     let action = Action::RunUnit { host: host.name, unit, how: HowToRun::Start };
@@ -340,9 +335,8 @@ pub fn recover(
             .is_some_and(|e| e.data && e.born.is_none() && e.token.as_ref() == Some(&recovery.id));
         let mut ready = ready_to_start(&d, &host.name);
         ready.extend(tools(&d, &host.name));
-        if done {
-            ready.push(Mark::Halted(host.name.clone()));
-        } else {
+        ready.push(Mark::Halted(host.name.clone()));
+        if !done {
             let action = Action::Restore { host: host.name.clone(), recovery: recovery.clone() };
             let mut needs = ready.clone();
             needs.extend(halted.iter().cloned());
