@@ -103,10 +103,11 @@ const NOTICED_EVERY: Duration = Duration::from_millis(100);
 async fn leaderless(link: &Link, within: Duration) -> StatusResponse {
     loop {
         tokio::time::sleep(NOTICED_EVERY).await;
-        match ask("tell its status", within, link.0.clone().status()).await {
-            Ok(status) if status.leader() == 0 => return status,
-            // Whoever does not say so is asked again; how long, the other question decides.
-            Ok(_) | Err(_) => {}
+        // Whoever does not say so is asked again; how long, the other question decides.
+        if let Ok(status) = ask("tell its status", within, link.0.clone().status()).await
+            && status.leader() == 0
+        {
+            return status;
         }
     }
 }

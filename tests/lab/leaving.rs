@@ -1,7 +1,7 @@
 //! Hosts that leave while a client looks every 20 ms, hosts whose address changes, and disks that come to another host.
 
 use super::shapes::{STACKED, inventory, vip};
-use super::support::{Knocking, Writer};
+use super::support::{Knock, Knocking, Writer};
 use super::trials::unnoticed;
 use super::{Scenario, World, in_one_line, with_pod};
 use std::time::Duration;
@@ -51,29 +51,32 @@ fn only(w: &World, hosts: &[&str]) {
 
 /// Clients that read every 20 ms, and one that writes.
 pub struct Watched {
-    pub knocking: Knocking,
-    pub writer: Writer,
+    knocking: Knocking,
+    writer: Writer,
 }
 
 impl Watched {
     pub fn start(w: &World, name: &str) -> Self {
         Self { knocking: w.api().reads(Duration::from_millis(20)), writer: Writer::start(&w.api(), name) }
     }
-    /// Where a bare host is installed on the processors that the others run on: late, perhaps, but nobody fails.
-    fn nobody_failed(self) {
+    /// What the readers met, and how long the writer waited at most; that none of its writes was lost is found out here.
+    pub fn end(self) -> (Vec<Knock>, Duration) {
         let knocks = self.knocking.end();
         let (written, pause) = self.writer.end();
-        let longest = knocks.iter().map(|k| k.1).max().unwrap_or_default();
         println!("        {written} writes acknowledged, none lost; the longest pause: {pause:.2?}");
+        (knocks, pause)
+    }
+    /// Where a bare host is installed on the processors that the others run on: late, perhaps, but nobody fails.
+    fn nobody_failed(self) {
+        let (knocks, pause) = self.end();
+        let longest = knocks.iter().map(|k| k.1).max().unwrap_or_default();
         println!("        {} connections, the longest took {longest:.2?}", knocks.len());
         let failed: Vec<_> = knocks.iter().filter(|k| k.2.is_some()).collect();
         assert!(failed.is_empty(), "{failed:?}");
         assert!(longest.max(pause) < Duration::from_secs(5), "somebody waited for {:?}", longest.max(pause));
     }
     fn nobody_noticed(self) {
-        let knocks = self.knocking.end();
-        let (written, longest) = self.writer.end();
-        println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.2?}");
+        let (knocks, longest) = self.end();
         unnoticed(&knocks);
         assert!(longest < Duration::from_secs(2), "a write waited for {longest:?}");
     }

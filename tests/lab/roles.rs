@@ -7,7 +7,8 @@ use super::trials::unnoticed_but_for_moves;
 use super::{Scenario, World, in_one_line};
 use std::time::Duration;
 
-/// On five hosts, each with a member of etcd, of which three have all roles: two processors do not bear five API servers without a wait. In this order: each begins with what the one before left.
+/// On five hosts, each with a member of etcd, of which three have all roles: two processors do not bear five API servers without a
+/// wait. In this order: each begins with what the one before left.
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "who has the endpoint's address gives up one role after the other, and no client notices",
@@ -48,7 +49,8 @@ const ETCD: &str = "find /etc/etcd /etc/hactl/snapshots.json /etc/hactl/object-s
 /// only what was in them goes.
 const EVERYTHING: &str = "find /etc/kubernetes /etc/etcd /etc/hactl /etc/cni/net.d /opt/cni/bin -type f 2>/dev/null; \
      find /var/lib/kubelet /var/lib/containerd -mindepth 1 2>/dev/null | head -n 3; \
-     ls -d /var/lib/hactl/state.age /etc/containerd/config.toml /etc/sysctl.d/90-hactl.conf 2>/dev/null; find / -xdev -name 'kubelet-client-*.pem' 2>/dev/null; \
+     ls -d /var/lib/hactl/state.age /etc/containerd/config.toml /etc/sysctl.d/90-hactl.conf 2>/dev/null; \
+     find / -xdev -name 'kubelet-client-*.pem' 2>/dev/null; \
      for u in kubelet containerd etcd haproxy keepalived; do systemctl is-active $u; done | grep -x active; \
      pgrep -l 'kube|etcd'; ip -o link | grep -E 'cni0|flannel'";
 
@@ -71,9 +73,7 @@ fn left(w: &World, host: &str, what: &str) {
 }
 
 fn nobody_noticed(watched: Watched, moves: usize) {
-    let knocks = watched.knocking.end();
-    let (written, longest) = watched.writer.end();
-    println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.2?}");
+    let (knocks, longest) = watched.end();
     unnoticed_but_for_moves(&knocks, moves);
     assert!(longest < LATE, "a write waited for {longest:?}");
 }
