@@ -43,7 +43,7 @@ pub enum Needs {
 }
 
 /// Flags of every verb.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Common {
     /// The inventory; `-` reads standard input, vagrant:DIR asks Vagrant about the machines in DIR
     #[arg(short, long, global = true, default_value = "./hactl.yaml", env = "HACTL_INVENTORY", value_name = "FILE")]
@@ -75,6 +75,9 @@ pub struct Common {
     /// Say more
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
+    /// Hosts that are powered off, as a person says.
+    #[arg(skip)]
+    pub powered_off: Vec<String>,
 }
 
 /// The hosts that may be changed.
@@ -261,6 +264,7 @@ impl Common {
         let access = Access::this_binary().map(|mut access| {
             access.trust_first_use = self.trust_first_use;
             access.connect_timeout = self.timeout;
+            access.powered_off.clone_from(&self.powered_off);
             access.at_once = self.concurrency;
             access.sudo_password = sudo_password;
             access

@@ -38,6 +38,7 @@ pub fn run(common: &Common, args: RecoverArgs) -> u8 {
     if args.drill {
         return drill(common, &args, &reader);
     }
+    let common = &Common { powered_off: args.confirm_powered_off.clone(), ..common.clone() };
     let choices = Choices { yes: common.yes, ..Choices::default() };
     let terminal = Terminal(Arc::clone(&reader));
     let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;

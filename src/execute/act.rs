@@ -463,9 +463,9 @@ impl Perform for Hands {
                 let programs = STATIC_PODS.map(ToOwned::to_owned).into();
                 self.call(index, host, Op::Halt { units, programs }, patience).await.map(drop)
             }
-            Action::TakeSnapshot { host, recovery, aside, reach } => {
+            Action::TakeSnapshot { host, recovery, aside, reach, stays } => {
                 let (aside, recovery) = (aside.clone(), recovery.clone());
-                let ask = SnapshotAsk { data_dir, aside, recovery, reach: *reach };
+                let ask = SnapshotAsk { data_dir, aside, recovery, reach: *reach, stays: *stays };
                 self.take_snapshot(index, host, ask, patience).await
             }
             Action::Restore { host, recovery } => self.restore(index, host, recovery, data_dir, patience).await,

@@ -6,7 +6,7 @@
 use super::act::{Hands, failed, unexpected};
 use super::walk::StepError;
 use crate::host::Feed;
-use crate::host::op::{Op, Reply, RestoreAsk, SnapshotAsk};
+use crate::host::op::{Op, Reply, RestoreAsk, SNAPSHOT_PIECE, SnapshotAsk};
 use crate::model::event::Event;
 use crate::model::names::HostName;
 use crate::model::recovery::Recovery;
@@ -14,11 +14,17 @@ use crate::model::sum::Sum;
 use crate::model::target::Part;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use futures::StreamExt as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Pieces of a snapshot that are under way at once: one is put together on the host while the other is taken in here.
+const AT_ONCE: usize = 2;
+#[allow(clippy::cast_possible_truncation, reason = "some megabytes")]
+const STEP: usize = SNAPSHOT_PIECE as usize;
 
 /// How the names of the two end.
 const ENDINGS: [&str; 2] = [".json", ".snapshot.zst"];
@@ -29,12 +35,18 @@ fn files(recoveries: &Path, id: &str) -> (PathBuf, PathBuf) {
     (note, content)
 }
 
-/// The snapshot of a recovery, once it was taken and fetched whole.
+/// The snapshot of a recovery, as it was noted when it was there as a whole.
+fn noted(recoveries: &Path, id: &str) -> Option<Part> {
+    serde_json::from_slice(&fs::read(files(recoveries, id).0).ok()?).ok()
+}
+
+/// The snapshot of a recovery that an earlier run took and fetched. It is read as a whole: a machine that lost its power may have the note of it
+/// and not the content, and then no host's data was replaced yet.
 pub fn taken(recoveries: &Path, id: &str) -> Option<Part> {
-    let (note, content) = files(recoveries, id);
-    let taken: Part = serde_json::from_slice(&fs::read(note).ok()?).ok()?;
-    let whole = fs::metadata(content).is_ok_and(|found| found.len() == taken.sent_size);
-    whole.then_some(taken)
+    let taken = noted(recoveries, id)?;
+    let mut sum = Sum::new(io::sink());
+    io::copy(&mut File::open(content_of(recoveries, id)).ok()?, &mut sum).ok()?;
+    (sum.count() == taken.sent_size && sum.so_far() == taken.sent_digest).then_some(taken)
 }
 
 /// Where the compressed content of a recovery's snapshot belongs; it is nothing until [`note_taken`] says what it is.
@@ -87,7 +99,7 @@ fn create(path: &Path) -> Result<File, StepError> {
 }
 
 impl Hands {
-    /// Takes the snapshot on the host and fetches it. The note that it is there comes last.
+    /// Takes the snapshot on the host and fetches it. The note that it is there comes last; the disk has it before anything is replaced by it.
     pub(super) async fn take_snapshot(
         &self,
         index: usize,
@@ -102,28 +114,33 @@ impl Hands {
         let Reply::Taken(taken) = reply else { return Err(unexpected(&reply)) };
         let content = content_of(folder, &recovery);
         let mut file = Sum::new(create(&content)?);
-        loop {
-            let op = Op::ReadSnapshot { recovery: recovery.clone(), from: file.count() };
-            let reply = self.call(index, host, op, patience).await?;
-            let Reply::Bytes(text) = reply else { return Err(unexpected(&reply)) };
-            let piece = STANDARD.decode(text).map_err(|_| failed(format!("{host} sent something else than base64")))?;
-            if piece.is_empty() {
-                break;
+        let id = recovery.as_str();
+        let read = |from| async move {
+            let op = Op::ReadSnapshot { recovery: id.to_owned(), from };
+            match self.call(index, host, op, patience).await? {
+                Reply::Bytes(text) => Ok((from, text)),
+                other => Err(unexpected(&other)),
             }
-            if file.count() + piece.len() as u64 > taken.sent_size {
-                return Err(failed(format!(
-                    "{host} sent more of the snapshot than the {} bytes it announced",
-                    taken.sent_size
-                )));
+        };
+        let mut pieces = futures::stream::iter((0..taken.sent_size).step_by(STEP)).map(read).buffered(AT_ONCE);
+        while let Some(piece) = pieces.next().await {
+            let (from, text) = piece?;
+            let piece = STANDARD.decode(text).map_err(|_| failed(format!("{host} sent something else than base64")))?;
+            let expected = SNAPSHOT_PIECE.min(taken.sent_size - from);
+            if piece.len() as u64 != expected {
+                let (has, all) = (piece.len(), taken.sent_size);
+                let what =
+                    format!("{host} sent {has} bytes of the snapshot's {all} from {from} on, instead of {expected}");
+                return Err(failed(what));
             }
             file.write_all(&piece).map_err(explain("write", &content))?;
             self.sink.emit(Event::Moved { step: index, done: file.count(), total: taken.sent_size });
         }
-        let (file, digest, size) = file.finish();
-        if size != taken.sent_size || digest != taken.sent_digest {
+        // Who asks for more than there is has all of it: the host needs its file no more.
+        read(taken.sent_size).await?;
+        if file.so_far() != taken.sent_digest {
             return Err(failed(format!("the snapshot arrived from {host} damaged: run the same command again")));
         }
-        file.sync_all().map_err(explain("write", &content))?;
         note_taken(folder, &recovery, &taken).map_err(explain("write a note in", folder))
     }
 
@@ -138,9 +155,17 @@ impl Hands {
     ) -> Result<(), StepError> {
         let missing =
             || failed(format!("the snapshot of recovery {} is not in {}", recovery.id, self.recoveries.display()));
-        let taken = taken(&self.recoveries, &recovery.id).ok_or_else(missing)?;
+        let taken = noted(&self.recoveries, &recovery.id).ok_or_else(missing)?;
         let content = content_of(&self.recoveries, &recovery.id);
+        let syncing = {
+            let content = content.clone();
+            tokio::task::spawn_blocking(move || {
+                File::open(&content).and_then(|file| file.sync_all()).map_err(explain("write", &content))
+            })
+        };
         self.feed(index, host, Op::Deliver(taken.clone()), Feed::Blob(content), patience).await?;
+        // The host has the only other copy until its own data is replaced.
+        syncing.await.map_err(|error| failed(format!("hactl itself failed: {error}")))??;
         let ask = RestoreAsk {
             data_dir,
             part: taken,
@@ -150,5 +175,38 @@ impl Hands {
             base: recovery.base,
         };
         self.call(index, host, Op::Restore(Box::new(ask)), patience).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::names::Digest;
+    use crate::model::target::Place;
+
+    #[test]
+    fn a_snapshot_counts_as_taken_only_while_all_of_it_is_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (folder, content) = (folder.path(), b"all keys and values");
+        let digest = Digest::of(content);
+        let (size, name) = (content.len() as u64, "snapshot".to_owned());
+        let part = Part {
+            name,
+            version: "1".into(),
+            digest,
+            size,
+            sent_digest: digest,
+            sent_size: size,
+            place: Place::Snapshot,
+        };
+        assert_eq!(taken(folder, "one"), None);
+        fs::write(content_of(folder, "one"), content).expect("it is written");
+        assert_eq!(taken(folder, "one"), None, "nobody has noted that it is whole");
+        note_taken(folder, "one", &part).expect("it is noted");
+        assert_eq!(taken(folder, "one"), Some(part));
+        for lost in [&content[..5], &[0; 19], b""] {
+            fs::write(content_of(folder, "one"), lost).expect("it is written");
+            assert_eq!(taken(folder, "one"), None, "after a loss of power it holds {lost:?}");
+        }
     }
 }

@@ -5,7 +5,7 @@
 
 use super::error::HostError;
 use super::ssh::{Jumps, Passwords};
-use crate::model::names::Digest;
+use crate::model::names::{Digest, HostName};
 use crate::model::secret::Secret;
 use crate::model::sum::Sum;
 use std::io::Read;
@@ -16,6 +16,9 @@ use std::time::Duration;
 /// Hosts worked on at once, unless somebody says otherwise: enough that fleets go fast, few enough that the machine that runs
 /// hactl keeps up with sending.
 pub const AT_ONCE: usize = 32;
+
+/// How long a host that is said to be powered off may take: one that runs answers in far less.
+const POWERED_OFF: Duration = Duration::from_secs(2);
 
 /// A hactl binary for one kind of processor.
 #[derive(Debug, Clone)]
@@ -37,6 +40,8 @@ pub struct Access {
     pub trust_first_use: bool,
     /// For each phase of getting in: TCP, key exchange, login, start of the host's side.
     pub connect_timeout: Duration,
+    /// Hosts that are powered off, as a person says: they are looked for all the same, and not waited for long.
+    pub powered_off: Vec<String>,
     /// How many hosts are worked on at once.
     pub at_once: usize,
     /// The binaries at hand, the likeliest first.
@@ -61,6 +66,16 @@ impl std::fmt::Debug for Access {
 }
 
 impl Access {
+    /// The same for one host: see [`Access::powered_off`].
+    #[must_use]
+    pub fn to(&self, host: &HostName) -> Self {
+        let mut access = self.clone();
+        if self.powered_off.iter().any(|name| name == host.as_str()) {
+            access.connect_timeout = self.connect_timeout.min(POWERED_OFF);
+        }
+        access
+    }
+
     /// Access with the given binaries, each with what `uname -m` says where it runs. Reads and digests them.
     pub fn with(binaries: &[(String, PathBuf)]) -> Result<Self, HostError> {
         let binaries =
@@ -69,6 +84,7 @@ impl Access {
         Ok(Self {
             trust_first_use: false,
             connect_timeout: Duration::from_secs(10),
+            powered_off: Vec::new(),
             at_once: AT_ONCE,
             binaries,
             ssh_dir: home.map(|home| home.join(".ssh")),
@@ -99,4 +115,19 @@ fn digest(architecture: &str, path: &Path) -> Result<Binary, HostError> {
     while file.read(&mut piece).map_err(unreadable)? > 0 {}
     let (_, digest, size) = file.finish();
     Ok(Binary { architecture: architecture.to_owned(), path: path.to_owned(), digest, size })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_said_to_be_off_is_not_waited_for_and_everybody_else_is() {
+        let mut access = Access::with(&[]).expect("nothing is read");
+        access.powered_off = vec!["cp1".to_owned()];
+        let patience = |access: &Access, host: &str| access.to(&host.parse().expect("a name")).connect_timeout;
+        assert_eq!((patience(&access, "cp1"), patience(&access, "cp10")), (POWERED_OFF, Duration::from_secs(10)));
+        access.connect_timeout = Duration::from_secs(1);
+        assert_eq!(patience(&access, "cp1"), Duration::from_secs(1), "a person may ask for less");
+    }
 }

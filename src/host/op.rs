@@ -24,7 +24,7 @@ mod meeting;
 mod restore;
 pub use copies::CopiesAsk;
 pub use meeting::{Expected, Heard, Knock, Meeting};
-pub use restore::{RestoreAsk, SnapshotAsk};
+pub use restore::{RestoreAsk, SNAPSHOT_PIECE, SnapshotAsk};
 
 /// Largest frame either side accepts, bytes. A full observation of a cluster of 100 nodes is below 4 MiB.
 pub const LARGEST_FRAME: usize = 16 << 20;
@@ -527,6 +527,13 @@ pub enum MemberChange {
 pub enum Condition {
     /// A linearizable read through this host's member succeeds.
     EtcdQuorum(EtcdAsk),
+    /// An API server that is found there serves, whoever it is: it answers 200 to what balancers ask.
+    ApiServes {
+        /// Host and port.
+        at: (String, u16),
+        /// CA certificate path.
+        ca: String,
+    },
     /// The API server at this URL's `/readyz` answers 200.
     ApiReady {
         /// Host and port.

@@ -163,6 +163,8 @@ pub enum Action {
         aside: Option<String>,
         /// Term and index that its log must reach.
         reach: (u64, u64),
+        /// Whether the host is restored from it as well, so that it need not be sent back.
+        stays: bool,
     },
     /// Takes a recovery bundle, which is proven before it is one.
     SaveBundle {

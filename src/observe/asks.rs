@@ -114,6 +114,11 @@ impl Asks {
             settled_ms: tries.settled_ms,
         })
     }
+    /// Somebody serves at the endpoint.
+    pub fn served(&self) -> Condition {
+        let endpoint = &self.desired.endpoint;
+        Condition::ApiServes { at: (endpoint.host(), endpoint.port), ca: CLUSTER_CA.to_owned() }
+    }
     /// The endpoint is ready.
     pub fn endpoint(&self) -> Condition {
         let endpoint = &self.desired.endpoint;

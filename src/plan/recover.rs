@@ -254,19 +254,20 @@ fn tools(d: &Draft, host: &HostName) -> Vec<Mark> {
     parts.map(|p| Mark::Delivered(host.clone(), p.digest)).collect()
 }
 
-/// Starts one kubelet while etcd still looks for its quorum: its API server takes the longest of all, and waits for etcd by itself. One is
-/// enough to serve, and it has its host, or what hosts share, to itself for a moment; `up` starts the others.
+/// Starts one kubelet beside etcd: its API server takes the longest of all, and waits for etcd by itself. One is enough to serve, and it has its
+/// host, or what hosts share, to itself for a moment; `up` starts the others.
 fn first_kubelet(d: &mut Draft, members: &[Host], restores: &[Mark]) {
     let unit = kubelet_unit();
     let runs = |host: &HostName, d: &Draft| {
         d.host_facts(host).and_then(|f| f.units.get(&unit)).is_some_and(UnitFact::runs_or_starts)
     };
     let Some(host) = d.reachable_with(Role::ControlPlane).into_iter().find(|h| runs(&h.name, d)) else { return };
-    // Its own member is started while the host is at rest, and all data is in its place by then; the other members need not run yet.
-    let needs = if members.iter().any(|member| member.name == host.name) {
-        vec![Mark::Started(host.name.clone())]
-    } else {
-        restores.iter().cloned().chain([Mark::Halted(host.name.clone())]).collect()
+    // Nothing runs on a host at rest while data is put in place anywhere. Where all of it is in place already, what is left to be started needs
+    // its host at rest, and the kubelet comes after its member.
+    let needs = match restores {
+        [] if members.iter().any(|member| member.name == host.name) => vec![Mark::Started(host.name.clone())],
+        [] => vec![Mark::Halted(host.name.clone())],
+        all => all.to_vec(),
     };
     let running = Mark::Running(host.name.clone(), unit.clone());
     let action = Action::RunUnit { host: host.name, unit, how: HowToRun::Start };
@@ -305,7 +306,8 @@ pub fn recover(
     }
     if let (false, Some((host, aside))) = (taken, lies) {
         let (host, id) = (host.clone(), recovery.id.clone());
-        let action = Action::TakeSnapshot { host, recovery: id, aside, reach: recovery.reach };
+        let stays = recovery.members.iter().any(|(name, _)| name == &host);
+        let action = Action::TakeSnapshot { host, recovery: id, aside, reach: recovery.reach, stays };
         let (term, index) = recovery.reach;
         d.must(
             action,
@@ -335,7 +337,6 @@ pub fn recover(
             .is_some_and(|e| e.data && e.born.is_none() && e.token.as_ref() == Some(&recovery.id));
         let mut ready = ready_to_start(&d, &host.name);
         ready.extend(tools(&d, &host.name));
-        ready.push(Mark::Halted(host.name.clone()));
         if !done {
             let action = Action::Restore { host: host.name.clone(), recovery: recovery.clone() };
             let mut needs = ready.clone();
@@ -350,6 +351,9 @@ pub fn recover(
     let mut started = Vec::new();
     for (host, mut needs) in starts {
         needs.extend(restores.iter().cloned());
+        if restores.is_empty() {
+            needs.push(Mark::Halted(host.clone()));
+        }
         let mark = Mark::Started(host.clone());
         let action = Action::StartMember { host, birth: Birth::Again };
         d.must(action, "its data is restored", needs, mark.clone(), Guard::None);

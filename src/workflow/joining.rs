@@ -55,7 +55,7 @@ impl Joining {
     /// Enters a host when it is its turn.
     pub fn connect(&mut self, host: &Host, access: &Access) {
         self.under_way.insert(host.name.clone());
-        let (host, target, access) = (host.name.clone(), host.ssh.clone(), access.clone());
+        let (host, target, access) = (host.name.clone(), host.ssh.clone(), access.to(&host.name));
         let (slots, stop) = (Arc::clone(&self.slots), self.stop.clone());
         self.tasks.spawn(async move {
             // Turns are given in the order in which they were asked for; the semaphore is never closed.

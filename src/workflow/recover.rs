@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long the endpoint is looked at until it says ready: images may have to be imported again.
+/// How long the endpoint is looked at until somebody serves there: images may have to be imported again.
 const SERVED_WITHIN: Duration = Duration::from_secs(300);
 
 /// How long the first API server has its host, or what hosts share, to itself before `up` starts the others. It takes a third of that where
@@ -88,7 +88,7 @@ pub enum Recovered {
         proposal: Box<Proposal>,
         /// From the first step until a quorum answered.
         quorum: Duration,
-        /// From the first step until the endpoint said ready; `None`: it did not in time.
+        /// From the first step until somebody served at the endpoint; `None`: it did not in time.
         endpoint: Option<Duration>,
         /// What `up` found at the end; an error says what is left, such as hosts that do not answer.
         after: Result<Box<Summary>, Box<Failure>>,
@@ -214,7 +214,7 @@ pub async fn recover(
     let plan = look.recovery(&state, recovery, proposal.begun || bundle.is_some(), &session.desired)?;
     let asked_of: Vec<_> =
         session.desired.with(Role::ControlPlane).filter_map(|h| session.machines.get(&h.name)).cloned().collect();
-    let endpoint = look.asks.endpoint();
+    let endpoint = look.asks.served();
     session.sink.emit(Event::Planned { plan: Box::new(plan.clone()) });
     Converge::new(&state).run(session, look, &plan).await?;
     let quorum = begun.elapsed();
@@ -282,7 +282,7 @@ async fn rest(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Result
     Ok(summary)
 }
 
-/// What else hangs on etcd, and how long after `begun` the endpoint said ready; `None`: it did not. Whoever serves while `up` still works
+/// What else hangs on etcd, and how long after `begun` somebody served at the endpoint; `None`: it did not. Whoever serves while `up` still works
 /// has served; afterwards nobody is waited for any more. The first API server, where one starts by itself, has a head start.
 async fn served_meanwhile(
     session: &mut Session,
@@ -459,7 +459,7 @@ async fn opened(
     Ok((bundle, identities, Some(fetched)))
 }
 
-/// Waits until the endpoint says ready to any of these hosts. Every API server was stopped before, so that whoever answers reads what
+/// Waits until somebody serves at the endpoint, asked from any of these hosts. Every API server was stopped before, so that whoever answers reads what
 /// was restored.
 async fn served(hosts: &[Arc<Machine>], endpoint: &Condition) -> bool {
     let within_ms = u64::try_from(SERVED_WITHIN.as_millis()).unwrap_or(u64::MAX);

@@ -23,14 +23,19 @@ impl Bench {
 
     /// These hosts of the lab are in the inventory, as the lab wrote them.
     fn hosts(&self, all: &str, names: &[&str]) {
-        let keep = |line: &&str| {
-            let name = line.trim_start().strip_prefix("- {name: ").and_then(|rest| rest.split(',').next());
-            name.is_none_or(|name| names.contains(&name))
-        };
         let mut text = String::new();
-        for line in all.lines().filter(keep) {
-            let _ = writeln!(text, "{line}");
+        let mut kept = true;
+        for line in all.lines() {
+            match line.trim_start().strip_prefix("- name: ") {
+                Some(name) => kept = names.contains(&name),
+                // What follows a host's first line is indented further, and belongs to it.
+                None => kept |= !line.starts_with("    "),
+            }
+            if kept {
+                let _ = writeln!(text, "{line}");
+            }
         }
+        assert_eq!(text.matches("- name: ").count(), names.len(), "{text}");
         std::fs::write(self.lab.inventory(), text).expect("the inventory is writable");
     }
 

@@ -3,7 +3,7 @@
 use super::failures::holder_among;
 use super::leaving::Watched;
 use super::shapes::{STACKED, founded, inventory, vip};
-use super::trials::unnoticed_but_for_moves;
+use super::trials::{LATE, unnoticed_but_for_moves};
 use super::{Scenario, World, in_one_line};
 use std::time::Duration;
 
@@ -27,7 +27,6 @@ const ALL: [&str; 5] = ["cp1", "cp2", "cp3", "cp4", "cp5"];
 /// Those that have all roles.
 const WHOLE: [&str; 3] = ["cp1", "cp2", "cp3"];
 const HEAL: Duration = Duration::from_secs(180);
-const LATE: Duration = Duration::from_secs(1);
 
 /// What is left of a balancer, a line each.
 const BALANCER: &str = "ls -d /etc/keepalived/keepalived.conf /etc/haproxy/haproxy.cfg /etc/hactl/endpoint-usable.sh \

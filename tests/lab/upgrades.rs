@@ -3,6 +3,7 @@
 use super::bare_hosts::variant;
 use super::recover::members;
 use super::support::{Hactl, Knock, Writer, wait_for};
+use super::trials::{LATE, unnoticed};
 use super::{Scenario, World, in_one_line};
 use std::time::{Duration, Instant};
 
@@ -28,8 +29,6 @@ pub const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// A request is late when it takes longer.
-const LATE: Duration = Duration::from_secs(1);
 /// What a gate does to an API server that does not know it. 1.34 does, and 1.35 has forgotten it.
 const GATE: &str = "kube-apiserver: {args: {feature-gates: PodIndexLabel=true}}";
 /// What tells that nothing was changed on a host.
@@ -57,14 +56,11 @@ fn versions(hactl: &Hactl) -> Vec<String> {
     all
 }
 
-fn unnoticed(knocks: &[Knock], writer: Writer) {
-    let failed: Vec<_> = knocks.iter().filter(|k| k.2.is_some()).collect();
-    let longest = knocks.iter().map(|k| k.1).max().unwrap_or_default();
-    println!("        {} reads, {} failed, the longest took {longest:.2?}", knocks.len(), failed.len());
+fn nobody_noticed(knocks: &[Knock], writer: Writer) {
+    unnoticed(knocks);
     let (written, pause) = writer.end();
     println!("        {written} writes acknowledged, none lost; the longest pause: {pause:.2?}");
-    assert!(failed.is_empty(), "{failed:?}");
-    assert!(longest <= LATE && pause <= LATE, "somebody waited for {longest:?}, or {pause:?}");
+    assert!(pause <= LATE, "a write waited for {pause:?}");
 }
 
 /// Begins at 1.34 on bare hosts; later scenarios go on from there.
@@ -80,7 +76,7 @@ fn broken(w: &World) {
     let said = in_one_line(&ran);
     assert!(said.contains("the earlier files are back, and it runs by them again"), "{}", ran.all());
     assert!(ran.all().contains("PodIndexLabel"), "what it did not come up with is told: {}", ran.all());
-    unnoticed(&reading.end(), writer);
+    nobody_noticed(&reading.end(), writer);
     let after: Vec<String> = members(w).into_iter().map(|host| w.on(host, FILES)).collect();
     assert_eq!(after, before, "every host has what it had");
     let hactl = of(w, OLD, GATE);
@@ -100,7 +96,7 @@ fn next(w: &World) {
     let reading = w.api().reads(Duration::from_millis(20));
     let ran = hactl.up().ok();
     println!("        1.34 became 1.35 after {:.1?}", ran.took);
-    unnoticed(&reading.end(), writer);
+    nobody_noticed(&reading.end(), writer);
     assert_eq!(versions(&hactl), [format!("v{NEXT}")]);
     let shut = hactl.kubectl(&["get", "nodes", "-o", "jsonpath={.items[*].spec.unschedulable}"]).ok().out;
     assert_eq!(shut.trim(), "", "every Node is open to pods");
@@ -128,7 +124,7 @@ fn killed(w: &World) {
         ran = hactl.up();
     }
     ran.ok();
-    unnoticed(&reading.end(), writer);
+    nobody_noticed(&reading.end(), writer);
     assert_eq!(versions(&hactl), [format!("v{NEWEST}")]);
     hactl.up().ok().says("nothing to do");
     w.healthy(Duration::from_secs(120));

@@ -136,7 +136,7 @@ pub fn effects(world: &World, action: &Action) -> Vec<Effect> {
             Effect::UnitStops(host.clone(), etcd()),
             Effect::PodsEnd(host.clone()),
         ],
-        Action::TakeSnapshot { host, recovery, aside, reach: _ } => {
+        Action::TakeSnapshot { host, recovery, aside, reach: _, stays: _ } => {
             vec![Effect::SnapshotTaken(host.clone(), recovery.clone(), aside.clone())]
         }
         Action::Restore { host, recovery } => {

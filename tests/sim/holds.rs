@@ -52,8 +52,10 @@ impl World {
                 !at(h).runs("etcd.service") && !at(h).runs("kubelet.service") && at(h).processes.is_empty()
             }
             Mark::Taken(id) => self.snapshots.contains_key(id),
+            // Sealed as one of another cluster it would not start.
             Mark::Restored(h) => {
-                at(h).disk.as_ref().is_some_and(|d| self.clusters[&d.cluster].restored) && at(h).born.is_none()
+                let disk = at(h).disk.as_ref().filter(|d| self.clusters[&d.cluster].restored);
+                disk.is_some_and(|d| at(h).born.as_ref().is_none_or(|born| *born == d.cluster))
             }
             Mark::Gone(peer) => self.list().is_some_and(|c| c.by_peer(peer).is_none()),
             Mark::Listed(peer) => self.list().is_some_and(|c| c.by_peer(peer).is_some()),

@@ -4,6 +4,9 @@ use crate::model::names::PeerUrl;
 use crate::model::target::Part;
 use serde::{Deserialize, Serialize};
 
+/// Bytes of a snapshot that are read at once; in base64 still far below a frame.
+pub const SNAPSHOT_PIECE: u64 = 4 << 20;
+
 /// What a snapshot is taken from.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -16,6 +19,8 @@ pub struct SnapshotAsk {
     pub recovery: String,
     /// Term and index that its log must reach: what was agreed to.
     pub reach: (u64, u64),
+    /// Whether it is put where a delivery would put it, too: this host is restored from it as well.
+    pub stays: bool,
 }
 
 /// How a snapshot is restored.

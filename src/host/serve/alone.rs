@@ -23,8 +23,8 @@ const CLIENTS: &str = "localhost:1";
 const PEERS: &str = "localhost:2";
 /// How long it may take to end.
 const END: Duration = Duration::from_secs(60);
-/// How long it may take to answer; a hash over gigabytes takes a while, with a tenth of a processor.
-const ANSWER: Duration = Duration::from_secs(1200);
+/// How long it may take to answer; a hash over gigabytes takes a while, with a twentieth of a processor.
+const ANSWER: Duration = Duration::from_secs(2400);
 
 /// The process.
 pub(super) struct Alone {

@@ -19,8 +19,14 @@ pub(super) enum End {
     Sum,
 }
 
-/// Compresses `from` into `to`; `at` is where it comes from, for messages. The name is for people.
-pub(super) fn packed<W: Write>(mut from: impl Read, end: End, at: &Path, to: W, name: String) -> Outcome<(W, Part)> {
+/// Compresses `from` into `to`, and copies the snapshot as it is to `copy`; `at` is where it comes from, for messages. The name is for people.
+pub(super) fn packed<W: Write>(
+    mut from: impl Read,
+    end: End,
+    at: &Path,
+    (to, mut copy): (W, impl Write),
+    name: String,
+) -> Outcome<(W, Part)> {
     let packing = zstd::Encoder::new(Sum::new(to), 1).explain("compress", at)?;
     let (mut whole, mut window) = (Sum::new(packing), vec![0; WINDOW]);
     loop {
@@ -29,10 +35,12 @@ pub(super) fn packed<W: Write>(mut from: impl Read, end: End, at: &Path, to: W, 
             break;
         }
         whole.write_all(&window[..read]).explain("compress", at)?;
+        copy.write_all(&window[..read]).explain("copy", at)?;
     }
     if end == End::Sum {
         let store = whole.so_far();
         whole.write_all(store.bytes()).explain("compress", at)?;
+        copy.write_all(store.bytes()).explain("copy", at)?;
     }
     let (packing, digest, size) = whole.finish();
     let (to, sent_digest, sent_size) = packing.finish().explain("compress", at)?.finish();

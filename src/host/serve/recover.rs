@@ -1,9 +1,9 @@
 //! A member's data brought back: a snapshot taken from the files of one that is stopped, and a snapshot put in the place of
 //! what a member has.
 //!
-//! In: what the plan decided. Out: done, or a fault; the data that was there is only ever read, or moved aside. The snapshot is taken from
-//! a copy, on which etcd runs alone and with sockets that nobody else can open, until everything in its log is in its store. That it
-//! is, is read from the store afterwards and not believed.
+//! In: what the plan decided. Out: done, or a fault; the data that was there is only ever read, or moved aside. The snapshot is the member's
+//! store, where that has everything in its log. Where not, it is taken from a copy, on which etcd runs alone and with sockets that nobody
+//! else can open, until it has. That it has, is read from the store afterwards and not believed.
 
 use super::alone::Alone;
 use super::fault::{Explain, Outcome, bad, disk_full, failed, free_bytes};
@@ -14,14 +14,15 @@ use super::root::Root;
 use super::run::{blocking, run};
 use super::{Host, parts, prepare, units, wipe};
 use crate::etcd::disk;
-use crate::host::op::{RestoreAsk, SnapshotAsk};
+use crate::host::op::{RestoreAsk, SNAPSHOT_PIECE, SnapshotAsk};
+use crate::model::facts::DiskFact;
 use crate::model::names::UnitName;
 use crate::model::recovery::is_aside;
 use crate::model::target::Part;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read as _, Seek as _, SeekFrom};
+use std::io::{Read as _, Seek as _, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -39,8 +40,6 @@ const CATCH_UP: Duration = Duration::from_secs(300);
 const END: Duration = Duration::from_secs(60);
 const RESTORE: Duration = Duration::from_secs(600);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// Bytes of one answer, before base64: far below a frame.
-const PIECE: usize = 6 << 20;
 /// Room asked for: the copy, the snapshot and its compressed form, and what must be left.
 const TIMES: u64 = 3;
 const RESERVE: u64 = 64 << 20;
@@ -108,25 +107,36 @@ fn private(at: &Path) -> Outcome<()> {
 
 /// Takes the snapshot. What an earlier attempt left is thrown away: it may be half of one.
 pub(super) async fn take(host: &Host, ask: SnapshotAsk) -> Outcome<Part> {
-    let SnapshotAsk { data_dir, aside, recovery, reach } = ask;
+    let SnapshotAsk { data_dir, aside, recovery, reach, stays } = ask;
     if aside.as_deref().is_some_and(|name| !is_aside(name)) {
         return Err(bad("data that was moved aside lies in a directory of another name"));
     }
     let place = kept(&host.root, &recovery)?;
     let data = host.root.path(&data_dir)?;
+    let member = data.join(aside.as_deref().unwrap_or("member"));
+    let found = {
+        let member = member.clone();
+        blocking(move || look(&member, reach)).await?
+    };
+    if found.applied == Some(found.index) && found.flaws.is_empty() {
+        // As of one that had no quorum for a while: nobody need bring it anywhere.
+        host.waits("the snapshot to be compressed");
+        let root = host.root.clone();
+        return blocking(move || pack(&root, &member.join("snap/db"), &place, recovery, stays)).await;
+    }
     let work = data.join(format!("hactl-recovery-{recovery}"));
     host.waits("a copy of etcd's data");
     let (_, end) = {
-        let (member, work) = (data.join(aside.as_deref().unwrap_or("member")), work.clone());
-        blocking(move || copy(&member, &work, reach)).await?
+        let work = work.clone();
+        blocking(move || copy(&member, found.db_bytes, &work)).await?
     };
     host.waits("etcd to bring the copy up to the end of its log");
     let taken = match caught_up(&work, end).await {
         Err(fault) => Err(fault),
         Ok(()) => {
             host.waits("the snapshot to be compressed");
-            let (work, place, version) = (work.clone(), place, recovery);
-            blocking(move || pack(&work, &place, version)).await
+            let (root, db) = (host.root.clone(), work.join("member/snap/db"));
+            blocking(move || pack(&root, &db, &place, recovery, stays)).await
         }
     };
     // The copy is of no use any more, whatever came of it.
@@ -134,9 +144,8 @@ pub(super) async fn take(host: &Host, ask: SnapshotAsk) -> Outcome<Part> {
     taken
 }
 
-/// Copies the member's files, once it is certain that nobody writes them and that they go as far as was agreed to. Gives term and
-/// index of the last entry of the copy's log.
-fn copy(member: &Path, work: &Path, agreed: (u64, u64)) -> Outcome<(u64, u64)> {
+/// Makes certain that nobody writes the member's files and that they go as far as was agreed to.
+fn look(member: &Path, agreed: (u64, u64)) -> Outcome<DiskFact> {
     in_use(&member.join("snap/db"))?;
     let found = disk::member(member).map_err(|error| failed(error.to_string()))?;
     if found.reach() < agreed {
@@ -145,8 +154,13 @@ fn copy(member: &Path, work: &Path, agreed: (u64, u64)) -> Outcome<(u64, u64)> {
             found.term, found.index, agreed.0, agreed.1
         )));
     }
+    Ok(found)
+}
+
+/// Copies the member's files, whose store has so many bytes. Gives term and index of the last entry of the copy's log.
+fn copy(member: &Path, db_bytes: u64, work: &Path) -> Outcome<(u64, u64)> {
     absent(fs::remove_dir_all(work)).explain("remove", work)?;
-    let needed = TIMES * found.db_bytes + RESERVE;
+    let needed = TIMES * db_bytes + RESERVE;
     if free_bytes(member).is_some_and(|free| free < needed) {
         return Err(disk_full(member, Some(needed)));
     }
@@ -197,15 +211,25 @@ async fn caught_up(work: &Path, end: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// Writes the store in the form of etcd's own snapshots (the file, then its SHA-256), compressed.
-fn pack(work: &Path, place: &Path, recovery: String) -> Outcome<Part> {
-    let db = work.join("member/snap/db");
-    private(place.parent().unwrap_or(Path::new("/")))?;
-    let fresh = place.with_extension("new");
-    let mut options = OpenOptions::new();
-    let out = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh).explain("create", &fresh)?;
-    // Not synced: it is read at once, and a host that loses its power meanwhile takes it anew.
-    let (_, part) = packed(File::open(&db).explain("open", &db)?, End::Sum, &db, out, recovery)?;
+/// Writes the store in the form of etcd's own snapshots (the file, then its SHA-256), compressed. One that `stays` is put where a delivery
+/// would put it as well.
+fn pack(root: &Root, db: &Path, place: &Path, recovery: String, stays: bool) -> Outcome<Part> {
+    let folder = place.parent().unwrap_or(Path::new("/"));
+    // Of recoveries that were begun here and never went on.
+    absent(fs::remove_dir_all(folder)).explain("remove", folder)?;
+    private(folder)?;
+    let create = |at: &Path| {
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600).open(at).explain("create", at)
+    };
+    let (fresh, whole) = (place.with_extension("new"), place.with_extension("db"));
+    let from = File::open(db).explain("open", db)?;
+    // Nothing of it is synced: it is read at once, and a host that loses its power meanwhile takes it anew.
+    let copy: Box<dyn Write> = if stays { Box::new(create(&whole)?) } else { Box::new(std::io::sink()) };
+    let (_, part) = packed(from, End::Sum, db, (create(&fresh)?, copy), recovery)?;
+    if stays {
+        parts::keep_snapshot(root, &part, &whole)?;
+    }
     fs::rename(&fresh, place).explain("put in place", place)?;
     Ok(part)
 }
@@ -217,7 +241,7 @@ pub(super) async fn read(host: &Host, recovery: String, from: u64) -> Outcome<St
         let mut file = File::open(&place).explain("open", &place)?;
         file.seek(SeekFrom::Start(from)).explain("read", &place)?;
         let mut piece = Vec::new();
-        file.take(PIECE as u64).read_to_end(&mut piece).explain("read", &place)?;
+        file.take(SNAPSHOT_PIECE).read_to_end(&mut piece).explain("read", &place)?;
         if piece.is_empty() {
             remove(&place)?;
         }
@@ -257,9 +281,10 @@ pub(super) async fn restore(host: &Host, ask: RestoreAsk) -> Outcome<()> {
     etcdutl(&ask, &snapshot, &fresh, bump).await?;
     let root = host.root.clone();
     blocking(move || {
+        // What the disk has not taken yet it need not take any more; whoever loses the power now gets it anew.
+        parts::forget(&root, &ask.part)?;
         prepare::own(&fresh, root.owner(OWNER)?)?;
-        let at = File::open(&fresh).explain("open", &fresh)?;
-        rustix::fs::syncfs(&at).explain("write", &fresh)?;
+        sync_tree(&fresh)?;
         // Before any client can see a revision from above it.
         write_one(root.own(HIGH_WATER), format!("{}\n", ask.base).as_bytes(), 0o600, me())?;
         aside(&data)?;
@@ -268,10 +293,23 @@ pub(super) async fn restore(host: &Host, ask: RestoreAsk) -> Outcome<()> {
         fs::rename(&from, &to).explain("put in place", &to)?;
         sync_parent(&to)?;
         absent(fs::remove_dir_all(&fresh)).explain("remove", &fresh)?;
-        super::fence::may_start_once(&root, &ask.token)?;
-        parts::forget(&root, &ask.part)
+        super::fence::may_start_once(&root, &ask.token)
     })
     .await
+}
+
+/// All below a directory, and the directory itself, is on the disk afterwards, and nothing else need be: others write to it as well.
+fn sync_tree(at: &Path) -> Outcome<()> {
+    for entry in fs::read_dir(at).explain("list", at)? {
+        let entry = entry.explain("list", at)?;
+        let at = entry.path();
+        if entry.file_type().explain("look at", &at)?.is_dir() {
+            sync_tree(&at)?;
+        } else {
+            File::open(&at).and_then(|file| file.sync_all()).explain("write", &at)?;
+        }
+    }
+    File::open(at).and_then(|folder| folder.sync_all()).explain("write", at)
 }
 
 /// Etcd's own tool: it checks the snapshot's sum, and writes a new cluster's members and ids.

@@ -38,6 +38,9 @@ const NOT_CHECKED: &str = "was not started: systemd could not run what has to co
 /// What is read of a unit.
 const PROPERTIES: &str = "--property=Id,LoadState,FragmentPath,NeedDaemonReload,DropInPaths,Type,Result,ActiveState,UnitFileState,MainPID,NRestarts,ExecCondition,ExecMainStartTimestamp,ActiveEnterTimestamp";
 
+/// Whether it starts at boot, among them.
+const FILE_STATE: &str = "UnitFileState";
+
 /// A unit as systemd shows it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Shown(BTreeMap<String, String>);
@@ -55,7 +58,7 @@ impl Shown {
     }
     /// Whether it starts at the next boot because somebody enabled it.
     fn enabled(&self) -> bool {
-        matches!(self.get("UnitFileState"), "enabled" | "enabled-runtime")
+        matches!(self.get(FILE_STATE), "enabled" | "enabled-runtime")
     }
     /// Whether systemd has any file for it.
     pub(super) fn known(&self) -> bool {
@@ -175,14 +178,36 @@ async fn show_one(unit: &UnitName) -> Outcome<Shown> {
     Ok(show(std::slice::from_ref(unit)).await?.pop().unwrap_or_default())
 }
 
+/// The same, with what the disk says of whether they start at boot: of a unit that it keeps loaded systemd shows what was so when it read
+/// all files, and who believed that would leave one disabled for the next boot.
+async fn with_files(units: &[UnitName]) -> Outcome<Vec<Shown>> {
+    let mut all = show(units).await?;
+    let mut filed: Vec<&mut Shown> = all.iter_mut().filter(|shown| !shown.get(FILE_STATE).is_empty()).collect();
+    if filed.is_empty() {
+        return Ok(all);
+    }
+    let mut argv = vec!["systemctl", "is-enabled", "--"];
+    let ids: Vec<String> = filed.iter().map(|shown| shown.get("Id").to_owned()).collect();
+    argv.extend(ids.iter().map(String::as_str));
+    // It fails unless one of them is enabled. One whose file was removed has no line in some releases, and then systemd's memory counts.
+    let said = run(&argv, ANSWER).await?.out;
+    let states: Vec<&str> = said.lines().map(str::trim).collect();
+    if states.len() == filed.len() {
+        for (shown, state) in filed.iter_mut().zip(states) {
+            shown.0.insert(FILE_STATE.to_owned(), state.to_owned());
+        }
+    }
+    Ok(all)
+}
+
 /// What is asked about units in an observation.
 pub(super) async fn facts(root: &Root, units: &[UnitName]) -> Outcome<BTreeMap<UnitName, UnitFact>> {
-    let shown = show(units).await?;
+    let shown = with_files(units).await?;
     let fact = |(unit, shown): (&UnitName, Shown)| {
         let reloaded = fs::read_to_string(reload_stamp(root, unit)).ok().and_then(|t| t.trim().parse().ok());
         let fact = UnitFact {
             active: shown.active().to_owned(),
-            enabled: matches!(shown.get("UnitFileState"), "enabled" | "enabled-runtime" | "static" | "alias"),
+            enabled: matches!(shown.get(FILE_STATE), "enabled" | "enabled-runtime" | "static" | "alias"),
             started_ms: shown.started_ms(),
             reloaded_ms: reloaded.unwrap_or(0),
         };
@@ -204,7 +229,7 @@ fn own_systemd(host: &Host) -> Outcome<()> {
 /// Reads changed unit files and makes the unit start at boot; does only what is needed, because every reload of systemd
 /// costs a quarter of a second of processor time.
 async fn enable(unit: &UnitName) -> Outcome<()> {
-    let shown = show_one(unit).await?;
+    let shown = with_files(std::slice::from_ref(unit)).await?.pop().unwrap_or_default();
     // Packages are installed with their service masked until the next boot; see `packages`.
     let mask = Path::new("/run/systemd/system").join(unit.as_str());
     if fs::read_link(&mask).is_ok_and(|to| to == Path::new("/dev/null")) {
@@ -212,22 +237,12 @@ async fn enable(unit: &UnitName) -> Outcome<()> {
     } else if shown.stale(unit) {
         must(&["systemctl", "daemon-reload"], PATIENCE).await?;
     }
-    if !matches!(shown.get("UnitFileState"), "enabled" | "static" | "generated") {
+    if !matches!(shown.get(FILE_STATE), "enabled" | "static" | "generated") {
         must(&["systemctl", "enable", "--quiet", "--no-reload", unit.as_str()], ANSWER).await?;
-        noticed(std::slice::from_ref(unit), true).await?;
     }
     if shown.active() == "failed" {
         // A unit that failed too often in a row would refuse to start again for a while.
         must(&["systemctl", "reset-failed", unit.as_str()], ANSWER).await?;
-    }
-    Ok(())
-}
-
-/// Makes systemd notice that units were enabled or disabled. Of one that it keeps loaded, as those that the last boot wanted, it goes on
-/// showing the old state until it reads all anew; who believed that would leave a unit disabled for the next boot.
-async fn noticed(units: &[UnitName], enabled: bool) -> Outcome<()> {
-    if show(units).await?.iter().any(|shown| shown.enabled() != enabled) {
-        must(&["systemctl", "daemon-reload"], PATIENCE).await?;
     }
     Ok(())
 }
@@ -306,8 +321,7 @@ pub(super) async fn stop(host: &Host, units: &[UnitName]) -> Outcome<()> {
         return Ok(());
     }
     own_systemd(host)?;
-    let shown = show(units).await?;
-    let mut disabled = Vec::new();
+    let shown = with_files(units).await?;
     for (unit, shown) in units.iter().zip(&shown) {
         if shown.up() {
             host.waits(format!("{unit} to stop"));
@@ -317,7 +331,6 @@ pub(super) async fn stop(host: &Host, units: &[UnitName]) -> Outcome<()> {
         }
         if shown.enabled() {
             must(&["systemctl", "disable", "--quiet", "--no-reload", unit.as_str()], ANSWER).await?;
-            disabled.push(unit.clone());
         }
         if shown.active() == "deactivating" {
             // One that was killed while it stopped has failed by then; one that was not may be forgotten by systemd already.
@@ -327,7 +340,7 @@ pub(super) async fn stop(host: &Host, units: &[UnitName]) -> Outcome<()> {
             must(&["systemctl", "reset-failed", unit.as_str()], ANSWER).await?;
         }
     }
-    noticed(&disabled, false).await
+    Ok(())
 }
 
 /// Ends units at once: each is told to stop, and killed where that takes longer than a moment. Only for what loses nothing by it. They stay

@@ -52,6 +52,7 @@ pub(super) async fn wait(host: &Host, condition: &Condition, within: Duration) -
 fn name(condition: &Condition) -> String {
     match condition {
         Condition::EtcdQuorum(_) => "etcd to have a quorum".to_owned(),
+        Condition::ApiServes { at: (host, port), .. } => format!("an API server to serve at {host}:{port}"),
         Condition::ApiReady { at: (host, port), .. } => format!("the API server at {host}:{port} to be ready"),
     }
 }
@@ -104,20 +105,21 @@ impl<'a> Look<'a> {
             }
             Condition::ApiReady { at: (name, port), ca, newer, settled_ms, ends: _ } => {
                 let by_their_manifests = runs_by_its_manifests(host, newer, *settled_ms);
-                let web = match &self.web {
-                    Some(web) => web,
-                    // Certificates may still be on their way: they are read again until they can be.
-                    None => self.web.insert(Web::new(
-                        tls::client(&host.root, ca, None).map_err(|f| f.what)?,
-                        name,
-                        *port,
-                        CONNECT,
-                    )?),
-                };
+                let web = self.web(host, ca, (name, *port))?;
                 by_their_manifests?;
                 web.ready(TRY).await
             }
+            Condition::ApiServes { at: (name, port), ca } => self.web(host, ca, (name, *port))?.serves(TRY).await,
         }
+    }
+
+    fn web(&mut self, host: &Host, ca: &str, (name, port): (&str, u16)) -> Result<&Web, String> {
+        let web = match self.web.take() {
+            Some(web) => web,
+            // Certificates may still be on their way: they are read again until they can be.
+            None => Web::new(tls::client(&host.root, ca, None).map_err(|f| f.what)?, name, port, CONNECT)?,
+        };
+        Ok(self.web.insert(web))
     }
 
     /// A program that has ended by itself too often. Whoever needs the API server is only counted while that one is ready.

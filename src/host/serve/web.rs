@@ -2,6 +2,7 @@
 //!
 //! In: host, port, a TLS configuration; paths. Out: status and body, or a sentence saying why there is none.
 
+use crate::model::desired::SERVES;
 use rustls::ClientConfig;
 use serde_json::Value;
 use std::error::Error;
@@ -68,7 +69,16 @@ impl Web {
 
     /// `Ok` when `/readyz` answers 200.
     pub(super) async fn ready(&self, within: Duration) -> Result<(), String> {
-        match self.get("/readyz", within).await? {
+        self.well("/readyz", within).await
+    }
+
+    /// `Ok` when it serves: see [`SERVES`].
+    pub(super) async fn serves(&self, within: Duration) -> Result<(), String> {
+        self.well(SERVES, within).await
+    }
+
+    async fn well(&self, path: &str, within: Duration) -> Result<(), String> {
+        match self.get(path, within).await? {
             (200, _) => Ok(()),
             (status, body) => Err(format!("/readyz answered {status}: {}", unready(&body))),
         }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use std::net::Ipv4Addr;
 
 use super::in_url;
-use crate::model::desired::{Cidr, EndpointKind, Role};
+use crate::model::desired::{Cidr, EndpointKind, Role, SERVES};
 use crate::render::{Input, RenderError};
 
 /// Where haproxy tells keepalived whether it has an API server to send clients to.
@@ -17,6 +17,7 @@ pub(in crate::render) struct LoadBalancer {
     bind: String,
     port: u16,
     servers: Vec<Server>,
+    serves: &'static str,
     usable_port: u16,
     trusts: String,
 }
@@ -39,7 +40,7 @@ pub(in crate::render) fn load_balancer(input: &Input<'_>) -> LoadBalancer {
         .map(|host| Server { name: host.name.to_string(), address: in_url(host.address), port: desired.api_port })
         .collect();
     let (bind, port, trusts) = (in_url(bind), desired.endpoint.port, input.trust.servers());
-    LoadBalancer { vip, bind, port, servers, usable_port: USABLE_PORT, trusts }
+    LoadBalancer { vip, bind, port, servers, serves: SERVES, usable_port: USABLE_PORT, trusts }
 }
 
 /// For `keepalived/keepalived.conf`.

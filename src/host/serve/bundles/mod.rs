@@ -46,8 +46,8 @@ const HASH: Duration = Duration::from_secs(60);
 /// How often a member is asked for a snapshot that it does not send to its end, and how long it may take to come back in between.
 const ATTEMPTS: u32 = 3;
 const RESTARTED_WITHIN: Duration = Duration::from_secs(120);
-/// How long a person waits for the timer's bundle to be done, which has a tenth of a processor.
-const OTHERS_TURN: Duration = Duration::from_secs(600);
+/// How long a person waits for the timer's bundle to be done, which has a twentieth of a processor.
+const OTHERS_TURN: Duration = Duration::from_secs(1200);
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// Room asked for: the snapshot, its proof, the bundle; and what must be left, for the proof's etcd reserves 128 MiB for its log, and
 /// the living one lies on the same disk more often than not.

@@ -17,10 +17,10 @@ use tokio::time::{Instant, sleep};
 
 const ETCDUTL: &str = "/usr/local/bin/etcdutl";
 const NAME: &str = "proof";
-/// How long each may take: the timer has a tenth of a processor, and gigabytes are read whole and their index is built anew.
-const RESTORE: Duration = Duration::from_secs(1200);
-const SERVE: Duration = Duration::from_secs(1200);
-const COUNT: Duration = Duration::from_secs(1200);
+/// How long each may take: the timer has a twentieth of a processor, and gigabytes are read whole and their index is built anew.
+const RESTORE: Duration = Duration::from_secs(2400);
+const SERVE: Duration = Duration::from_secs(2400);
+const COUNT: Duration = Duration::from_secs(2400);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How often the store is synced while it is written, so that little is left to its end: the member beside it syncs its log, too, and waits
 /// for whatever the disk has been given before.

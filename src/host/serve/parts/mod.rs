@@ -91,6 +91,17 @@ pub(super) fn snapshot(root: &Root, part: &Part) -> Outcome<std::path::PathBuf> 
     Ok(paths.content)
 }
 
+/// Puts a snapshot that was made on this host, from a file of root's alone, where a delivery would have put it.
+pub(super) fn keep_snapshot(root: &Root, part: &Part, from: &Path) -> Outcome<()> {
+    let paths = Paths::of(root, part)?;
+    let folder = paths.content.parent().filter(|_| part.place == Place::Snapshot);
+    let folder = folder.ok_or_else(|| bad("only a snapshot is made on a host"))?;
+    fs::create_dir_all(folder).explain("create", folder)?;
+    fs::rename(from, &paths.content).explain("put in place", &paths.content)?;
+    let file = paths.open().explain("open", &paths.content)?;
+    paths.note_written(&file)
+}
+
 /// Removes a snapshot that is not needed any more, with all that belongs to it.
 pub(super) fn forget(root: &Root, part: &Part) -> Outcome<()> {
     let paths = Paths::of(root, part)?;
@@ -134,8 +145,11 @@ pub(super) async fn deliver(host: &Host, part: Part, blob: &mut Blob<'_>) -> Out
         }
     };
     outcome.unwrap_or_else(|error| Err(failed(format!("hactl itself failed: {error}"))))?;
-    // The disk writes while the run goes on. Should that fail, or the process end, the next look does it and says so.
-    std::thread::spawn(move || paths.settle());
+    // The disk writes while the run goes on. Should that fail, or the process end, the next look does it and says so. A snapshot is gone
+    // before the disk has it.
+    if part.place != Place::Snapshot {
+        std::thread::spawn(move || paths.settle());
+    }
     Ok(())
 }
 
@@ -340,6 +354,24 @@ mod tests {
         let fault = begin(&paths, &part, Some(400 << 20)).unwrap_err();
         assert!(fault.kind == FaultKind::DiskFull && fault.what.contains("565 MiB are needed"), "{fault:?}");
         assert!(begin(&paths, &part, Some(600 << 20)).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_snapshot_that_was_made_here_is_not_asked_for_again_until_it_changes() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let part = Part { place: Place::Snapshot, ..part(b"all keys").0 };
+        let made = directory.path().join("made");
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600).open(&made).unwrap().write_all(b"all keys").unwrap();
+        keep_snapshot(&root, &part, &made).unwrap();
+        let paths = Paths::of(&root, &part).unwrap();
+        assert!(begin(&paths, &part, None).unwrap().is_none());
+        assert_eq!(fs::read(snapshot(&root, &part).unwrap()).unwrap(), b"all keys");
+        fs::write(&paths.content, b"no keys!").unwrap();
+        assert!(begin(&paths, &part, None).unwrap().is_some(), "what is not what was made is asked for");
+        let program = Part { place: Place::Program { link: None }, ..part };
+        assert!(keep_snapshot(&root, &program, &made).is_err());
     }
 
     #[test]
