@@ -64,6 +64,8 @@ pub struct Hands {
     pub deliveries: BTreeMap<HostName, Arc<Semaphore>>,
     /// Slots for imports, per host.
     pub imports: BTreeMap<HostName, Arc<Semaphore>>,
+    /// That the disk has the snapshot of a recovery, asked once for all hosts.
+    pub synced: OnceCell<()>,
     /// The API client, made when the first API server serves.
     pub client: OnceCell<kube::Through>,
 }

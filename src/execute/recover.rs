@@ -16,7 +16,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::StreamExt as _;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,6 +25,9 @@ use std::time::Duration;
 const AT_ONCE: usize = 2;
 #[allow(clippy::cast_possible_truncation, reason = "some megabytes")]
 const STEP: usize = SNAPSHOT_PIECE as usize;
+
+/// Bytes that are read at once.
+const WINDOW: usize = 1 << 20;
 
 /// How the names of the two end.
 const ENDINGS: [&str; 2] = [".json", ".snapshot.zst"];
@@ -36,17 +39,29 @@ fn files(recoveries: &Path, id: &str) -> (PathBuf, PathBuf) {
 }
 
 /// The snapshot of a recovery, as it was noted when it was there as a whole.
-fn noted(recoveries: &Path, id: &str) -> Option<Part> {
-    serde_json::from_slice(&fs::read(files(recoveries, id).0).ok()?).ok()
+fn noted(recoveries: &Path, id: &str) -> io::Result<Option<Part>> {
+    match fs::read(files(recoveries, id).0) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        // It is put in place as a whole: one that cannot be read is of no hactl's.
+        text => Ok(serde_json::from_slice(&text?).ok()),
+    }
 }
 
 /// The snapshot of a recovery that an earlier run took and fetched. It is read as a whole: a machine that lost its power may have the note of it
 /// and not the content, and then no host's data was replaced yet.
-pub fn taken(recoveries: &Path, id: &str) -> Option<Part> {
-    let taken = noted(recoveries, id)?;
-    let mut sum = Sum::new(io::sink());
-    io::copy(&mut File::open(content_of(recoveries, id)).ok()?, &mut sum).ok()?;
-    (sum.count() == taken.sent_size && sum.so_far() == taken.sent_digest).then_some(taken)
+///
+/// # Errors
+/// What the file system says, but that there is none: it may well be the only copy.
+pub fn taken(recoveries: &Path, id: &str) -> io::Result<Option<Part>> {
+    let Some(taken) = noted(recoveries, id)? else { return Ok(None) };
+    let mut file = match File::open(content_of(recoveries, id)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => Sum::new(file?),
+    };
+    let mut window = vec![0; WINDOW];
+    while file.read(&mut window)? > 0 {}
+    let whole = file.count() == taken.sent_size && file.so_far() == taken.sent_digest;
+    Ok(whole.then_some(taken))
 }
 
 /// Where the compressed content of a recovery's snapshot belongs; it is nothing until [`note_taken`] says what it is.
@@ -89,6 +104,18 @@ pub fn forget_taken(recoveries: &Path, but: Option<&str>) -> io::Result<()> {
     Ok(())
 }
 
+/// Waits until the disk has the snapshot. Where it cannot have it the note goes: a file system tells that once, and whoever asked again would
+/// take what is in memory alone for kept.
+async fn synced(recoveries: PathBuf, id: String) -> Result<(), StepError> {
+    let syncing = tokio::task::spawn_blocking(move || {
+        let (note, content) = files(&recoveries, &id);
+        let Err(error) = File::open(&content).and_then(|file| file.sync_all()) else { return Ok(()) };
+        fs::remove_file(&note).map_err(explain("remove", &note))?;
+        Err(explain("write", &content)(error))
+    });
+    syncing.await.map_err(|error| failed(format!("hactl itself failed: {error}")))?
+}
+
 fn explain<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> StepError + 'a {
     move |error| failed(format!("could not {doing} {}: {error}", path.display()))
 }
@@ -99,7 +126,7 @@ fn create(path: &Path) -> Result<File, StepError> {
 }
 
 impl Hands {
-    /// Takes the snapshot on the host and fetches it. The note that it is there comes last; the disk has it before anything is replaced by it.
+    /// Takes the snapshot on the host and fetches it. The note that it is there comes last; [`Hands::restore`] sees to it that the disk has both.
     pub(super) async fn take_snapshot(
         &self,
         index: usize,
@@ -155,17 +182,16 @@ impl Hands {
     ) -> Result<(), StepError> {
         let missing =
             || failed(format!("the snapshot of recovery {} is not in {}", recovery.id, self.recoveries.display()));
-        let taken = noted(&self.recoveries, &recovery.id).ok_or_else(missing)?;
+        let taken = noted(&self.recoveries, &recovery.id).map_err(explain("read", &self.recoveries))?;
+        let taken = taken.ok_or_else(missing)?;
         let content = content_of(&self.recoveries, &recovery.id);
-        let syncing = {
-            let content = content.clone();
-            tokio::task::spawn_blocking(move || {
-                File::open(&content).and_then(|file| file.sync_all()).map_err(explain("write", &content))
-            })
+        // The source host has the only other copy, until its own data is replaced.
+        let syncing = async {
+            let (recoveries, id) = (self.recoveries.clone(), recovery.id.clone());
+            self.synced.get_or_try_init(|| synced(recoveries, id)).await
         };
-        self.feed(index, host, Op::Deliver(taken.clone()), Feed::Blob(content), patience).await?;
-        // The host has the only other copy until its own data is replaced.
-        syncing.await.map_err(|error| failed(format!("hactl itself failed: {error}")))??;
+        let delivering = self.feed(index, host, Op::Deliver(taken.clone()), Feed::Blob(content), patience);
+        tokio::try_join!(delivering, syncing)?;
         let ask = RestoreAsk {
             data_dir,
             part: taken,
@@ -199,14 +225,15 @@ mod tests {
             sent_size: size,
             place: Place::Snapshot,
         };
-        assert_eq!(taken(folder, "one"), None);
+        let taken = |id: &str| taken(folder, id).expect("it can be looked at");
+        assert_eq!(taken("one"), None);
         fs::write(content_of(folder, "one"), content).expect("it is written");
-        assert_eq!(taken(folder, "one"), None, "nobody has noted that it is whole");
+        assert_eq!(taken("one"), None, "nobody has noted that it is whole");
         note_taken(folder, "one", &part).expect("it is noted");
-        assert_eq!(taken(folder, "one"), Some(part));
+        assert_eq!(taken("one"), Some(part));
         for lost in [&content[..5], &[0; 19], b""] {
             fs::write(content_of(folder, "one"), lost).expect("it is written");
-            assert_eq!(taken(folder, "one"), None, "after a loss of power it holds {lost:?}");
+            assert_eq!(taken("one"), None, "after a loss of power it holds {lost:?}");
         }
     }
 }

@@ -17,8 +17,9 @@ use std::time::Duration;
 /// hactl keeps up with sending.
 pub const AT_ONCE: usize = 32;
 
-/// How long a host that is said to be powered off may take: one that runs answers in far less.
-const POWERED_OFF: Duration = Duration::from_secs(2);
+/// How long a host that is said to be powered off may take to accept a connection, which the kernel of one that runs does by itself: two that
+/// are lost on the way are sent again by then.
+const POWERED_OFF: Duration = Duration::from_secs(4);
 
 /// A hactl binary for one kind of processor.
 #[derive(Debug, Clone)]
@@ -40,7 +41,8 @@ pub struct Access {
     pub trust_first_use: bool,
     /// For each phase of getting in: TCP, key exchange, login, start of the host's side.
     pub connect_timeout: Duration,
-    /// Hosts that are powered off, as a person says: they are looked for all the same, and not waited for long.
+    /// Hosts that are powered off, as a person says: they are looked for all the same, and a connection is not waited for long. One that
+    /// accepts it has all the time that others have.
     pub powered_off: Vec<String>,
     /// How many hosts are worked on at once.
     pub at_once: usize,
@@ -54,6 +56,8 @@ pub struct Access {
     pub sudo_password: Option<Arc<Secret<String>>>,
     pub(super) jumps: Jumps,
     pub(super) passwords: Passwords,
+    /// Whether the host that it is for is one of those.
+    said_off: bool,
 }
 
 impl std::fmt::Debug for Access {
@@ -70,10 +74,18 @@ impl Access {
     #[must_use]
     pub fn to(&self, host: &HostName) -> Self {
         let mut access = self.clone();
-        if self.powered_off.iter().any(|name| name == host.as_str()) {
-            access.connect_timeout = self.connect_timeout.min(POWERED_OFF);
-        }
+        access.said_off = self.powered_off.iter().any(|name| name == host.as_str());
         access
+    }
+
+    /// The same for those on the way to it.
+    pub(super) fn to_others(&self) -> Self {
+        Self { said_off: false, ..self.clone() }
+    }
+
+    /// How long a TCP connection may take.
+    pub(super) fn dial_timeout(&self) -> Duration {
+        if self.said_off { self.connect_timeout.min(POWERED_OFF) } else { self.connect_timeout }
     }
 
     /// Access with the given binaries, each with what `uname -m` says where it runs. Reads and digests them.
@@ -92,6 +104,7 @@ impl Access {
             sudo_password: None,
             jumps: Jumps::default(),
             passwords: Passwords::default(),
+            said_off: false,
         })
     }
 
@@ -125,8 +138,15 @@ mod tests {
     fn who_is_said_to_be_off_is_not_waited_for_and_everybody_else_is() {
         let mut access = Access::with(&[]).expect("nothing is read");
         access.powered_off = vec!["cp1".to_owned()];
-        let patience = |access: &Access, host: &str| access.to(&host.parse().expect("a name")).connect_timeout;
+        let patience = |access: &Access, host: &str| access.to(&host.parse().expect("a name")).dial_timeout();
         assert_eq!((patience(&access, "cp1"), patience(&access, "cp10")), (POWERED_OFF, Duration::from_secs(10)));
+        let off = access.to(&"cp1".parse().expect("a name"));
+        assert_eq!(
+            off.connect_timeout,
+            Duration::from_secs(10),
+            "once it answers it has all the time that others have"
+        );
+        assert_eq!(off.to_others().dial_timeout(), Duration::from_secs(10), "a jump host is not said to be off");
         access.connect_timeout = Duration::from_secs(1);
         assert_eq!(patience(&access, "cp1"), Duration::from_secs(1), "a person may ask for less");
     }

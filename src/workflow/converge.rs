@@ -95,6 +95,7 @@ impl<'a> Converge<'a> {
             sink: Arc::clone(&session.sink),
             deliveries: Hands::slots_for(session.machines.keys(), crate::execute::DELIVERIES_PER_HOST),
             imports: Hands::slots_for(session.machines.keys(), crate::execute::IMPORTS_PER_HOST),
+            synced: OnceCell::new(),
             client: OnceCell::new(),
         })
     }

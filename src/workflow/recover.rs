@@ -133,7 +133,11 @@ pub async fn recover(
     // A quorum that answers ends what was begun, and this run has just noted it or would have.
     let open = if look.facts.living().is_some() { None } else { state.past()?.open };
     // Before its snapshot was fetched no data was touched: then it is chosen anew, by what is there now.
-    let fetched = |recovery: &Recovery| taken(&vault.dir().join("recovery"), &recovery.id).is_some();
+    let recoveries = vault.dir().join("recovery");
+    let fetched = match &open {
+        Some(recovery) => taken(&recoveries, &recovery.id).map_err(io_error("read", &recoveries))?.is_some(),
+        None => false,
+    };
     let wish = Wish {
         damaged: BTreeSet::new(),
         id: crate::vault::random_hex(16)?,
@@ -142,7 +146,7 @@ pub async fn recover(
         // What several places have comes from the first: a host is nearer than object storage.
         away: copies.into_iter().chain(away).collect(),
         powered_off: asked.powered_off.clone(),
-        begun: open.filter(fetched),
+        begun: open.filter(|_| fetched),
         undo: asked.undo,
     };
     if !asked.dry_run {

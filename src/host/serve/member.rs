@@ -238,7 +238,8 @@ pub(super) async fn seal(host: &Host, data_dir: String, cluster: String) -> Outc
             disarm(&root.path(&path)?)?;
         }
         remove(&data.join(JOIN))?;
-        remove(&data.join(GENESIS))
+        remove(&data.join(GENESIS))?;
+        super::recover::let_go(&root)
     })
     .await
 }
@@ -283,11 +284,16 @@ pub(super) fn aside(data: &Path) -> Outcome<()> {
 
 /// Refuses while a process has the database open: etcd holds a lock on it.
 pub(super) fn in_use(database: &Path) -> Outcome<()> {
-    let Ok(file) = File::options().read(true).write(true).open(database) else { return Ok(()) };
+    held(database).map(drop)
+}
+
+/// Keeps etcd from starting on a store for as long as the file is open; none: there is no store.
+pub(super) fn held(database: &Path) -> Outcome<Option<File>> {
+    let Ok(file) = File::options().read(true).write(true).open(database) else { return Ok(None) };
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Err(rustix::io::Errno::WOULDBLOCK) => {
             Err(bad(format!("etcd still runs on {}: stop it first", database.display())))
         }
-        other => other.explain("lock", database),
+        other => other.explain("lock", database).map(|()| Some(file)),
     }
 }

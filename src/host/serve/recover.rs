@@ -8,7 +8,7 @@
 use super::alone::Alone;
 use super::fault::{Explain, Outcome, bad, disk_full, failed, free_bytes};
 use super::files::{absent, remove, sync_parent, write_one};
-use super::member::{BORN, GENESIS, aside, in_use, initial_cluster, mark, me, read_mark};
+use super::member::{BORN, GENESIS, aside, held, in_use, initial_cluster, mark, me, read_mark};
 use super::packed::{End, packed};
 use super::root::Root;
 use super::run::{blocking, run};
@@ -30,6 +30,8 @@ use tokio::time::{Instant, sleep};
 
 /// Where the snapshots of recoveries lie until they are fetched; root's alone.
 const KEPT: &str = "/var/lib/hactl/recovery";
+/// In it, the part that is kept elsewhere on this host, because it is restored from it as well.
+const STAYS: &str = "stays.json";
 /// The greatest revision that a restored store was ever begun at here: no later one may begin below it.
 const HIGH_WATER: &str = "/var/lib/hactl/high-water";
 const ETCDUTL: &str = "/usr/local/bin/etcdutl";
@@ -114,7 +116,7 @@ pub(super) async fn take(host: &Host, ask: SnapshotAsk) -> Outcome<Part> {
     let place = kept(&host.root, &recovery)?;
     let data = host.root.path(&data_dir)?;
     let member = data.join(aside.as_deref().unwrap_or("member"));
-    let found = {
+    let (found, still) = {
         let member = member.clone();
         blocking(move || look(&member, reach)).await?
     };
@@ -122,13 +124,23 @@ pub(super) async fn take(host: &Host, ask: SnapshotAsk) -> Outcome<Part> {
         // As of one that had no quorum for a while: nobody need bring it anywhere.
         host.waits("the snapshot to be compressed");
         let root = host.root.clone();
-        return blocking(move || pack(&root, &member.join("snap/db"), &place, recovery, stays)).await;
+        let packing = blocking(move || {
+            let taken = pack(&root, &member.join("snap/db"), &place, recovery, stays);
+            drop(still);
+            taken
+        });
+        return packing.await;
     }
     let work = data.join(format!("hactl-recovery-{recovery}"));
     host.waits("a copy of etcd's data");
     let (_, end) = {
         let work = work.clone();
-        blocking(move || copy(&member, found.db_bytes, &work)).await?
+        let copying = blocking(move || {
+            let end = copy(&member, found.db_bytes, &work);
+            drop(still);
+            end
+        });
+        copying.await?
     };
     host.waits("etcd to bring the copy up to the end of its log");
     let taken = match caught_up(&work, end).await {
@@ -144,9 +156,9 @@ pub(super) async fn take(host: &Host, ask: SnapshotAsk) -> Outcome<Part> {
     taken
 }
 
-/// Makes certain that nobody writes the member's files and that they go as far as was agreed to.
-fn look(member: &Path, agreed: (u64, u64)) -> Outcome<DiskFact> {
-    in_use(&member.join("snap/db"))?;
+/// Makes certain that the member's files go as far as was agreed to, and that nobody writes them for as long as what it gives is kept.
+fn look(member: &Path, agreed: (u64, u64)) -> Outcome<(DiskFact, Option<File>)> {
+    let still = held(&member.join("snap/db"))?;
     let found = disk::member(member).map_err(|error| failed(error.to_string()))?;
     if found.reach() < agreed {
         return Err(bad(format!(
@@ -154,7 +166,7 @@ fn look(member: &Path, agreed: (u64, u64)) -> Outcome<DiskFact> {
             found.term, found.index, agreed.0, agreed.1
         )));
     }
-    Ok(found)
+    Ok((found, still))
 }
 
 /// Copies the member's files, whose store has so many bytes. Gives term and index of the last entry of the copy's log.
@@ -214,10 +226,23 @@ async fn caught_up(work: &Path, end: u64) -> Outcome<()> {
 /// Writes the store in the form of etcd's own snapshots (the file, then its SHA-256), compressed. One that `stays` is put where a delivery
 /// would put it as well.
 fn pack(root: &Root, db: &Path, place: &Path, recovery: String, stays: bool) -> Outcome<Part> {
+    let_go(root)?;
     let folder = place.parent().unwrap_or(Path::new("/"));
-    // Of recoveries that were begun here and never went on.
-    absent(fs::remove_dir_all(folder)).explain("remove", folder)?;
     private(folder)?;
+    let bytes = fs::metadata(db).explain("look at", db)?.len();
+    let needed = bytes * (1 + u64::from(stays)) + RESERVE;
+    if free_bytes(folder).is_some_and(|free| free < needed) {
+        return Err(disk_full(folder, Some(needed)));
+    }
+    let outcome = write_packed(root, db, place, recovery, stays);
+    if outcome.is_err() {
+        // What went wrong first is what is told; the next attempt begins with this.
+        let _ = let_go(root);
+    }
+    outcome
+}
+
+fn write_packed(root: &Root, db: &Path, place: &Path, recovery: String, stays: bool) -> Outcome<Part> {
     let create = |at: &Path| {
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600).open(at).explain("create", at)
@@ -228,10 +253,31 @@ fn pack(root: &Root, db: &Path, place: &Path, recovery: String, stays: bool) -> 
     let copy: Box<dyn Write> = if stays { Box::new(create(&whole)?) } else { Box::new(std::io::sink()) };
     let (_, part) = packed(from, End::Sum, db, (create(&fresh)?, copy), recovery)?;
     if stays {
-        parts::keep_snapshot(root, &part, &whole)?;
+        let note = place.with_file_name(STAYS);
+        let text = serde_json::to_vec(&part).map_err(|error| failed(format!("the part cannot be noted: {error}")))?;
+        fs::write(&note, text).explain("write", &note)?;
+        if parts::keep_snapshot(root, &part, &whole).is_err() {
+            // As where parts lie on a file system of their own. It is sent like to any other host.
+            remove(&whole)?;
+        }
     }
     fs::rename(&fresh, place).explain("put in place", place)?;
     Ok(part)
+}
+
+/// Removes what recoveries left here that are over or never went on: it lies open.
+pub(super) fn let_go(root: &Root) -> Outcome<()> {
+    let folder = root.own(KEPT);
+    let note = folder.join(STAYS);
+    match fs::read(&note) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        text => {
+            if let Ok(part) = serde_json::from_slice(&text.explain("read", &note)?) {
+                parts::forget(root, &part)?;
+            }
+        }
+    }
+    absent(fs::remove_dir_all(&folder)).explain("remove", &folder)
 }
 
 /// A piece of the compressed snapshot; at its end nothing, and then the file is not needed any more.
@@ -281,7 +327,7 @@ pub(super) async fn restore(host: &Host, ask: RestoreAsk) -> Outcome<()> {
     etcdutl(&ask, &snapshot, &fresh, bump).await?;
     let root = host.root.clone();
     blocking(move || {
-        // What the disk has not taken yet it need not take any more; whoever loses the power now gets it anew.
+        // What the disk has not taken yet it need not take any more: the administrator's side has it, and sends it anew after a loss of power.
         parts::forget(&root, &ask.part)?;
         prepare::own(&fresh, root.owner(OWNER)?)?;
         sync_tree(&fresh)?;

@@ -186,18 +186,27 @@ async fn with_files(units: &[UnitName]) -> Outcome<Vec<Shown>> {
     if filed.is_empty() {
         return Ok(all);
     }
-    let mut argv = vec!["systemctl", "is-enabled", "--"];
     let ids: Vec<String> = filed.iter().map(|shown| shown.get("Id").to_owned()).collect();
-    argv.extend(ids.iter().map(String::as_str));
-    // It fails unless one of them is enabled. One whose file was removed has no line in some releases, and then systemd's memory counts.
-    let said = run(&argv, ANSWER).await?.out;
-    let states: Vec<&str> = said.lines().map(str::trim).collect();
-    if states.len() == filed.len() {
-        for (shown, state) in filed.iter_mut().zip(states) {
-            shown.0.insert(FILE_STATE.to_owned(), state.to_owned());
+    let mut states = file_states(&ids).await?;
+    if states.len() != filed.len() {
+        // Before systemd 253 the first whose file was removed ends it. Each is asked alone then; of that one systemd's memory counts.
+        states.clear();
+        for (id, shown) in ids.iter().zip(&filed) {
+            let state = file_states(std::slice::from_ref(id)).await?.pop();
+            states.push(state.unwrap_or_else(|| shown.get(FILE_STATE).to_owned()));
         }
     }
+    for (shown, state) in filed.iter_mut().zip(states) {
+        shown.0.insert(FILE_STATE.to_owned(), state);
+    }
     Ok(all)
+}
+
+/// A line for each unit. The command fails where none is enabled, which is an answer, too.
+async fn file_states(ids: &[String]) -> Outcome<Vec<String>> {
+    let mut argv = vec!["systemctl", "is-enabled", "--"];
+    argv.extend(ids.iter().map(String::as_str));
+    Ok(run(&argv, ANSWER).await?.out.lines().map(|line| line.trim().to_owned()).collect())
 }
 
 /// What is asked about units in an observation.

@@ -80,6 +80,7 @@ impl Web {
     async fn well(&self, path: &str, within: Duration) -> Result<(), String> {
         match self.get(path, within).await? {
             (200, _) => Ok(()),
+            // What is left out of the question is none of those that failed.
             (status, body) => Err(format!("/readyz answered {status}: {}", unready(&body))),
         }
     }

@@ -40,7 +40,7 @@ impl Jumps {
             Slot::Open(_) | Slot::Untried => {}
         }
         let target = SshTarget { jump: before.to_vec(), ..last.clone() };
-        match Box::pin(Session::open(&target, access, Arc::new(Counters::default()))).await {
+        match Box::pin(Session::open(&target, &access.to_others(), Arc::new(Counters::default()))).await {
             Ok(session) => {
                 let session = Arc::new(session);
                 *slot = Slot::Open(Arc::clone(&session));

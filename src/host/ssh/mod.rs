@@ -97,7 +97,7 @@ impl Session {
     ) -> Result<Self, Attempt> {
         let patience = access.connect_timeout;
         let address = target.address();
-        let stream = dial::dial(target, by.as_deref(), patience).await.map_err(Attempt::Failed)?;
+        let stream = dial::dial(target, by.as_deref(), access.dial_timeout()).await.map_err(Attempt::Failed)?;
         counters.connection();
         let stream = Counted::new(stream, counters.clone());
         let verdict = Arc::new(Mutex::new(None));

@@ -113,6 +113,7 @@ async fn carry(inventory: &Path, blob: &Path) {
             sink: Arc::clone(&sink),
             deliveries: Hands::slots_for(session.machines.keys(), DELIVERIES_PER_HOST),
             imports: Hands::slots_for(session.machines.keys(), IMPORTS_PER_HOST),
+            synced: OnceCell::new(),
             client: OnceCell::new(),
         })
     };

@@ -25,7 +25,7 @@ use std::time::Duration;
 /// Where it is restored, in the folder of bundles.
 pub(super) const WORK: &str = ".drill";
 /// How long it waits for a bundle that is being taken, which has a twentieth of a processor, too: its next turn may be a week away.
-const PATIENCE: Duration = Duration::from_secs(3600);
+const PATIENCE: Duration = Duration::from_secs(7200);
 
 /// Why there is no proof.
 struct Unproven {
