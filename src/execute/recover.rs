@@ -8,7 +8,7 @@ use super::walk::StepError;
 use crate::host::Feed;
 use crate::host::op::{Op, Reply, RestoreAsk, SNAPSHOT_PIECE, SnapshotAsk};
 use crate::model::event::Event;
-use crate::model::names::HostName;
+use crate::model::names::{Digest, HostName};
 use crate::model::recovery::Recovery;
 use crate::model::sum::Sum;
 use crate::model::target::Part;
@@ -16,7 +16,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::StreamExt as _;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,9 +25,6 @@ use std::time::Duration;
 const AT_ONCE: usize = 2;
 #[allow(clippy::cast_possible_truncation, reason = "some megabytes")]
 const STEP: usize = SNAPSHOT_PIECE as usize;
-
-/// Bytes that are read at once.
-const WINDOW: usize = 1 << 20;
 
 /// How the names of the two end.
 const ENDINGS: [&str; 2] = [".json", ".snapshot.zst"];
@@ -54,14 +51,11 @@ fn noted(recoveries: &Path, id: &str) -> io::Result<Option<Part>> {
 /// What the file system says, but that there is none: it may well be the only copy.
 pub fn taken(recoveries: &Path, id: &str) -> io::Result<Option<Part>> {
     let Some(taken) = noted(recoveries, id)? else { return Ok(None) };
-    let mut file = match File::open(content_of(recoveries, id)) {
+    let found = match File::open(content_of(recoveries, id)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        file => Sum::new(file?),
+        file => Digest::of_all(file?, taken.sent_size)?,
     };
-    let mut window = vec![0; WINDOW];
-    while file.read(&mut window)? > 0 {}
-    let whole = file.count() == taken.sent_size && file.so_far() == taken.sent_digest;
-    Ok(whole.then_some(taken))
+    Ok((found == (taken.sent_digest, taken.sent_size)).then_some(taken))
 }
 
 /// Where the compressed content of a recovery's snapshot belongs; it is nothing until [`note_taken`] says what it is.
@@ -207,7 +201,6 @@ impl Hands {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::names::Digest;
     use crate::model::target::Place;
 
     #[test]

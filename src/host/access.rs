@@ -7,8 +7,6 @@ use super::error::HostError;
 use super::ssh::{Jumps, Passwords};
 use crate::model::names::{Digest, HostName};
 use crate::model::secret::Secret;
-use crate::model::sum::Sum;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -123,10 +121,8 @@ impl Access {
 
 fn digest(architecture: &str, path: &Path) -> Result<Binary, HostError> {
     let unreadable = |source| HostError::BinaryUnreadable { path: path.to_owned(), source };
-    let mut file = Sum::new(std::fs::File::open(path).map_err(unreadable)?);
-    let mut piece = vec![0; 256 << 10];
-    while file.read(&mut piece).map_err(unreadable)? > 0 {}
-    let (_, digest, size) = file.finish();
+    let (digest, size) =
+        std::fs::File::open(path).and_then(|file| Digest::of_all(file, u64::MAX)).map_err(unreadable)?;
     Ok(Binary { architecture: architecture.to_owned(), path: path.to_owned(), digest, size })
 }
 

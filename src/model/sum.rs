@@ -13,7 +13,19 @@ impl Digest {
         sum.add(bytes);
         sum.so_far()
     }
+    /// The digest of all that can be read, and how many bytes it is. Reading stops with the piece in which it is more than `most`.
+    ///
+    /// # Errors
+    /// What reading meets.
+    pub fn of_all(from: impl Read, most: u64) -> io::Result<(Self, u64)> {
+        let (mut from, mut piece) = (Sum::new(from), vec![0; PIECE]);
+        while from.count() <= most && from.read(&mut piece)? > 0 {}
+        Ok((from.so_far(), from.count()))
+    }
 }
+
+/// How much is read at once, bytes.
+const PIECE: usize = 256 << 10;
 
 /// Adds up what goes through it.
 pub struct Sum<T> {
@@ -84,5 +96,12 @@ mod tests {
         let mut text = Vec::new();
         from.read_to_end(&mut text).unwrap();
         assert_eq!((from.so_far(), from.count()), (Digest::of(b"abcdef"), 6));
+        assert_eq!(Digest::of_all(b"abcdef".as_slice(), 6).unwrap(), (Digest::of(b"abcdef"), 6));
+    }
+
+    #[test]
+    fn what_never_ends_is_not_read_for_ever() {
+        let (_, read) = Digest::of_all(io::repeat(7), 1_000_000).unwrap();
+        assert!(read > 1_000_000 && read <= 1_000_000 + PIECE as u64, "{read}");
     }
 }

@@ -214,6 +214,7 @@ pub(super) static FILES: &[Row] = &[
     row!(ControlPlane, control_plane_host, 0o600, "/etc/kubernetes/manifests/kube-controller-manager.yaml", "manifests/static/kube-controller-manager.yaml", What::Pod("kube-controller-manager")),
     row!(ControlPlane, control_plane_host, 0o600, "/etc/kubernetes/manifests/kube-scheduler.yaml", "manifests/static/kube-scheduler.yaml", What::Pod("kube-scheduler")),
 
+    row!(LoadBalancer, host::balances, 0o644, "/etc/systemd/system/haproxy.service.d/50-hactl.conf", "templates/load-balancer/50-hactl.conf", What::One(|_, r| r.fill(&balancer::Nothing {}))),
     row!(LoadBalancer, host::balances, 0o644, "/etc/haproxy/haproxy.cfg", "templates/load-balancer/haproxy.cfg", What::One(|i, r| r.fill(&balancer::load_balancer(i))), HAPROXY),
 
     row!(Keepalived, host::moves_vip, 0o644, "/etc/hactl/endpoint-usable.sh", "templates/keepalived/endpoint-usable.sh", What::One(|_, r| r.fill(&balancer::Nothing {}))),

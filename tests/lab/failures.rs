@@ -3,7 +3,7 @@
 use super::support::{Writer, wait_for};
 use super::{Scenario, World};
 use serde_json::Value;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
@@ -156,6 +156,13 @@ pub fn holder_among(w: &World, hosts: &[&'static str]) -> &'static str {
         found.is_some()
     });
     found.expect("just found")
+}
+
+/// Each time since then that one of these hosts took the endpoint's address, in the words of its keepalived.
+pub fn moves_since(w: &World, hosts: &[&str], since: SystemTime) -> Vec<String> {
+    let since = since.duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+    let ask = format!("sudo journalctl -u keepalived --since @{since} -o short-precise -q | grep -F 'Entering MASTER'");
+    hosts.iter().flat_map(|host| w.on(host, &ask).lines().map(ToOwned::to_owned).collect::<Vec<_>>()).collect()
 }
 
 fn holder(w: &World) {

@@ -30,7 +30,7 @@ const HEAL: Duration = Duration::from_secs(180);
 
 /// What is left of a balancer, a line each.
 const BALANCER: &str = "ls -d /etc/keepalived/keepalived.conf /etc/haproxy/haproxy.cfg /etc/hactl/endpoint-usable.sh \
-     /etc/systemd/system/keepalived.service.d 2>/dev/null; \
+     /etc/systemd/system/keepalived.service.d /etc/systemd/system/haproxy.service.d 2>/dev/null; \
      for u in keepalived haproxy; do systemctl is-active $u; systemctl is-enabled $u 2>/dev/null; done | grep -xE 'active|enabled'";
 /// What is left of a control plane on a Node: of its files below pki only the two authorities that a kubelet reads.
 const CONTROL_PLANE: &str = "find /etc/kubernetes/pki /etc/kubernetes/config /etc/kubernetes/manifests /etc/kubernetes/*.conf \

@@ -71,17 +71,9 @@ pub fn unnoticed(knocks: &[Knock]) {
     unnoticed_but_for_moves(knocks, 0);
 }
 
-/// The same where the endpoint's address moves so many times. A connection lives on the host that had the address when it was opened, so
-/// whoever is in the midst of a request at that moment is cut off, all at once; who comes before and after is served.
+/// The same where the endpoint's address moves so many times.
 pub fn unnoticed_but_for_moves(knocks: &[Knock], moves: usize) {
-    let mut cut_off: Vec<Duration> = knocks.iter().filter(|k| k.2.is_some()).map(|k| k.0 + k.1).collect();
-    cut_off.sort_unstable();
-    let moments = cut_off.chunk_by(|a, b| b.saturating_sub(*a) < AT_ONCE).count();
-    let failed: Vec<_> =
-        knocks.iter().filter(|k| k.2.is_some()).filter(|k| moments > moves || k.1 > IN_FLIGHT).collect();
-    if !cut_off.is_empty() && failed.is_empty() {
-        println!("        {} cut off in the midst as the address moved, at {cut_off:.2?}", cut_off.len());
-    }
+    let failed = failed_but_for_moves(knocks, moves, IN_FLIGHT);
     let longest = knocks.iter().map(|k| k.1).max().unwrap_or_default();
     println!("        {} connections, {} failed, the longest took {longest:.2?}", knocks.len(), failed.len());
     let slow: Vec<String> =
@@ -91,6 +83,20 @@ pub fn unnoticed_but_for_moves(knocks: &[Knock], moves: usize) {
     }
     assert!(failed.is_empty(), "{failed:?}");
     assert!(longest < LATE, "somebody waited for {longest:?}");
+}
+
+/// Who failed, where the endpoint's address moves so many times. A connection lives on the host that had the address when it was opened, so
+/// whoever is in the midst of a request at that moment, for `in_flight` at most, is cut off, all at once; who comes before and after is served.
+pub fn failed_but_for_moves(knocks: &[Knock], moves: usize, in_flight: Duration) -> Vec<&Knock> {
+    let mut cut_off: Vec<Duration> = knocks.iter().filter(|k| k.2.is_some()).map(|k| k.0 + k.1).collect();
+    cut_off.sort_unstable();
+    let moments = cut_off.chunk_by(|a, b| b.saturating_sub(*a) < AT_ONCE).count();
+    let failed: Vec<_> =
+        knocks.iter().filter(|k| k.2.is_some()).filter(|k| moments > moves || k.1 > in_flight).collect();
+    if !cut_off.is_empty() && failed.is_empty() {
+        println!("        {} cut off in the midst as the address moved, at {cut_off:.2?}", cut_off.len());
+    }
+    failed
 }
 
 fn api_server(w: &World) {

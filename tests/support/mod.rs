@@ -226,10 +226,22 @@ fn chain(error: &dyn std::error::Error) -> String {
 /// How long a writer rests after a write that failed.
 const AGAIN: Duration = Duration::from_millis(50);
 
+/// What a pause is that is told about.
+const PAUSE: Duration = Duration::from_millis(800);
+
+/// What a writer did.
+struct Written {
+    acknowledged: Vec<String>,
+    /// The longest pause between two, when it ended, and the tries that failed in it: how long each took, and what it met.
+    longest: Duration,
+    ended: Duration,
+    failed: Vec<(Duration, String)>,
+}
+
 /// Writes one ConfigMap after the other and remembers those that were acknowledged.
 pub struct Writer {
     stop: Arc<AtomicBool>,
-    thread: std::thread::JoinHandle<(Vec<String>, Duration)>,
+    thread: std::thread::JoinHandle<Written>,
     api: Api,
 }
 
@@ -238,25 +250,35 @@ impl Writer {
         let stop = Arc::new(AtomicBool::new(false));
         let (flag, own, prefix) = (Arc::clone(&stop), api.clone(), prefix.to_owned());
         let thread = std::thread::spawn(move || {
-            let mut acknowledged = Vec::new();
-            let mut longest = Duration::ZERO;
-            let mut last = Instant::now();
+            let (begun, mut last) = (Instant::now(), Instant::now());
+            let mut failed = Vec::new();
+            let mut written = Written {
+                acknowledged: Vec::new(),
+                longest: Duration::ZERO,
+                ended: Duration::ZERO,
+                failed: Vec::new(),
+            };
             for number in 0u32.. {
                 if flag.load(Ordering::Relaxed) {
                     break;
                 }
                 let name = format!("{prefix}-{number}");
                 let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"n": number.to_string()}});
-                if own.post("/api/v1/namespaces/default/configmaps", &body).is_ok() {
-                    acknowledged.push(name);
-                    longest = longest.max(last.elapsed());
-                    last = Instant::now();
-                } else {
+                let tried = Instant::now();
+                if let Err(why) = own.post("/api/v1/namespaces/default/configmaps", &body) {
+                    failed.push((tried.elapsed(), why));
                     // As clients do: who asks again at once takes the processor from whoever is to serve it.
                     std::thread::sleep(AGAIN);
+                    continue;
                 }
+                written.acknowledged.push(name);
+                let (pause, failed) = (last.elapsed(), std::mem::take(&mut failed));
+                if pause > written.longest {
+                    (written.longest, written.ended, written.failed) = (pause, begun.elapsed(), failed);
+                }
+                last = Instant::now();
             }
-            (acknowledged, longest)
+            written
         });
         Self { stop, thread, api: api.clone() }
     }
@@ -264,7 +286,12 @@ impl Writer {
     /// Stops, and checks that every acknowledged write is there. Returns how many, and the longest pause between two.
     pub fn end(self) -> (usize, Duration) {
         self.stop.store(true, Ordering::Relaxed);
-        let (acknowledged, longest) = self.thread.join().expect("the writer ends");
+        let Written { acknowledged, longest, ended, failed } = self.thread.join().expect("the writer ends");
+        if longest > PAUSE {
+            println!(
+                "        a writer waited for {longest:.1?} until {ended:.1?}; what failed meanwhile: {failed:.1?}"
+            );
+        }
         assert!(!acknowledged.is_empty(), "no write was ever acknowledged");
         let mut list = Err("not asked".to_owned());
         wait_for("the list of what was written", Duration::from_secs(60), || {

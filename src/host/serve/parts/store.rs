@@ -8,12 +8,10 @@
 use super::super::fault::{Explain, Outcome, bad};
 use super::super::files::sync_parent;
 use super::super::root::Root;
-use super::{MODE_IMAGE, MODE_PROGRAM, MODE_SNAPSHOT, NOFOLLOW, WINDOW};
+use super::{MODE_IMAGE, MODE_PROGRAM, MODE_SNAPSHOT, NOFOLLOW};
 use crate::model::names::Digest;
-use crate::model::sum::Sum;
 use crate::model::target::{Part, Place};
 use std::fs::{self, File, OpenOptions};
-use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -117,10 +115,11 @@ impl Paths {
             Some(written) if boot().is_some_and(|boot| boot == written) => return Ok(Kept::Written),
             _ => {}
         }
-        let whole = match part.place {
-            Place::Program { .. } | Place::Snapshot => sum(&mut file, part.size).map(|found| found == part.digest),
-            Place::Image { .. } => sum(&mut file, part.sent_size).map(|found| found == part.sent_digest),
+        let (digest, size) = match part.place {
+            Place::Program { .. } | Place::Snapshot => (part.digest, part.size),
+            Place::Image { .. } => (part.sent_digest, part.sent_size),
         };
+        let whole = Digest::of_all(&mut file, size).map(|found| found == (digest, size));
         // What cannot be read is as good as gone: it is sent again.
         if !whole.unwrap_or(false) {
             return Ok(Kept::No);
@@ -129,17 +128,6 @@ impl Paths {
         let _ = self.note_written(&file);
         Ok(Kept::Written)
     }
-}
-
-/// The digest of what can be read, which must be of this size.
-fn sum(from: &mut impl Read, size: u64) -> std::io::Result<Digest> {
-    let (mut from, mut window) = (Sum::new(from), vec![0; WINDOW]);
-    while from.read(&mut window)? > 0 {
-        if from.count() > size {
-            return Err(std::io::ErrorKind::InvalidData.into());
-        }
-    }
-    Ok(from.so_far())
 }
 
 /// What must be as it was when the content was verified.
