@@ -439,11 +439,7 @@ impl Perform for Hands {
                 let ask = crate::render::clear_node(&self.desired, self.asks.host(host).map_err(failed)?);
                 self.call(index, host, Op::Wipe(ask), patience).await.map(drop)
             }
-            Action::MoveLeader { host, to } => {
-                let etcd = self.asks.etcd(host).ok_or_else(|| failed(format!("{host} is no etcd host")))?;
-                let op = Op::ChangeMembers { etcd, change: MemberChange::Lead(to.clone()) };
-                self.call(index, host, op, patience).await.map(drop)
-            }
+            Action::MoveLeader { host, to } => self.hand_over(index, host, to, patience).await,
             Action::UpgradeKubelet { host, version, how, ready } => {
                 self.upgrade_kubelet(index, host, (version, *how, *ready), patience).await
             }

@@ -7,6 +7,7 @@ mod act;
 mod drain;
 mod fallback;
 mod guard;
+mod lead;
 mod learner;
 mod node;
 mod recover;

@@ -195,6 +195,18 @@ pub enum Op {
         /// Which.
         unit: UnitName,
     },
+    /// Keeps the processes of a unit from running until [`Op::Resume`], or for so long at most: who talks through it waits for them.
+    Pause {
+        /// Which.
+        unit: UnitName,
+        /// Milliseconds.
+        most_ms: u32,
+    },
+    /// Lets them run again.
+    Resume {
+        /// Which.
+        unit: UnitName,
+    },
     /// Stops and disables units.
     StopUnits {
         /// Which.

@@ -1,6 +1,7 @@
 //! Files, certificates and units of a host.
 
 use super::draft::Draft;
+use super::holds::etcd_balancer_unit;
 use super::upgrade::API_MANIFEST;
 use crate::model::desired::{Host, Role};
 use crate::model::drill;
@@ -351,7 +352,7 @@ fn static_pods(d: &mut Draft, name: &HostName, pods: Pods) {
         Mark::Configured(name.clone(), FileSet::Trust),
         Mark::Configured(name.clone(), FileSet::ControlPlaneConfig),
         Mark::Certified(name.clone()),
-        Mark::Running(name.clone(), unit("hactl-etcd-balancer.service")),
+        Mark::Running(name.clone(), etcd_balancer_unit()),
     ];
     // No API server writes before every reachable member can only join: see failure mode 1 of the recovery experiments.
     needs.extend(d.reachable_with(Role::Etcd).into_iter().map(|h| Mark::Sealed(h.name)));

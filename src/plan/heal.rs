@@ -377,7 +377,7 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
         }
     }
     due.sort_by_key(|(leads, ..)| *leads);
-    for (_, host, why, loose) in due {
+    for (leads, host, why, loose) in due {
         let healthy = chain.list.0.get(&host.peer_url()).is_some_and(|m| m.healthy);
         if healthy && chain.list.voters() > 1 && chain.list.spare().unwrap_or(0) == 0 {
             d.warn(format!(
@@ -397,6 +397,9 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
         if loose {
             let dense = Mark::Dense(host.name.clone());
             d.take_turn(&mut needs, &[], dense.clone());
+            if leads {
+                hand_over(d, &chain.list, host, &mut needs);
+            }
             d.must(Action::Defragment { host: host.name.clone() }, why, needs, dense, guard);
             continue;
         }
@@ -404,10 +407,24 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
             needs.push(Mark::Saved);
         }
         d.take_turn(&mut needs, &[Mark::Configured(host.name.clone(), FileSet::Etcd)], running.clone());
+        if leads {
+            hand_over(d, &chain.list, host, &mut needs);
+        }
         let action = Action::RunUnit { host: host.name.clone(), unit, how: HowToRun::Restart };
         d.must(action, why, needs, running, guard);
         d.or_back_to(&host.name, &[FileSet::Etcd]);
     }
+}
+
+/// The member on a host hands over the lead before it is away, to one that is well and stays.
+fn hand_over(d: &mut Draft, list: &Members, host: &Host, needs: &mut Vec<Mark>) {
+    let stays = |url: &PeerUrl| d.desired.with(Role::Etcd).any(|h| &h.peer_url() == url && h.name != host.name);
+    let Some((to, _)) = list.0.iter().find(|(url, m)| m.healthy && !m.learner && stays(url)) else { return };
+    let (action, follows) =
+        (Action::MoveLeader { host: host.name.clone(), to: to.clone() }, Mark::Follows(host.name.clone()));
+    let why = "it leads, and an election would keep writers waiting";
+    d.must(action, why, needs.clone(), follows.clone(), Guard::None);
+    needs.push(follows);
 }
 
 /// The member on a host that leaves, or is to be none any more, while it serves: it hands over the lead, then it goes. What holds when it has gone.
@@ -416,19 +433,8 @@ pub(super) fn leave(d: &mut Draft, host: &Host, mut needs: Vec<Mark>) -> Result<
     let Some(list) = d.members().filter(|list| list.0.contains_key(&peer)).cloned() else { return Ok(Vec::new()) };
     let facts = d.facts.leaver(&host.name).or_else(|| d.host_facts(&host.name));
     let view = facts.and_then(|f| f.etcd.as_ref()?.view.as_ref());
-    let stays = |url: &PeerUrl| d.desired.with(Role::Etcd).any(|h| &h.peer_url() == url);
-    let heir = list.0.iter().find(|(url, m)| m.healthy && !m.learner && stays(url)).map(|(url, _)| url.clone());
-    if let (true, Some(to)) = (view.is_some_and(|v| v.leader == v.member), heir) {
-        let follows = Mark::Follows(host.name.clone());
-        let action = Action::MoveLeader { host: host.name.clone(), to };
-        d.must(
-            action,
-            "it leads, and an election would keep writers waiting",
-            needs.clone(),
-            follows.clone(),
-            Guard::None,
-        );
-        needs.push(follows);
+    if view.is_some_and(|v| v.leader == v.member) {
+        hand_over(d, &list, host, &mut needs);
     }
     let mut chain = Chain { list, last: None, woken: Vec::new() };
     let why = match d.desired.host(&host.name) {

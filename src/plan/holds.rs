@@ -25,6 +25,14 @@ pub fn etcd_unit() -> UnitName {
     ETCD_UNIT.parse().expect("a constant that is a valid unit name")
 }
 
+/// The unit of what stands between an API server and etcd's members.
+///
+/// # Panics
+/// Never: the name is a valid one.
+pub fn etcd_balancer_unit() -> UnitName {
+    "hactl-etcd-balancer.service".parse().expect("a constant that is a valid unit name")
+}
+
 /// The kubelet's unit.
 ///
 /// # Panics

@@ -32,7 +32,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use certs::certs;
 pub use down::down;
-pub use holds::{etcd_unit, kubelet_unit};
+pub use holds::{etcd_balancer_unit, etcd_unit, kubelet_unit};
 pub use recover::{Away, Wish, diagnose, recover};
 
 /// What cannot be observed: choices and random values made outside.

@@ -22,7 +22,7 @@ pub struct Row {
 /// Whether a step is one to be told of by itself: a change of membership, a restart of something that serves, a loss,
 /// or a part of such a story.
 pub fn stands_out(step: &Step, members: Option<&Members>) -> bool {
-    let story = matches!(step.action, Action::StartMember { .. }) && members.is_some();
+    let story = matches!(step.action, Action::StartMember { .. } | Action::MoveLeader { .. }) && members.is_some();
     story || step.action.profile().impact > Impact::None || matches!(step.guard, Guard::Tolerates { .. })
 }
 

@@ -18,6 +18,11 @@ pub const SCENARIOS: &[Scenario] = &[
         run: others,
     },
     Scenario {
+        name: "members are restarted one after the other, and of those who write nobody waits for who hands over the lead",
+        cut: true,
+        run: handed,
+    },
+    Scenario {
         name: "killed while a host tries what does not come up, the same command goes back, and a mended one goes on",
         cut: false,
         run: killed,
@@ -119,6 +124,22 @@ fn others(w: &World) {
     goes_back(w, &with(w, "etcd: {args: {max-txn-ops: many}}"), "many");
     unnoticed(&knocking.end());
     w.hactl.up().ok().says("nothing to do");
+}
+
+/// Writes that a leader drops while it hands over would wait for seven seconds each: several who write meet that soon.
+fn handed(w: &World) {
+    w.hactl.up().ok();
+    for most in [200, 201, 202] {
+        let writers: Vec<_> = (0..3).map(|n| Writer::start(&w.api(), &format!("w-handed-{most}-{n}"))).collect();
+        let ran = with(w, &format!("etcd: {{args: {{max-txn-ops: {most}}}}}")).up().ok();
+        assert!(in_one_line(&ran).contains("hand over etcd's lead to https://"), "{}", ran.all());
+        for writer in writers {
+            let (written, longest) = writer.end();
+            println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.2?}");
+            assert!(longest < LATE, "somebody waited for {longest:?}");
+        }
+    }
+    w.hactl.up().ok();
 }
 
 fn killed(w: &World) {

@@ -197,6 +197,15 @@ fn members_of_etcd_get_another_version_one_after_the_other_behind_a_bundle() {
         let others = restarts.iter().filter(|other| *other != restart);
         assert!(others.clone().all(|other| follows(&plan, *restart, *other) || follows(&plan, *other, *restart)));
     }
+    let handed = at(&plan, |a| matches!(a, Action::MoveLeader { .. }));
+    let Action::MoveLeader { host, .. } = &plan.steps[handed[0]].action else { unreachable!("just asked for") };
+    let last = gives(&plan, &Mark::Running(host.clone(), make::unit("etcd.service")));
+    assert_eq!(handed.len(), 1);
+    assert!(follows(&plan, last, handed[0]), "who leads hands over before it is restarted");
+    assert!(
+        restarts.iter().all(|other| *other == last || follows(&plan, handed[0], *other)),
+        "and after the others are"
+    );
 }
 
 #[test]

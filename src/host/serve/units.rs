@@ -231,7 +231,7 @@ fn reload_stamp(root: &Root, unit: &UnitName) -> PathBuf {
 }
 
 /// A directory that stands for a host has no systemd, and this machine's own must not answer for it.
-fn own_systemd(host: &Host) -> Outcome<()> {
+pub(super) fn own_systemd(host: &Host) -> Outcome<()> {
     if host.root.is_host() { Ok(()) } else { Err(bad("a directory that stands for a host has no systemd")) }
 }
 
