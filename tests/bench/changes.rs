@@ -1,9 +1,9 @@
-//! What clients notice of changes: a connection that reads through the endpoint every 20 ms, while the inventory comes to ask for something else.
+//! What clients notice of changes: a connection that reads through the endpoint every 20 ms, and one that writes as often, while the inventory comes to ask for something else.
 //!
 //! `cargo test --test bench -- changes`. The table that README shows; every row is `hactl up` or `certs` on the same cluster.
 
-use crate::support::{Api, ETCDCTL, Hactl};
-use crate::{on, under_reads};
+use crate::support::{Api, ETCDCTL, Hactl, Writer};
+use crate::{EVERY, on, under_reads};
 use hactl::lab::{Scoped, Silent, Spec};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -50,11 +50,15 @@ impl Bench {
             assert!(begun.elapsed() < HEAL, "all is to be well before {what}: {}", ran.all());
             std::thread::sleep(Duration::from_secs(1));
         }
+        let writer = Writer::every(EVERY, &self.api(), &format!("w-{}", self.rows.len()));
         let (took, knocks) = under_reads(&self.api(), || act(self));
+        let (written, refused, pause) = writer.account();
+        let pause = pause.as_secs_f64();
         let took = took.as_secs_f64();
         let failed = knocks.iter().filter(|k| k.2.is_some()).count();
         let longest = knocks.iter().map(|k| k.1).max().unwrap_or_default().as_secs_f64();
-        self.rows.push(format!("| {what} | {took:.0} s | {} | {failed} | {longest:.2} s |", knocks.len()));
+        let reads = format!("{} | {failed} | {longest:.2} s", knocks.len());
+        self.rows.push(format!("| {what} | {took:.0} s | {reads} | {written} | {refused} | {pause:.2} s |"));
         println!("{}", self.rows[self.rows.len() - 1]);
     }
 }
@@ -102,7 +106,9 @@ pub fn main() {
             }
         });
     }
-    println!("\n| change | took | connections | failed | the longest |\n|---|---|---|---|---|");
+    println!(
+        "\n| change | took | reads | failed | the longest | writes | failed | the longest |\n|---|---|---|---|---|---|---|---|"
+    );
     for row in &bench.rows {
         println!("{row}");
     }

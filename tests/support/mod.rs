@@ -232,6 +232,8 @@ const PAUSE: Duration = Duration::from_millis(800);
 /// What a writer did.
 struct Written {
     acknowledged: Vec<String>,
+    /// How many tries failed.
+    failures: usize,
     /// The longest pause between two, when it ended, and the tries that failed in it: how long each took, and what it met.
     longest: Duration,
     ended: Duration,
@@ -246,7 +248,13 @@ pub struct Writer {
 }
 
 impl Writer {
+    /// One write after the other without a pause.
     pub fn start(api: &Api, prefix: &str) -> Self {
+        Self::every(Duration::ZERO, api, prefix)
+    }
+
+    /// A write each time that so much has passed, or as soon as the one before has ended.
+    pub fn every(every: Duration, api: &Api, prefix: &str) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (flag, own, prefix) = (Arc::clone(&stop), api.clone(), prefix.to_owned());
         let thread = std::thread::spawn(move || {
@@ -254,6 +262,7 @@ impl Writer {
             let mut failed = Vec::new();
             let mut written = Written {
                 acknowledged: Vec::new(),
+                failures: 0,
                 longest: Duration::ZERO,
                 ended: Duration::ZERO,
                 failed: Vec::new(),
@@ -267,6 +276,7 @@ impl Writer {
                 let tried = Instant::now();
                 if let Err(why) = own.post("/api/v1/namespaces/default/configmaps", &body) {
                     failed.push((tried.elapsed(), why));
+                    written.failures += 1;
                     // As clients do: who asks again at once takes the processor from whoever is to serve it.
                     std::thread::sleep(AGAIN);
                     continue;
@@ -277,6 +287,7 @@ impl Writer {
                     (written.longest, written.ended, written.failed) = (pause, begun.elapsed(), failed);
                 }
                 last = Instant::now();
+                std::thread::sleep(every.saturating_sub(tried.elapsed()));
             }
             written
         });
@@ -285,8 +296,14 @@ impl Writer {
 
     /// Stops, and checks that every acknowledged write is there. Returns how many, and the longest pause between two.
     pub fn end(self) -> (usize, Duration) {
+        let (written, _, longest) = self.account();
+        (written, longest)
+    }
+
+    /// The same, with how many tries failed in between.
+    pub fn account(self) -> (usize, usize, Duration) {
         self.stop.store(true, Ordering::Relaxed);
-        let Written { acknowledged, longest, ended, failed } = self.thread.join().expect("the writer ends");
+        let Written { acknowledged, failures, longest, ended, failed } = self.thread.join().expect("the writer ends");
         if longest > PAUSE {
             println!(
                 "        a writer waited for {longest:.1?} until {ended:.1?}; what failed meanwhile: {failed:.1?}"
@@ -307,7 +324,7 @@ impl Writer {
             .collect();
         let lost: Vec<&String> = acknowledged.iter().filter(|n| !names.contains(n.as_str())).collect();
         assert!(lost.is_empty(), "{} acknowledged writes are lost: {lost:?}", lost.len());
-        (acknowledged.len(), longest)
+        (acknowledged.len(), failures, longest)
     }
 }
 
