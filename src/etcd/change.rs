@@ -21,14 +21,16 @@ const FOR_NOW: [&str; 5] = [
     "etcdserver: no leader",
     "etcdserver: request timed out",
 ];
+/// What etcd says to who asks a follower to hand over the lead.
+const NOT_LEADER: &str = "etcdserver: not leader";
 /// How often a refused change is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
 /// How long one call may take.
 const CALL: Duration = Duration::from_secs(5);
 
-/// Makes one change, trying again until `patience` is over.
+/// Makes one change, trying again until `patience` is over; the lead is handed over in one try, for each costs an election's time.
 pub async fn change(access: &Access, change: &MemberChange, patience: Duration) -> Result<(), EtcdError> {
-    let until = Instant::now() + patience;
+    let until = Instant::now() + if matches!(change, MemberChange::Lead(_)) { Duration::ZERO } else { patience };
     loop {
         match Box::pin(once(access, change)).await {
             Err(error) if for_now(&error) && Instant::now() < until => sleep(AGAIN).await,
@@ -88,7 +90,11 @@ async fn once(access: &Access, change: &MemberChange) -> Result<(), EtcdError> {
                 if status.header().is_none_or(|h| h.member_id() != status.leader()) {
                     return Ok(());
                 }
-                ask("hand over the lead", CALL, link.0.move_leader(member.id)).await.map(|_| ())
+                match ask("hand over the lead", CALL, link.0.move_leader(member.id)).await {
+                    // It lost it meanwhile.
+                    Err(EtcdError::Refused { message, .. }) if message.contains(NOT_LEADER) => Ok(()),
+                    other => other.map(|_| ()),
+                }
             }
         },
     }

@@ -1,24 +1,31 @@
 //! etcd's lead, handed over so that no write is lost.
 //!
-//! In: who leads, and who is to. Out: the other leads. A leader that hands over drops what is proposed to it meanwhile, and tells nobody: a
-//! follower that passed a write on waits for 7 s (5 s and two elections), and so does whoever wrote. So for that moment nothing is
-//! proposed: the balancers in front of etcd stand still on all hosts at once. Whoever asks then waits for some tenths of a second.
+//! In: who leads, and who is to. Out: the other leads. A leader that hands over drops what is proposed to it meanwhile: who asked itself is
+//! told, but a follower that passed a write on waits for 7 s (5 s and two elections), and so does whoever wrote. So for that moment
+//! nothing is proposed: the balancers in front of etcd stand still on all hosts at once. Whoever asks then waits for some tenths of a second.
 
 use super::act::{Hands, failed};
+use super::guard;
 use super::walk::StepError;
 use crate::host::op::{MemberChange, Op};
 use crate::model::desired::Role;
+use crate::model::event::Event;
 use crate::model::names::{HostName, PeerUrl};
 use crate::plan::etcd_balancer_unit;
 use futures::future::join_all;
 use std::time::Duration;
+use tokio::time::timeout;
 
-/// How long the balancers stand still at most, milliseconds: well below the second within which everybody is answered. A host that is too
-/// slow for it passes on what it is asked meanwhile, as all do where nobody holds anything.
-const MOST_MS: u32 = 600;
+/// How long the balancers stand still at most, milliseconds: below the second within which everybody is answered.
+const MOST_MS: u32 = 800;
+/// How long a host may take to stop its balancer. One that is slower goes on passing on what it is asked, and the others do not wait for it.
+const STOPPED: Duration = Duration::from_millis(400);
+/// How long a host may take to let its balancer run again, which it does by itself otherwise.
+const RUNS: Duration = Duration::from_secs(1);
 
 impl Hands {
-    /// The member on a host hands over the lead, while nobody writes.
+    /// The member on a host hands over the lead, while nobody writes. Where that cannot be done the lead stays, for an election is no reason
+    /// to leave undone what comes next: that has a guard of its own.
     pub(super) async fn hand_over(
         &self,
         index: usize,
@@ -27,18 +34,30 @@ impl Hands {
         patience: Duration,
     ) -> Result<(), StepError> {
         let etcd = self.asks.etcd(host).ok_or_else(|| failed(format!("{host} is no etcd host")))?;
-        let change = Op::ChangeMembers { etcd, change: MemberChange::Lead(to.clone()) };
+        let stays = |why: String| {
+            let text = format!("etcd's lead stays on {host}: {why}. Writers may wait for an election");
+            self.sink.emit(Event::Warning { text });
+            Ok(())
+        };
+        // Whoever was to take it may have died since.
+        let Some(to) = guard::heir(self, host, to).await else {
+            return stays("no other member that stays is well".to_owned());
+        };
         let unit = etcd_balancer_unit();
-        self.balancers(index, patience, || Op::Pause { unit: unit.clone(), most_ms: MOST_MS }).await;
-        let done = self.call(index, host, change, patience).await.map(drop);
-        self.balancers(index, patience, || Op::Resume { unit: unit.clone() }).await;
-        done
+        self.balancers(index, STOPPED, || Op::Pause { unit: unit.clone(), most_ms: MOST_MS }).await;
+        let done = self.call(index, host, Op::ChangeMembers { etcd, change: MemberChange::Lead(to) }, patience).await;
+        self.balancers(index, RUNS, || Op::Resume { unit: unit.clone() }).await;
+        match done {
+            Err(StepError::Failed { what, .. }) => stays(what),
+            other => other.map(drop),
+        }
     }
 
-    /// Asks the same of every host that has an API server. One that cannot do it costs a write that is lost at worst, which its writer is
-    /// told; it is no reason to keep the lead where it is.
-    async fn balancers(&self, index: usize, patience: Duration, op: impl Fn() -> Op) {
-        let hosts = self.desired.with(Role::ControlPlane).filter(|host| self.machines.contains_key(&host.name));
-        join_all(hosts.map(|host| self.call(index, &host.name, op(), patience))).await;
+    /// Asks the same of every host that has an API server, leaving ones too. One that cannot do it costs a write at worst, which fails after
+    /// seven seconds.
+    async fn balancers(&self, index: usize, within: Duration, op: impl Fn() -> Op) {
+        let serve = |name: &HostName| self.machines.contains_key(name);
+        let hosts = self.desired.entered().filter(|host| host.is(Role::ControlPlane) && serve(&host.name));
+        join_all(hosts.map(|host| timeout(within, self.call(index, &host.name, op(), within)))).await;
     }
 }

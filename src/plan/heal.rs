@@ -81,8 +81,7 @@ pub(super) fn heal(d: &mut Draft, hosts: &[Host], members: &Members) -> Result<(
     let waits = |(h, s): &&(&Host, Stand)| matches!(s, Stand::Dead | Stand::Absent) && d.may_change(&h.name);
     let mut joining: Vec<&Host> = stands.iter().filter(waits).map(|(h, _)| *h).collect();
     // Whoever joins copies the leader's keys: one that is to be replaced goes first if it leads.
-    let leads = |h: &Host| etcd_fact(d, &h.name).and_then(|e| e.view.as_ref()).is_some_and(|v| v.leader == v.member);
-    joining.sort_by_key(|h| !leads(h));
+    joining.sort_by_key(|h| !leads(d, h));
     if finish_learners(d, &mut chain, &stands, !joining.is_empty())? {
         for host in joining {
             join(d, &mut chain, host)?;
@@ -297,7 +296,11 @@ fn join(d: &mut Draft, chain: &mut Chain, host: &Host) -> Result<(), Refusal> {
     let peer = host.peer_url();
     if chain.list.0.contains_key(&peer) {
         let why = dead_because(d, host);
-        remove(d, chain, &peer, why)?;
+        let mut needs: Vec<Mark> = chain.last.iter().cloned().collect();
+        if leads(d, host) {
+            hand_over(d, &chain.list, host, &mut needs);
+        }
+        change(d, chain, &peer, Change::Remove, why, needs)?;
     }
     // Listed only once it can start at once: a learner that is not there is in everybody's way.
     let mut needs = ready_to_start(d, &host.name);
@@ -414,6 +417,11 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
         d.must(action, why, needs, running, guard);
         d.or_back_to(&host.name, &[FileSet::Etcd]);
     }
+}
+
+/// Whether the member on a host leads.
+fn leads(d: &Draft, host: &Host) -> bool {
+    etcd_fact(d, &host.name).and_then(|e| e.view.as_ref()).is_some_and(|v| v.leader == v.member)
 }
 
 /// The member on a host hands over the lead before it is away, to one that is well and stays.
