@@ -80,7 +80,9 @@ impl Watched {
         let (knocks, pause) = self.end();
         let longest = knocks.iter().map(|k| k.1).max().unwrap_or_default();
         println!("        {} connections, the longest took {longest:.2?}", knocks.len());
-        moves.iter().for_each(|line| println!("        the address moved: {line}"));
+        for line in &moves {
+            println!("        the address moved: {line}");
+        }
         assert!(moves.len() < 2, "the endpoint's address moved again and again: {moves:#?}");
         let failed = failed_but_for_moves(&knocks, moves.len(), KEPT_FROM_IT);
         assert!(failed.is_empty(), "{failed:?}");
