@@ -124,15 +124,14 @@ fn killed_api_server(w: &World) {
 }
 
 fn leader_dies(w: &World) {
-    let leads = |host: &str| w.on(host, "curl -s http://127.0.0.1:2384/metrics").contains("\netcd_server_is_leader 1");
-    let leader = HOSTS.into_iter().find(|h| leads(h)).expect("some member leads");
+    let leader = HOSTS.into_iter().find(|h| leads(w, h)).expect("some member leads");
     let none =
         |host: &str| w.on(host, "sudo journalctl -t haproxy -o cat | grep -c 'api-servers has no server available'");
     let before = HOSTS.map(none);
     let knocking = w.api().knock(Duration::from_millis(20));
     std::thread::sleep(Duration::from_secs(1));
     kill_process(w, leader, "etcd");
-    wait_for("another member leads", Duration::from_secs(20), || HOSTS.into_iter().any(&leads));
+    wait_for("another member leads", Duration::from_secs(20), || HOSTS.into_iter().any(|h| leads(w, h)));
     std::thread::sleep(Duration::from_secs(4));
     let knocks = knocking.end();
     let failed: Vec<_> = knocks.iter().filter(|k| k.2.is_some()).collect();
@@ -140,6 +139,11 @@ fn leader_dies(w: &World) {
     println!("        {leader} led: {} of {} failed, longest {longest:.1?}", failed.len(), knocks.len());
     assert_eq!(before, HOSTS.map(none), "a balancer had no API server left although all of them run: {failed:?}");
     w.healthy(HEAL);
+}
+
+/// Whether etcd's leader is the member of this host, in its own words.
+pub fn leads(w: &World, host: &str) -> bool {
+    w.on(host, "curl -s http://127.0.0.1:2384/metrics").contains("\netcd_server_is_leader 1")
 }
 
 /// The host that has the endpoint's address.

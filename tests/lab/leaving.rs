@@ -1,6 +1,6 @@
 //! Hosts that leave while a client looks every 20 ms, hosts whose address changes, and disks that come to another host.
 
-use super::failures::moves_since;
+use super::failures::{leads, moves_since};
 use super::shapes::{STACKED, inventory, vip};
 use super::support::{Knock, Knocking, Writer};
 use super::trials::{failed_but_for_moves, unnoticed};
@@ -104,13 +104,6 @@ fn ids(w: &World, from: &str) -> Vec<(String, String)> {
     let listed = w.on(from, &format!("{ETCDCTL} member list"));
     let field = |line: &str, at: usize| line.split(", ").nth(at).unwrap_or_default().to_owned();
     listed.lines().map(|line| (field(line, 2), field(line, 0))).collect()
-}
-
-/// Whether etcd's leader is the member of this host.
-pub fn leads(w: &World, host: &str) -> bool {
-    let said = w.on(host, &format!("{ETCDCTL} endpoint status -w fields"));
-    let number = |field: &str| said.lines().find_map(|l| l.strip_prefix(&format!("\"{field}\" : "))).map(str::to_owned);
-    number("MemberID").is_some() && number("MemberID") == number("Leader")
 }
 
 /// Nothing of the cluster is left on a host, and nothing of it in the cluster.

@@ -1,9 +1,8 @@
 //! A host that its administrator shuts down in order: who uses the cluster notices nothing, and what reports to the API server stops before it.
 
-use super::failures::holder_of;
-use super::leaving::leads;
+use super::failures::{holder_of, leads};
 use super::support::{Writer, wait_for};
-use super::trials::unnoticed_but_for_moves;
+use super::trials::{LATE, unnoticed_but_for_moves};
 use super::{Scenario, World};
 use std::time::{Duration, Instant};
 
@@ -20,9 +19,7 @@ const HEAL: Duration = Duration::from_secs(180);
 const OFF: Duration = Duration::from_secs(80);
 /// An ordinary pod that takes so long to end, seconds: longer than an API server does that is asked at the same time.
 const LINGERS: u32 = 9;
-/// Nobody who writes waits for longer.
-const LATE: Duration = Duration::from_secs(1);
-/// The same where etcd's leader leaves: what a follower passes on to it while it hands over is lost, and etcd says so only after
+/// How long a write may take where etcd's leader leaves: what a follower passes on to it while it hands over is lost, and etcd says so only after
 /// 5 s and two elections.
 const LOST: Duration = Duration::from_millis(7500);
 /// What an API server says when it has served everybody and ends.
