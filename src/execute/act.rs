@@ -375,6 +375,10 @@ impl Perform for Hands {
                     _ => None,
                 };
                 guard::members_are(self, list, removed).await?;
+                let host = removed.and_then(|peer| self.desired.entered().find(|host| &host.peer_url() == peer));
+                if let Some(host) = host {
+                    self.must_not_lead(index, &host.name, step.action.profile().patience).await?;
+                }
             }
             Guard::Tolerates { down } => {
                 let what = match &step.action {
@@ -382,7 +386,11 @@ impl Perform for Hands {
                     Action::Defragment { .. } => guard::Disturbs::Member,
                     _ => guard::Disturbs::ApiServer,
                 };
-                guard::tolerates(self, down, what, step.action.profile().patience).await?;
+                let patience = step.action.profile().patience;
+                guard::tolerates(self, down, what, patience).await?;
+                if what == guard::Disturbs::Member {
+                    self.must_not_lead(index, down, patience).await?;
+                }
             }
         }
         let patience = step.action.profile().patience;
@@ -439,7 +447,7 @@ impl Perform for Hands {
                 let ask = crate::render::clear_node(&self.desired, self.asks.host(host).map_err(failed)?);
                 self.call(index, host, Op::Wipe(ask), patience).await.map(drop)
             }
-            Action::MoveLeader { host, to } => self.hand_over(index, host, to, patience).await,
+            Action::MoveLeader { host, to } => self.hand_over(index, host, Some(to), patience).await,
             Action::UpgradeKubelet { host, version, how, ready } => {
                 self.upgrade_kubelet(index, host, (version, *how, *ready), patience).await
             }

@@ -57,12 +57,18 @@ async fn members_now(hands: &Hands) -> Result<Members, Refusal> {
     }
 }
 
-/// Who takes the lead from the member on a host right now: this one if it is well, else another that is and stays.
-pub(super) async fn heir(hands: &Hands, from: &HostName, to: &PeerUrl) -> Option<PeerUrl> {
+/// Who takes the lead from the member on a host right now: the one who is meant to if it is well, else another that is and stays.
+pub(super) async fn heir(hands: &Hands, from: &HostName, to: Option<&PeerUrl>) -> Option<PeerUrl> {
     let now = members_now(hands).await.ok()?;
     let well = |peer: &PeerUrl| now.0.get(peer).is_some_and(|m| m.healthy && !m.learner);
     let others = hands.desired.with(Role::Etcd).filter(|h| &h.name != from).map(crate::model::desired::Host::peer_url);
-    std::iter::once(to.clone()).chain(others).find(well)
+    to.cloned().into_iter().chain(others).find(well)
+}
+
+/// Whether the member on a host leads others right now. One that does not answer leads nobody for long.
+pub(super) async fn leads(hands: &Hands, host: &HostName) -> bool {
+    let facts = look(hands, host, false).await;
+    facts.is_ok_and(|f| f.etcd.and_then(|e| e.view).is_some_and(|v| v.leads() && v.has_peers()))
 }
 
 /// Whether the member on this host has a quorum behind it right now.

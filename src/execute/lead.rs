@@ -24,13 +24,24 @@ const STOPPED: Duration = Duration::from_millis(400);
 const RUNS: Duration = Duration::from_secs(1);
 
 impl Hands {
+    /// The lead may have come to a member since the plan was made, as others were restarted: it hands over before a step disturbs or
+    /// removes it, too.
+    pub(super) async fn must_not_lead(
+        &self,
+        index: usize,
+        host: &HostName,
+        patience: Duration,
+    ) -> Result<(), StepError> {
+        if guard::leads(self, host).await { self.hand_over(index, host, None, patience).await } else { Ok(()) }
+    }
+
     /// The member on a host hands over the lead, while nobody writes. Where that cannot be done the lead stays, for an election is no reason
     /// to leave undone what comes next: that has a guard of its own.
     pub(super) async fn hand_over(
         &self,
         index: usize,
         host: &HostName,
-        to: &PeerUrl,
+        to: Option<&PeerUrl>,
         patience: Duration,
     ) -> Result<(), StepError> {
         let etcd = self.asks.etcd(host).ok_or_else(|| failed(format!("{host} is no etcd host")))?;

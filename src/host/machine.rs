@@ -24,6 +24,8 @@ use tokio::time::timeout;
 
 /// Lines at once: below the 10 sessions that an sshd allows a connection unless told otherwise (MaxSessions).
 const LINES: usize = 6;
+/// How long a host may take to give the lock back in words; it does so in any case once the line has ended.
+const GOODBYE: Duration = Duration::from_secs(2);
 /// How long a process of our own machine may take to say hello.
 const LOCAL_START: Duration = Duration::from_secs(10);
 
@@ -264,15 +266,19 @@ impl Machine {
         self.counters.traffic()
     }
 
-    /// Ends every line and the connection, in order. Calls still under way end as lost.
+    /// Gives back the lock, and ends every line and the connection, in order. Calls still under way end as lost.
     pub async fn close(&self) {
         self.gate.close();
-        let open = {
+        let (idle, lock) = {
             let mut pool = self.pool();
             pool.closed = true;
             (std::mem::take(&mut pool.idle), std::mem::take(&mut pool.lock))
         };
-        drop(open);
+        if let Lock::Here(mut line) = lock {
+            // Otherwise the next run may be here before the host has noticed that this one is gone.
+            let _ = timeout(GOODBYE, line.call(0, Op::Unlock, &Feed::None, &|_| {})).await;
+        }
+        drop(idle);
         if let Carrier::Ssh { session, .. } = &*self.carrier {
             session.close().await;
         }

@@ -102,11 +102,13 @@ pub enum FaultKind {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Op {
-    /// Takes the run's lock, held while this process lives.
+    /// Takes the run's lock, held while this process lives and until it gives it back.
     Lock {
         /// Who: user@machine, pid, verb.
         holder: String,
     },
+    /// Gives the run's lock back.
+    Unlock,
     /// Says all that is asked for. Changes nothing.
     Observe(Box<ObserveAsk>),
     /// The texts of files, as far as they are there: of those that hactl writes, which are none of them large.

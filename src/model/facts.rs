@@ -447,6 +447,14 @@ pub struct EtcdView {
 const LOOSE: i64 = 256 << 20;
 
 impl EtcdView {
+    /// Whether this member leads.
+    pub fn leads(&self) -> bool {
+        self.leader == self.member
+    }
+    /// Whether a member besides this one could lead.
+    pub fn has_peers(&self) -> bool {
+        self.members.iter().any(|(id, _, _, learner)| *id != self.member && !learner)
+    }
     /// Whether most of the store holds nothing: a file that only grows, and counts against the quota and in every snapshot.
     pub fn is_loose(&self) -> bool {
         let free = self.db_bytes.saturating_sub(self.in_use_bytes);

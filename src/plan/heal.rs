@@ -10,7 +10,7 @@ use super::follow::{Moved, follow, moved};
 use super::holds::etcd_unit;
 use super::versions;
 use crate::model::desired::{Host, Role};
-use crate::model::facts::{DiskFact, EtcdFact, Members};
+use crate::model::facts::{DiskFact, EtcdFact, EtcdView, Members};
 use crate::model::names::PeerUrl;
 use crate::model::plan::{Action, Birth, Guard, HowToRun, Mark};
 use crate::model::refusal::Refusal;
@@ -360,7 +360,7 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
         let active = d.look().is_active(&host.name, &etcd_unit());
         let view = etcd_fact(d, &host.name).and_then(|e| e.view.as_ref());
         let deaf = active && view.is_none() && !d.plans(&Mark::Certified(host.name.clone()));
-        let leads = view.is_some_and(|v| v.leader == v.member);
+        let leads = view.is_some_and(EtcdView::leads);
         let loose = view.filter(|v| v.is_loose());
         if older || deaf {
             let why = match versions::member_changes(d, host).filter(|_| older) {
@@ -397,31 +397,30 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
             needs.extend(chain.woken.iter().cloned());
         }
         let guard = Guard::Tolerates { down: host.name.clone() };
-        if loose {
-            let dense = Mark::Dense(host.name.clone());
-            d.take_turn(&mut needs, &[], dense.clone());
-            if leads {
-                hand_over(d, &chain.list, host, &mut needs);
-            }
-            d.must(Action::Defragment { host: host.name.clone() }, why, needs, dense, guard);
-            continue;
-        }
-        if versions::member_changes(d, host).is_some() {
+        if !loose && versions::member_changes(d, host).is_some() {
             needs.push(Mark::Saved);
         }
-        d.take_turn(&mut needs, &[Mark::Configured(host.name.clone(), FileSet::Etcd)], running.clone());
+        let name = host.name.clone();
+        let (action, brings, by) = if loose {
+            (Action::Defragment { host: name.clone() }, Mark::Dense(name.clone()), None)
+        } else {
+            let how = HowToRun::Restart;
+            (Action::RunUnit { host: name.clone(), unit, how }, running, Some(Mark::Configured(name, FileSet::Etcd)))
+        };
+        d.take_turn(&mut needs, by.as_slice(), brings.clone());
         if leads {
             hand_over(d, &chain.list, host, &mut needs);
         }
-        let action = Action::RunUnit { host: host.name.clone(), unit, how: HowToRun::Restart };
-        d.must(action, why, needs, running, guard);
-        d.or_back_to(&host.name, &[FileSet::Etcd]);
+        d.must(action, why, needs, brings, guard);
+        if !loose {
+            d.or_back_to(&host.name, &[FileSet::Etcd]);
+        }
     }
 }
 
 /// Whether the member on a host leads.
 fn leads(d: &Draft, host: &Host) -> bool {
-    etcd_fact(d, &host.name).and_then(|e| e.view.as_ref()).is_some_and(|v| v.leader == v.member)
+    etcd_fact(d, &host.name).and_then(|e| e.view.as_ref()).is_some_and(EtcdView::leads)
 }
 
 /// The member on a host hands over the lead before it is away, to one that is well and stays.
@@ -441,7 +440,7 @@ pub(super) fn leave(d: &mut Draft, host: &Host, mut needs: Vec<Mark>) -> Result<
     let Some(list) = d.members().filter(|list| list.0.contains_key(&peer)).cloned() else { return Ok(Vec::new()) };
     let facts = d.facts.leaver(&host.name).or_else(|| d.host_facts(&host.name));
     let view = facts.and_then(|f| f.etcd.as_ref()?.view.as_ref());
-    if view.is_some_and(|v| v.leader == v.member) {
+    if view.is_some_and(EtcdView::leads) {
         hand_over(d, &list, host, &mut needs);
     }
     let mut chain = Chain { list, last: None, woken: Vec::new() };

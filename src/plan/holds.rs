@@ -281,7 +281,7 @@ impl<'a> Look<'a> {
             Mark::PodsEnded(h) => self.pods_ended(h),
             Mark::Follows(h) => {
                 let view = self.someone(h).and_then(|f| f.etcd.as_ref()?.view.as_ref());
-                view.is_some_and(|v| v.leader != 0 && v.leader != v.member)
+                view.is_some_and(|v| v.leader != 0 && !v.leads())
             }
             Mark::Dense(h) => {
                 let view = self.someone(h).and_then(|f| f.etcd.as_ref()?.view.as_ref());

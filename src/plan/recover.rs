@@ -173,7 +173,7 @@ fn full(desired: &Desired, facts: &Facts) -> Vec<Fullness> {
     }
     // A learner answers none of these requests, and takes over what voters have.
     views.retain(|(_, view)| !view.learner);
-    views.sort_by_key(|(_, view)| view.leader == view.member);
+    views.sort_by_key(|(_, view)| view.leads());
     let one = |(host, view): (&HostName, &EtcdView)| Fullness {
         host: host.clone(),
         db_bytes: view.db_bytes.unsigned_abs(),

@@ -145,7 +145,7 @@ pub(super) fn save(d: &mut Draft) {
     };
     let follows = |host: &Host| {
         let view = d.host_facts(&host.name)?.etcd.as_ref()?.view.as_ref().filter(|view| view.linearizable)?;
-        Some((view.leader == view.member, host.name.clone()))
+        Some((view.leads(), host.name.clone()))
     };
     let members = d.changing().into_iter().filter(|host| host.is(Role::Etcd));
     // A member that follows costs nobody anything.

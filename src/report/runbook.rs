@@ -186,7 +186,7 @@ fn member(host: &Host, answers: &Answers) -> String {
     match facts.etcd.as_ref().and_then(|etcd| etcd.view.as_ref()) {
         Some(view) if view.learner => format!("learner, etcd {}", clean(&view.version)),
         Some(view) => {
-            let leads = if view.leader == view.member { "led" } else { "follows" };
+            let leads = if view.leads() { "led" } else { "follows" };
             format!("{leads}, etcd {}, {}", clean(&view.version), bytes(view.db_bytes.unsigned_abs()))
         }
         None => "did not answer as a member".to_owned(),

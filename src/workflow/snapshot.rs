@@ -84,7 +84,7 @@ async fn follower(session: &Session) -> Result<HostName, Failure> {
     let mut second = None;
     for (host, answer) in asked(session, |host| host.is(Role::Etcd)).await {
         match answer.ok().and_then(|facts| facts.etcd?.view).filter(|view| !view.learner) {
-            Some(view) if view.leader != view.member => return Ok(host),
+            Some(view) if !view.leads() => return Ok(host),
             Some(_) => second = Some(host),
             None => {}
         }

@@ -337,9 +337,9 @@ fn harmless(w: &World) {
     w.hactl.up().ok();
     let said = w.on(
         "cp2",
-        "p=$(grep -o '/[^\" ]*/hactl' /etc/systemd/system/etcd.service.d/10-fence.conf); sudo mv $p $p.away; \
+        "since=$(date +%s); p=$(grep -o '/[^\" ]*/hactl' /etc/systemd/system/etcd.service.d/10-fence.conf); sudo mv $p $p.away; \
          sudo systemctl restart etcd; systemctl is-active etcd; sudo mv $p.away $p; sudo systemctl restart etcd; \
-         systemctl is-active etcd; sudo journalctl -u etcd -o cat -n 500 --no-pager | grep -E 'etcd starts|timeout: '",
+         systemctl is-active etcd; sudo journalctl -u etcd -o cat --since @$since --no-pager | grep -E 'etcd starts|timeout: '",
     );
     println!("{}", said.lines().map(|l| format!("        cp2: {l}")).collect::<Vec<_>>().join("\n"));
     assert!(said.starts_with("active\nactive\n"), "{said}");

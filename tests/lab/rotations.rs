@@ -48,7 +48,7 @@ impl Watched {
     /// API server makes of that a 500 (see the README's limits).
     fn nobody_noticed(self) {
         let knocks = self.knocking.end();
-        let (written, longest) = self.writer.end();
+        let (written, longest) = self.writer.end_within(Duration::from_secs(2));
         println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.2?}");
         let etcds_end = |k: &Knock| {
             k.2.as_ref().is_some_and(|why| why.contains("unexpected HTTP status code received from server: 200 (OK)"))
@@ -57,7 +57,6 @@ impl Watched {
         println!("        {} of {} were cut off by a member's end", cut.len(), knocks.len() + cut.len());
         assert!(cut.len() <= 2, "{cut:?}");
         unnoticed(&knocks);
-        assert!(longest < Duration::from_secs(2), "a write waited for {longest:?}");
     }
 }
 

@@ -49,10 +49,9 @@ fn in_order(w: &World) {
     });
     println!("        {holder} was off after {:.1?}", begun.elapsed());
     std::thread::sleep(Duration::from_secs(4));
-    let (written, longest) = writer.end();
+    let (written, longest) = writer.end_within(patience);
     println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.2?}");
     unnoticed_but_for_moves(&knocking.end(), 1);
-    assert!(longest <= patience, "a writer waited for {longest:?}");
     assert_ne!(holder_of(w), holder);
     let ended = pod(".status.containerStatuses[0].state.terminated.finishedAt");
     assert!(!ended.is_empty(), "its kubelet could still say that the pod had ended: {}", pod(".status"));

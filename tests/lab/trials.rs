@@ -134,9 +134,8 @@ fn handed(w: &World) {
         let ran = with(w, &format!("etcd: {{args: {{max-txn-ops: {most}}}}}")).up().ok();
         assert!(in_one_line(&ran).contains("hand over etcd's lead to https://"), "{}", ran.all());
         for writer in writers {
-            let (written, longest) = writer.end();
+            let (written, longest) = writer.end_within(LATE);
             println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.2?}");
-            assert!(longest < LATE, "somebody waited for {longest:?}");
         }
     }
     w.hactl.up().ok();

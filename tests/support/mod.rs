@@ -172,16 +172,25 @@ impl Api {
             }
             knocks
         });
-        Knocking { begun, stop, task, runtime: Arc::clone(&self.runtime) }
+        Knocking { begun, stop: Stop(stop), task, runtime: Arc::clone(&self.runtime) }
     }
 }
 
 /// Connections being tried in the background.
 pub struct Knocking {
     begun: Instant,
-    stop: Arc<AtomicBool>,
+    stop: Stop,
     task: tokio::task::JoinHandle<Vec<Knock>>,
     runtime: Arc<tokio::runtime::Runtime>,
+}
+
+/// Ends who looks at the flag, also where a scenario fails and nobody ends it.
+struct Stop(Arc<AtomicBool>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// When it was tried, how long it took, and why it failed if it did.
@@ -193,7 +202,7 @@ impl Knocking {
         self.begun.elapsed()
     }
     pub fn end(self) -> Vec<Knock> {
-        self.stop.store(true, Ordering::Relaxed);
+        drop(self.stop);
         self.runtime.block_on(self.task).expect("the knocking ends")
     }
 }
@@ -242,7 +251,7 @@ struct Written {
 
 /// Writes one ConfigMap after the other and remembers those that were acknowledged.
 pub struct Writer {
-    stop: Arc<AtomicBool>,
+    stop: Stop,
     thread: std::thread::JoinHandle<Written>,
     api: Api,
 }
@@ -291,7 +300,7 @@ impl Writer {
             }
             written
         });
-        Self { stop, thread, api: api.clone() }
+        Self { stop: Stop(stop), thread, api: api.clone() }
     }
 
     /// Stops, and checks that every acknowledged write is there. Returns how many, and the longest pause between two.
@@ -300,14 +309,25 @@ impl Writer {
         (written, longest)
     }
 
+    /// The same, and that no pause was so long.
+    pub fn end_within(self, most: Duration) -> (usize, Duration) {
+        let (written, _, longest, met) = self.checked();
+        assert!(longest < most, "{met}");
+        (written, longest)
+    }
+
     /// The same, with how many tries failed in between.
     pub fn account(self) -> (usize, usize, Duration) {
-        self.stop.store(true, Ordering::Relaxed);
+        let (written, failures, longest, _) = self.checked();
+        (written, failures, longest)
+    }
+
+    fn checked(self) -> (usize, usize, Duration, String) {
+        drop(self.stop);
         let Written { acknowledged, failures, longest, ended, failed } = self.thread.join().expect("the writer ends");
+        let met = format!("a writer waited for {longest:.1?} until {ended:.1?}; what failed meanwhile: {failed:.1?}");
         if longest > PAUSE {
-            println!(
-                "        a writer waited for {longest:.1?} until {ended:.1?}; what failed meanwhile: {failed:.1?}"
-            );
+            println!("        {met}");
         }
         assert!(!acknowledged.is_empty(), "no write was ever acknowledged");
         let mut list = Err("not asked".to_owned());
@@ -324,7 +344,7 @@ impl Writer {
             .collect();
         let lost: Vec<&String> = acknowledged.iter().filter(|n| !names.contains(n.as_str())).collect();
         assert!(lost.is_empty(), "{} acknowledged writes are lost: {lost:?}", lost.len());
-        (acknowledged.len(), failures, longest)
+        (acknowledged.len(), failures, longest, met)
     }
 }
 

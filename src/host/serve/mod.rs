@@ -99,6 +99,7 @@ pub async fn drill(root: Root) -> Result<crate::model::drill::Turn, Fault> {
 fn changes(op: &Op) -> bool {
     match op {
         Op::Lock { .. }
+        | Op::Unlock
         | Op::Observe(_)
         | Op::ReadFiles { .. }
         | Op::EtcdHash { .. }
@@ -150,7 +151,7 @@ fn changes(op: &Op) -> bool {
 async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
     let done = |()| Reply::Done;
     match op {
-        Op::Lock { .. } | Op::Relay { .. } => Err(fault::bad("this belongs to the session")),
+        Op::Lock { .. } | Op::Unlock | Op::Relay { .. } => Err(fault::bad("this belongs to the session")),
         Op::Observe(ask) => Ok(Reply::Facts(Box::new(Box::pin(observe::observe(host, *ask)).await?))),
         Op::ReadFiles { paths } => files::texts(host, paths).await.map(Reply::Texts),
         Op::EtcdHash { etcd, revision } => member::hash(host, &etcd, revision).await,

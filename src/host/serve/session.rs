@@ -178,6 +178,10 @@ async fn work<W: AsyncWrite + Unpin>(
         while pieces.try_recv().is_ok() {}
         let outcome = match op {
             Op::Lock { holder } => take_lock(host, &mut held, holder).await,
+            Op::Unlock => {
+                held = None;
+                Ok(Reply::Done)
+            }
             Op::Relay { to, port } => match relay::connect(host, to, port).await {
                 Ok(stream) => {
                     // Before anybody can send: what comes from here on is for the stream.

@@ -145,8 +145,7 @@ async fn taken(host: &Host, occasion: Occasion) -> Result<Option<BundleFact>, Mi
     // A member that does not answer is told of elsewhere; that bundles grow old meanwhile as well.
     let silent = |e| Missed { fault: trouble(&e), noted: false };
     let (view, _) = Box::pin(etcd::view(&access, ANSWER, etcd::Election::Awaited)).await.map_err(silent)?;
-    let others = view.members.iter().filter(|(id, _, _, learner)| *id != view.member && !learner).count();
-    let leads = view.leader == view.member && others > 0;
+    let leads = view.leads() && view.has_peers();
     if occasion == Occasion::Timer && leads && !store::due(&folder, settings) {
         return Ok(None);
     }

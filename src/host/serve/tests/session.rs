@@ -24,6 +24,18 @@ async fn only_one_session_has_the_lock_and_it_ends_with_the_session() {
 }
 
 #[tokio::test]
+async fn a_lock_that_is_given_back_is_free_at_once_and_its_old_holder_changes_nothing_more() {
+    let place = Place::new();
+    let (mut first, mut second) = (place.client(), place.client());
+    first.lock("alice").await.unwrap();
+    second.lock("bob").await.unwrap_err();
+    assert!(matches!(first.ask(Op::Unlock).await, Ok(Reply::Done)));
+    assert_eq!(second.lock("bob").await, Ok(2));
+    let late = first.ask(stamp("lab")).await.unwrap_err();
+    assert_eq!(late.kind, FaultKind::Fenced);
+}
+
+#[tokio::test]
 async fn a_run_that_lost_the_lock_is_fenced_on_every_line() {
     let place = Place::new();
     let mut holder = place.client();

@@ -76,6 +76,21 @@ async fn an_operation_that_is_given_up_ends_on_the_host_and_does_not_cost_the_lo
 }
 
 #[tokio::test]
+async fn who_closes_the_connection_gives_the_lock_back_first() {
+    let sshd = Sshd::start(Setup::default());
+    for locks in [false, true] {
+        let machine = connect(&sshd.target("root"), &sshd.access()).await.unwrap();
+        if locks {
+            ask(&machine, Op::Lock { holder: "me".into() }).await.unwrap();
+        }
+        machine.close().await;
+        assert!(!machine.holds_lock());
+        let noted = sshd.run("ls /var/lib").await.contains("given-back");
+        assert_eq!(noted, locks);
+    }
+}
+
+#[tokio::test]
 async fn calls_at_once_share_one_connection_and_few_processes() {
     let sshd = Sshd::start(Setup::default());
     let machine = connect(&sshd.target("root"), &sshd.access()).await.unwrap();

@@ -6,7 +6,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// A host's side in a few lines of shell. It says hello and answers every request with one line: what it was asked. `Seal`
-/// is never answered, `Lock` gives epoch 5.
+/// is never answered, `Lock` gives epoch 5, and that it was given back is noted.
 const FAKE: &str = r#"#!/bin/sh
 frame() {
     printf "$(printf '\\%03o\\%03o\\%03o\\%03oJ' 0 0 $((${#1} / 256)) $((${#1} % 256)))"
@@ -21,6 +21,7 @@ while :; do
     asked=$(dd bs=1 count=$(($3 * 256 + $4)) 2>/dev/null)
     case $asked in
     *'"op":null'*) continue ;;
+    *Unlock*) touch /var/lib/given-back ;;
     *Seal*) echo $$ > /var/lib/sealing; sleep 1000 ;;
     esac
     n=$((n + 1))
