@@ -8,7 +8,6 @@ use super::memory::{Memory, Print};
 use super::{BundleError, io_error, table};
 use crate::model::desired::{Desired, Host};
 use crate::model::names::Digest;
-use crate::model::sum::Sum;
 use crate::model::target::Part;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -163,7 +162,7 @@ impl Bundle {
             component: format!("{} {}", component.name, component.version),
             why,
         };
-        let mut file = match File::open(&path) {
+        let file = match File::open(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(damaged("it is gone".to_owned())),
             other => other.map_err(io_error("open", &path))?,
         };
@@ -176,9 +175,7 @@ impl Bundle {
         if known == Some(component.sent_digest) {
             return Ok(path);
         }
-        let mut sum = Sum::new(io::sink());
-        io::copy(&mut file, &mut sum).map_err(io_error("read", &path))?;
-        let (_, found, _) = sum.finish();
+        let (found, _) = Digest::of_all(file, component.sent_size).map_err(io_error("read", &path))?;
         if found != component.sent_digest {
             return Err(damaged("its digest is not the one it was built with".to_owned()));
         }

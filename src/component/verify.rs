@@ -6,10 +6,11 @@
 use super::lock::{Component, Lock};
 use super::pack::Blob;
 use super::{BundleError, bundle};
+use crate::model::names::Digest;
 use crate::model::sum::Sum;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -87,15 +88,12 @@ fn whole(component: &Component, path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// What a compressed file holds, by reading all of it; its content is read up to `most` bytes and one more.
+/// What a compressed file holds, by reading all of it; its content is read until it is more than `most` bytes.
 pub(super) fn measure(path: &Path, most: u64) -> io::Result<Blob> {
     let mut compressed = io::BufReader::with_capacity(1 << 17, Sum::new(File::open(path)?));
-    let mut content = Sum::new(io::sink());
     // A frame that was tampered with may unpack to anything: stop soon after its size is wrong.
-    let plain = zstd::Decoder::with_buffer(&mut compressed)?;
-    io::copy(&mut plain.take(most.saturating_add(1)), &mut content)?;
+    let (digest, size) = Digest::of_all(zstd::Decoder::with_buffer(&mut compressed)?, most)?;
     io::copy(&mut compressed, &mut io::sink())?;
     let (_, sent_digest, sent_size) = compressed.into_inner().finish();
-    let (_, digest, size) = content.finish();
     Ok(Blob { digest, size, sent_digest, sent_size })
 }

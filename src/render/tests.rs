@@ -365,6 +365,23 @@ fn a_member_of_the_same_zone_is_preferred_over_a_nearer_one_of_another() {
 }
 
 #[test]
+fn a_balancer_that_is_alone_speaks_to_another_host_and_not_to_everybody() {
+    let peers = |desired: &Desired, name: &str| -> Vec<String> {
+        let text = all(desired, name)["/etc/keepalived/keepalived.conf"].content.clone();
+        let block = text.split_once("unicast_peer {").map(|(_, rest)| rest.split('}').next().unwrap_or_default());
+        block.unwrap_or_default().split_whitespace().map(ToOwned::to_owned).collect()
+    };
+    let mut desired = desired();
+    assert_eq!(peers(&desired, "cp2"), ["10.88.0.11", "10.88.0.13"]);
+    for host in desired.hosts.iter_mut().filter(|h| h.name.as_str() != "cp2") {
+        host.roles.retain(|role| *role != Role::LoadBalancer);
+    }
+    assert_eq!(peers(&desired, "cp2"), ["10.88.0.11"]);
+    desired.hosts.retain(|h| h.name.as_str() == "cp2");
+    assert_eq!(peers(&desired, "cp2"), Vec::<String>::new(), "nobody else is there");
+}
+
+#[test]
 fn a_start_of_etcd_on_an_empty_disk_needs_a_permission_on_that_disk() {
     let unit = all(&desired(), "cp1")["/etc/systemd/system/etcd.service"].content.clone();
     let asserted: Vec<&str> = unit.lines().filter_map(|l| l.strip_prefix("AssertPathExists=|")).collect();

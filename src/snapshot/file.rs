@@ -191,10 +191,8 @@ impl Bundle {
         for (from, piece, what) in
             [(0, manifest.sealed, "the snapshot"), (manifest.sealed.bytes, manifest.state, "the state")]
         {
-            let mut sum = Sum::new(io::sink());
-            io::copy(&mut self.piece(from, piece)?, &mut sum).map_err(io_error("read", &self.path))?;
-            let (_, found, bytes) = sum.finish();
-            if (found, bytes) != (piece.digest, piece.bytes) {
+            let found = Digest::of_all(self.piece(from, piece)?, piece.bytes).map_err(io_error("read", &self.path))?;
+            if found != (piece.digest, piece.bytes) {
                 return Err(BundleError::Damaged { path: self.path.clone(), what });
             }
         }

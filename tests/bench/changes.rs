@@ -2,13 +2,16 @@
 //!
 //! `cargo test --test bench -- changes`. The table that README shows; every row is `hactl up` or `certs` on the same cluster.
 
-use crate::support::{Api, ETCDCTL, Hactl, Writer};
+use crate::support::{Api, ETCDCTL, Hactl, Writer, wait_for};
 use crate::{EVERY, on, under_reads};
 use hactl::lab::{Scoped, Silent, Spec};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 const HEAL: Duration = Duration::from_secs(180);
+/// After so long nobody is surprised any more by who is gone.
+const NOTICED: Duration = Duration::from_secs(4);
+const FIVE: [&str; 5] = ["cp1", "cp2", "cp3", "cp4", "cp5"];
 
 struct Bench {
     lab: Scoped,
@@ -39,17 +42,27 @@ impl Bench {
         std::fs::write(self.lab.inventory(), text).expect("the inventory is writable");
     }
 
-    /// Runs something and notes what a client saw of it.
-    fn change(&mut self, what: &str, act: impl FnOnce(&Self)) {
+    /// All is well, or becomes so soon.
+    fn well(&self, before: &str) {
         let begun = Instant::now();
         loop {
             let ran = self.hactl.run(&["status"]);
             if ran.code == 0 {
                 break;
             }
-            assert!(begun.elapsed() < HEAL, "all is to be well before {what}: {}", ran.all());
+            assert!(begun.elapsed() < HEAL, "all is to be well before {before}: {}", ran.all());
             std::thread::sleep(Duration::from_secs(1));
         }
+    }
+
+    /// Runs something while all is well and notes what a client saw of it.
+    fn change(&mut self, what: &str, act: impl FnOnce(&Self)) {
+        self.well(what);
+        self.watched(what, act);
+    }
+
+    /// Runs something and notes what a client saw of it.
+    fn watched(&mut self, what: &str, act: impl FnOnce(&Self)) {
         let writer = Writer::every(EVERY, &self.api(), &format!("w-{}", self.rows.len()));
         let (took, knocks) = under_reads(&self.api(), || act(self));
         let (written, refused, pause) = writer.account();
@@ -61,11 +74,90 @@ impl Bench {
         self.rows.push(format!("| {what} | {took:.0} s | {reads} | {written} | {refused} | {pause:.2} s |"));
         println!("{}", self.rows[self.rows.len() - 1]);
     }
+
+    /// Which of these hosts has the endpoint's address.
+    fn holder(&self, among: &[&'static str]) -> &'static str {
+        let vip = format!(" {}/", self.lab.vip());
+        self.first(among, "the endpoint's address", |host| on(&self.lab, host, "ip -4 addr").contains(&vip))
+    }
+    /// Which of these hosts leads etcd.
+    fn leader(&self, among: &[&'static str]) -> &'static str {
+        let ask = "curl -s http://127.0.0.1:2384/metrics";
+        self.first(among, "etcd's lead", |host| on(&self.lab, host, ask).contains("\netcd_server_is_leader 1"))
+    }
+    fn not_the_holder(&self, among: &[&'static str]) -> &'static str {
+        let holder = self.holder(among);
+        self.first(among, "anything else", |host| host != holder)
+    }
+    fn first(&self, among: &[&'static str], what: &str, has: impl Fn(&str) -> bool) -> &'static str {
+        among.iter().copied().find(|host| has(host)).unwrap_or_else(|| panic!("none of {among:?} has {what}"))
+    }
+
+    /// A host other than the one that has the endpoint's address gets an address of its own choice, and goes back to the one it had.
+    fn another_address(&mut self, three: [&'static str; 3]) {
+        let host = self.not_the_holder(&three);
+        let old = self.lab.address(host).expect("the lab has it");
+        let new = format!("{}.77", self.lab.network().rsplit_once('.').expect("an address").0);
+        let take = |b: &Self, verb: &str| {
+            let said = on(&b.lab, host, &format!("sudo ip addr {verb} {new}/24 dev eth0 && echo done"));
+            assert_eq!(said.trim(), "done");
+        };
+        take(self, "add");
+        let before = std::fs::read_to_string(self.lab.inventory()).expect("the inventory is readable");
+        let (from, to) = (format!("    address: {old}\n"), format!("    address: {new}\n    ssh: {{host: {old}}}\n"));
+        assert!(before.contains(&from), "{before}");
+        let write = |b: &Self, text: &str| std::fs::write(b.lab.inventory(), text).expect("the inventory is writable");
+        write(self, &before.replace(&from, &to));
+        self.change("a host gets another address", |b| {
+            b.hactl.up().ok().says(&format!("list member https://{old}:2380 as https://{new}:2380"));
+        });
+        write(self, &before);
+        self.hactl.up().ok();
+        take(self, "del");
+    }
+
+    /// Three become five, and three without the leader; one of those dies and another takes its place, and one is shut down in order.
+    fn come_and_go(&mut self, all: &str) {
+        self.hosts(all, &FIVE);
+        self.change("three members become five", |b| drop(b.hactl.up().ok()));
+        self.well("somebody leaves");
+        let leader = self.leader(&FIVE);
+        let other = FIVE.into_iter().find(|host| *host != leader).expect("there are five");
+        let mut three = without(FIVE.to_vec(), &[leader, other]);
+        self.hosts(all, &three);
+        self.change("five become three, the leader goes as well", |b| {
+            b.hactl.run(&["up", "--yes", "--prune", leader, "--prune", other]).ok();
+        });
+        let dead = self.not_the_holder(&three);
+        self.lab.kill(dead).expect("the power can be cut");
+        std::thread::sleep(NOTICED);
+        three = without(three, &[dead]);
+        three.push(other);
+        self.hosts(all, &three);
+        self.watched("a host has died, another takes its place", |b| {
+            b.hactl.run(&["up", "--yes", "--prune", dead]).ok();
+        });
+        self.well("the shutdown");
+        let holder = self.holder(&three);
+        self.change("the host with the endpoint's address shuts down", |b| {
+            on(&b.lab, holder, "sudo systemctl poweroff");
+            wait_for("the host is off", HEAL, || {
+                b.lab.states().expect("LXC tells").iter().any(|host| host.name == holder && !host.running)
+            });
+            std::thread::sleep(NOTICED);
+        });
+        self.lab.start(holder, HEAL).expect("it boots");
+    }
+}
+
+fn without(mut hosts: Vec<&'static str>, those: &[&str]) -> Vec<&'static str> {
+    hosts.retain(|host| !those.contains(host));
+    hosts
 }
 
 /// The table.
 pub fn main() {
-    let lab = Scoped::up(&Spec::new("b-day2").hosts(4, 0, 0), &Silent).expect("the lab comes up");
+    let lab = Scoped::up(&Spec::new("b-day2").hosts(5, 0, 0), &Silent).expect("the lab comes up");
     let hactl = Hactl::new(lab.inventory());
     let mut bench = Bench { lab, hactl, rows: Vec::new() };
     let all = std::fs::read_to_string(bench.lab.inventory()).expect("the inventory is readable");
@@ -98,6 +190,9 @@ pub fn main() {
         b.hosts(&all, &["cp1", "cp2", "cp4"]);
         b.hactl.run(&["up", "--yes", "--prune", "cp3"]).ok();
     });
+    bench.well("the address changes");
+    bench.another_address(["cp1", "cp2", "cp4"]);
+    bench.come_and_go(&all);
     for what in ["etcd-ca", "encryption"] {
         bench.change(&format!("`certs rotate {what}`, the old one gone"), |b| {
             let ran = b.hactl.run(&["certs", "rotate", what, "--yes"]).ok();

@@ -14,8 +14,10 @@ const BOOT: Duration = Duration::from_secs(60);
 const HEAL: Duration = Duration::from_secs(300);
 /// How long a client waits for one answer: one that waited for longer would be what is measured.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// So many sequential writes before bundles are taken, and again afterwards, tell a p99: a tenth as many, and two slow ones would be all of it.
+/// So many sequential writes tell a p99: with a tenth as many, two slow ones would be all of it.
 const WRITES: usize = 2000;
+/// So many times as many are written while bundles are taken, and as many while none is.
+const ROUNDS: usize = 6;
 
 struct Bench {
     lab: Scoped,
@@ -171,10 +173,9 @@ fn disk(lab: &Scoped) -> f64 {
     512.0 / begun.elapsed().as_secs_f64()
 }
 
-/// The p99 of sequential writes while recovery bundles are taken, one after the other, and before and after that.
+/// The p99 of sequential writes while recovery bundles are taken, and while none is, in turns: what else the machine does falls on both.
 fn snapshots(bench: &Bench, megabytes: u64) {
     let api = bench.api();
-    let (mut idle, mut busy) = (Vec::new(), Vec::new());
     let mut number = 0;
     let mut write = |times: &mut Vec<Duration>| {
         number += 1;
@@ -183,27 +184,40 @@ fn snapshots(bench: &Bench, megabytes: u64) {
         api.post("/api/v1/namespaces/default/configmaps", &body).expect("it is written");
         times.push(begun.elapsed());
     };
-    (0..WRITES).for_each(|_| write(&mut idle));
-    while busy.len() < 2 * WRITES {
+    let p99 = |times: &[Duration]| {
+        let mut times = times.to_vec();
+        times.sort();
+        times[times.len() * 99 / 100].as_secs_f64() * 1000.0
+    };
+    let (mut idle, mut busy, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    let mut host = HOSTS.iter().cycle();
+    while busy.len() < ROUNDS * WRITES {
+        let (idle_before, busy_before) = (idle.len(), busy.len());
         std::thread::scope(|scope| {
             // As the timers take them, behind everybody who serves; a member that leads leaves it to the others.
-            let take = |host: &str| on(&bench.lab, host, "sudo systemctl start hactl-snapshot");
-            let taking = scope.spawn(move || HOSTS.map(take));
+            let host = host.next().expect("it begins again");
+            let taking = scope.spawn(|| on(&bench.lab, host, "sudo systemctl start hactl-snapshot"));
             while !taking.is_finished() {
                 write(&mut busy);
             }
         });
+        let written = busy.len() - busy_before;
+        if written < WRITES / 4 {
+            // The one that leads took none.
+            busy.truncate(busy_before);
+            continue;
+        }
+        (0..written).for_each(|_| write(&mut idle));
+        ratios.push(p99(&busy[busy_before..]) / p99(&idle[idle_before..]));
     }
-    (0..WRITES).for_each(|_| write(&mut idle));
-    let p99 = |times: &mut Vec<Duration>| {
-        times.sort();
-        times[times.len() * 99 / 100].as_secs_f64() * 1000.0
-    };
-    let (still, taken) = (p99(&mut idle), p99(&mut busy));
+    let (still, taken) = (p99(&idle), p99(&busy));
+    ratios.sort_by(f64::total_cmp);
     println!(
-        "\np99 of {} writes while a bundle of {megabytes} MB is taken: {taken:.1} ms; of {} while none is: {still:.1} ms; ratio {:.2}",
+        "\np99 of {} writes while bundles of {megabytes} MB are taken: {taken:.1} ms; of {} while none is, in turns: {still:.1} ms; ratio {:.2}; of each of {} turns: {}",
         busy.len(),
         idle.len(),
-        taken / still
+        taken / still,
+        ratios.len(),
+        ratios.iter().map(|ratio| format!("{ratio:.2}")).collect::<Vec<_>>().join(", ")
     );
 }

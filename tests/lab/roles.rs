@@ -44,10 +44,10 @@ const ETCD: &str = "find /etc/etcd /etc/hactl/snapshots.json /etc/hactl/object-s
      ls -d /var/lib/etcd/member /var/lib/etcd/hactl-born /etc/systemd/system/etcd.service.d 2>/dev/null; \
      ls /etc/systemd/system | grep -E '^(etcd|hactl-snapshot)'; \
      for u in etcd hactl-snapshot.timer hactl-snapshot; do systemctl is-active $u; done | grep -x active; pgrep -lx etcd";
-/// What is left of a Node and of everything else but what a stamped host has. The two directories are volumes of their own in the lab, so that
-/// only what was in them goes.
+/// What is left of a Node and of everything else but what a stamped host has. The two directories are volumes of their own in the lab: what was
+/// in them is aside in a folder there.
 const EVERYTHING: &str = "find /etc/kubernetes /etc/etcd /etc/hactl /etc/cni/net.d /opt/cni/bin -type f 2>/dev/null; \
-     find /var/lib/kubelet /var/lib/containerd -mindepth 1 2>/dev/null | head -n 3; \
+     find /var/lib/kubelet /var/lib/containerd -mindepth 1 -not -path '*/wiped-*' 2>/dev/null | head -n 3; \
      ls -d /var/lib/hactl/state.age /etc/containerd/config.toml /etc/sysctl.d/90-hactl.conf 2>/dev/null; \
      find / -xdev -name 'kubelet-client-*.pem' 2>/dev/null; \
      for u in kubelet containerd etcd haproxy keepalived; do systemctl is-active $u; done | grep -x active; \
@@ -112,7 +112,7 @@ fn one_by_one(w: &World) {
     roles(w, with("control-plane, etcd"));
     let plan = in_one_line(&w.hactl.run(&["plan"]).ok());
     assert!(
-        plan.contains("stop keepalived.service") && plan.contains("remove 4 files: the former load balancer"),
+        plan.contains("stop keepalived.service") && plan.contains("remove 5 files: the former load balancer"),
         "{plan}"
     );
     up(w, "w-balancer", 1);

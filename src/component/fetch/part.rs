@@ -7,7 +7,6 @@
 use super::super::lock::replace;
 use super::super::{BundleError, io_error};
 use crate::model::names::Digest;
-use crate::model::sum::Sum;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -127,8 +126,5 @@ fn forget(path: &Path) -> Result<(), BundleError> {
 
 /// The digest and size of a file.
 fn digest_of(path: &Path) -> io::Result<(Digest, u64)> {
-    let mut sum = Sum::new(io::sink());
-    io::copy(&mut File::open(path)?, &mut sum)?;
-    let (_, digest, size) = sum.finish();
-    Ok((digest, size))
+    Digest::of_all(File::open(path)?, u64::MAX)
 }

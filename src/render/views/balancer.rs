@@ -83,8 +83,13 @@ pub(in crate::render) fn keepalived(input: &Input<'_>) -> Result<Keepalived, Ren
     let own = || input.facts.addresses.iter().find(|a| a.address == host.address).map(|a| a.interface.clone());
     let interface = interface.clone().or_else(own).ok_or_else(missing)?;
     let place = desired.with(Role::LoadBalancer).position(|h| h.name == host.name).unwrap_or(0);
-    let peers: Vec<String> =
-        desired.with(Role::LoadBalancer).filter(|h| h.name != host.name).map(|h| h.address.to_string()).collect();
+    let others = || desired.hosts.iter().filter(|h| h.name != host.name);
+    let mut peers: Vec<String> = others().filter(|h| h.is(Role::LoadBalancer)).map(|h| h.address.to_string()).collect();
+    if peers.is_empty() {
+        // Without anybody to send to keepalived goes over to multicast, and so gives up the address for two thirds of a second when the
+        // others leave and when they come. So a lone balancer speaks to a host that does not listen.
+        peers.extend(others().next().map(|h| h.address.to_string()));
+    }
     Ok(Keepalived {
         name: host.name.to_string(),
         interface,
