@@ -375,10 +375,6 @@ impl Perform for Hands {
                     _ => None,
                 };
                 guard::members_are(self, list, removed).await?;
-                let host = removed.and_then(|peer| self.desired.entered().find(|host| &host.peer_url() == peer));
-                if let Some(host) = host {
-                    self.must_not_lead(index, &host.name, step.action.profile().patience).await?;
-                }
             }
             Guard::Tolerates { down } => {
                 let what = match &step.action {
@@ -386,12 +382,11 @@ impl Perform for Hands {
                     Action::Defragment { .. } => guard::Disturbs::Member,
                     _ => guard::Disturbs::ApiServer,
                 };
-                let patience = step.action.profile().patience;
-                guard::tolerates(self, down, what, patience).await?;
-                if what == guard::Disturbs::Member {
-                    self.must_not_lead(index, down, patience).await?;
-                }
+                guard::tolerates(self, down, what, step.action.profile().patience).await?;
             }
+        }
+        if let Some(host) = self.disturbed(&step.action) {
+            self.must_not_lead(index, host).await?;
         }
         let patience = step.action.profile().patience;
         let data_dir = self.desired.etcd.data_dir.display().to_string();

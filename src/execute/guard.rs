@@ -65,7 +65,7 @@ pub(super) async fn heir(hands: &Hands, from: &HostName, to: Option<&PeerUrl>) -
     to.cloned().into_iter().chain(others).find(well)
 }
 
-/// Whether the member on a host leads others right now. One that does not answer leads nobody for long.
+/// Whether the member on a host leads others right now, as far as it can be asked.
 pub(super) async fn leads(hands: &Hands, host: &HostName) -> bool {
     let facts = look(hands, host, false).await;
     facts.is_ok_and(|f| f.etcd.and_then(|e| e.view).is_some_and(|v| v.leads() && v.has_peers()))

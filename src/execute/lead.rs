@@ -11,7 +11,8 @@ use crate::host::op::{MemberChange, Op};
 use crate::model::desired::Role;
 use crate::model::event::Event;
 use crate::model::names::{HostName, PeerUrl};
-use crate::plan::etcd_balancer_unit;
+use crate::model::plan::Action;
+use crate::plan::{etcd_balancer_unit, etcd_unit};
 use futures::future::join_all;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -22,21 +23,43 @@ const MOST_MS: u32 = 800;
 const STOPPED: Duration = Duration::from_millis(400);
 /// How long a host may take to let its balancer run again, which it does by itself otherwise.
 const RUNS: Duration = Duration::from_secs(1);
+/// How long a step that is about something else waits for a lead to be handed over.
+const LATE: Duration = Duration::from_secs(15);
 
 impl Hands {
-    /// The lead may have come to a member since the plan was made, as others were restarted: it hands over before a step disturbs or
-    /// removes it, too.
-    pub(super) async fn must_not_lead(
-        &self,
-        index: usize,
-        host: &HostName,
-        patience: Duration,
-    ) -> Result<(), StepError> {
-        if guard::leads(self, host).await { self.hand_over(index, host, None, patience).await } else { Ok(()) }
+    /// Whose member an action takes away from those who write, for a moment or for good.
+    pub(super) fn disturbed<'a>(&'a self, action: &'a Action) -> Option<&'a HostName> {
+        match action {
+            Action::RunUnit { host, unit, .. } if *unit == etcd_unit() => Some(host),
+            Action::Defragment { host } => Some(host),
+            Action::RemoveMember { peer } => {
+                self.desired.entered().find(|host| &host.peer_url() == peer).map(|host| &host.name)
+            }
+            _ => None,
+        }
     }
 
-    /// The member on a host hands over the lead, while nobody writes. Where that cannot be done the lead stays, for an election is no reason
-    /// to leave undone what comes next: that has a guard of its own.
+    /// The lead may have come to a member since the plan was made, as others were restarted: it hands over before it is disturbed, too.
+    pub(super) async fn must_not_lead(&self, index: usize, host: &HostName) -> Result<(), StepError> {
+        let handing = async {
+            if guard::leads(self, host).await { self.hand_over(index, host, None, LATE).await } else { Ok(()) }
+        };
+        match timeout(LATE, handing).await {
+            Ok(handed) => handed,
+            Err(_) => {
+                self.stays(host, &format!("it could not be handed over within {LATE:?}"));
+                Ok(())
+            }
+        }
+    }
+
+    /// Where the lead cannot be handed over it stays, for an election is no reason to leave undone what comes next: that has a guard of its own.
+    fn stays(&self, host: &HostName, why: &str) {
+        let text = format!("etcd's lead stays on {host}: {why}. Writers may wait for an election");
+        self.sink.emit(Event::Warning { text });
+    }
+
+    /// The member on a host hands over the lead, while nobody writes.
     pub(super) async fn hand_over(
         &self,
         index: usize,
@@ -45,21 +68,20 @@ impl Hands {
         patience: Duration,
     ) -> Result<(), StepError> {
         let etcd = self.asks.etcd(host).ok_or_else(|| failed(format!("{host} is no etcd host")))?;
-        let stays = |why: String| {
-            let text = format!("etcd's lead stays on {host}: {why}. Writers may wait for an election");
-            self.sink.emit(Event::Warning { text });
-            Ok(())
-        };
         // Whoever was to take it may have died since.
         let Some(to) = guard::heir(self, host, to).await else {
-            return stays("no other member that stays is well".to_owned());
+            self.stays(host, "no other member that stays is well");
+            return Ok(());
         };
         let unit = etcd_balancer_unit();
         self.balancers(index, STOPPED, || Op::Pause { unit: unit.clone(), most_ms: MOST_MS }).await;
         let done = self.call(index, host, Op::ChangeMembers { etcd, change: MemberChange::Lead(to) }, patience).await;
         self.balancers(index, RUNS, || Op::Resume { unit: unit.clone() }).await;
         match done {
-            Err(StepError::Failed { what, .. }) => stays(what),
+            Err(StepError::Failed { what, .. }) => {
+                self.stays(host, &what);
+                Ok(())
+            }
             other => other.map(drop),
         }
     }

@@ -25,7 +25,7 @@ use tokio::time::timeout;
 /// Lines at once: below the 10 sessions that an sshd allows a connection unless told otherwise (MaxSessions).
 const LINES: usize = 6;
 /// How long a host may take to give the lock back in words; it does so in any case once the line has ended.
-const GOODBYE: Duration = Duration::from_secs(2);
+const GOODBYE: Duration = Duration::from_secs(1);
 /// How long a process of our own machine may take to say hello.
 const LOCAL_START: Duration = Duration::from_secs(10);
 

@@ -19,7 +19,13 @@ impl Digest {
     /// What reading meets.
     pub fn of_all(from: impl Read, most: u64) -> io::Result<(Self, u64)> {
         let (mut from, mut piece) = (Sum::new(from), vec![0; PIECE]);
-        while from.count() <= most && from.read(&mut piece)? > 0 {}
+        while from.count() <= most {
+            match from.read(&mut piece) {
+                Ok(0) => break,
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
+        }
         Ok((from.so_far(), from.count()))
     }
 }

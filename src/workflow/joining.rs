@@ -111,6 +111,21 @@ impl Joining {
         }
     }
 
+    /// Those who are through and were not waited for any more.
+    pub fn arrived(&mut self) -> Vec<Arc<Machine>> {
+        let mut there = Vec::new();
+        while let Some(joined) = self.tasks.try_join_next() {
+            match joined.map(|arrival| arrival.outcome) {
+                Ok(Outcome::Entered(machine)) => there.push(Arc::new(machine)),
+                Ok(Outcome::Locked(machine)) => there.push(machine),
+                // Nobody to take leave of; as in `next` where one panicked.
+                Ok(_) => {}
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            }
+        }
+        there
+    }
+
     /// Who is under way.
     pub fn under_way(&self) -> &BTreeSet<HostName> {
         &self.under_way

@@ -301,7 +301,8 @@ impl Session {
     }
 
     /// Closes all connections in an orderly way, which also gives the locks back.
-    pub async fn close(&self) {
-        futures::future::join_all(self.machines.values().map(|m| m.close())).await;
+    pub async fn close(&mut self) {
+        let late = self.joining.arrived();
+        futures::future::join_all(self.machines.values().chain(&late).map(|m| m.close())).await;
     }
 }

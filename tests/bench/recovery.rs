@@ -190,7 +190,7 @@ fn snapshots(bench: &Bench, megabytes: u64) {
         times[times.len() * 99 / 100].as_secs_f64() * 1000.0
     };
     let (mut idle, mut busy, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    let mut host = HOSTS.iter().cycle();
+    let (mut host, mut skipped) = (HOSTS.iter().cycle(), 0);
     while busy.len() < ROUNDS * WRITES {
         let (idle_before, busy_before) = (idle.len(), busy.len());
         std::thread::scope(|scope| {
@@ -205,8 +205,11 @@ fn snapshots(bench: &Bench, megabytes: u64) {
         if written < WRITES / 4 {
             // The one that leads took none.
             busy.truncate(busy_before);
+            skipped += 1;
+            assert!(skipped < 2 * HOSTS.len(), "bundles of {megabytes} MB are not taken, or too soon done to tell");
             continue;
         }
+        skipped = 0;
         (0..written).for_each(|_| write(&mut idle));
         ratios.push(p99(&busy[busy_before..]) / p99(&idle[idle_before..]));
     }

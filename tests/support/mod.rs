@@ -298,6 +298,10 @@ impl Writer {
                 last = Instant::now();
                 std::thread::sleep(every.saturating_sub(tried.elapsed()));
             }
+            // Who is still waiting when it is told to stop has waited as well.
+            if !failed.is_empty() && last.elapsed() > written.longest {
+                (written.longest, written.ended, written.failed) = (last.elapsed(), begun.elapsed(), failed);
+            }
             written
         });
         Self { stop: Stop(stop), thread, api: api.clone() }
