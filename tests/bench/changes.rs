@@ -1,6 +1,6 @@
 //! What clients notice of changes: a connection that reads through the endpoint every 20 ms, and one that writes as often, while the inventory comes to ask for something else.
 //!
-//! `cargo test --test bench -- changes`. The table that README shows; every row is `hactl up` or `certs` on the same cluster.
+//! `cargo test --test bench -- changes [settings] [members] [authorities]`. The table that README shows; every row is `hactl up` or `certs` on the same cluster.
 
 use crate::support::{Api, ETCDCTL, Hactl, Writer, wait_for};
 use crate::{EVERY, on, under_reads};
@@ -108,7 +108,7 @@ impl Bench {
         assert!(before.contains(&from), "{before}");
         let write = |b: &Self, text: &str| std::fs::write(b.lab.inventory(), text).expect("the inventory is writable");
         write(self, &before.replace(&from, &to));
-        self.change("a host gets another address", |b| {
+        self.watched("a host gets another address", |b| {
             b.hactl.up().ok().says(&format!("list member https://{old}:2380 as https://{new}:2380"));
         });
         write(self, &before);
@@ -118,14 +118,16 @@ impl Bench {
 
     /// Three become five, and three without the leader; one of those dies and another takes its place, and one is shut down in order.
     fn come_and_go(&mut self, all: &str) {
-        self.hosts(all, &FIVE);
-        self.change("three members become five", |b| drop(b.hactl.up().ok()));
+        self.change("three members become five", |b| {
+            b.hosts(all, &FIVE);
+            b.hactl.up().ok();
+        });
         self.well("somebody leaves");
         let leader = self.leader(&FIVE);
         let other = FIVE.into_iter().find(|host| *host != leader).expect("there are five");
         let mut three = without(FIVE.to_vec(), &[leader, other]);
-        self.hosts(all, &three);
         self.change("five become three, the leader goes as well", |b| {
+            b.hosts(all, &three);
             b.hactl.run(&["up", "--yes", "--prune", leader, "--prune", other]).ok();
         });
         let dead = self.not_the_holder(&three);
@@ -155,17 +157,33 @@ fn without(mut hosts: Vec<&'static str>, those: &[&str]) -> Vec<&'static str> {
     hosts
 }
 
-/// The table.
-pub fn main() {
+/// The table, or the parts of it that are named.
+pub fn main(named: &[&str]) {
     let lab = Scoped::up(&Spec::new("b-day2").hosts(5, 0, 0), &Silent).expect("the lab comes up");
     let hactl = Hactl::new(lab.inventory());
     let mut bench = Bench { lab, hactl, rows: Vec::new() };
     let all = std::fs::read_to_string(bench.lab.inventory()).expect("the inventory is readable");
+    bench.hosts(&all, &["cp1", "cp2", "cp3"]);
+    bench.hactl.up().ok();
+    let parts: [(&str, fn(&mut Bench, &str)); 3] =
+        [("settings", settings), ("members", members), ("authorities", authorities)];
+    for (name, part) in parts {
+        if named.is_empty() || named.contains(&name) {
+            part(&mut bench, &all);
+        }
+    }
+    println!(
+        "\n| change | took | reads | failed | the longest | writes | failed | the longest |\n|---|---|---|---|---|---|---|---|"
+    );
+    for row in &bench.rows {
+        println!("{row}");
+    }
+}
+
+fn settings(bench: &mut Bench, all: &str) {
     let with =
         |flag: &str| all.replace("extra: {", &format!("extra: {{kube-apiserver: {{args: {{event-ttl: {flag}}}}}, "));
     let three = ["cp1", "cp2", "cp3"];
-    bench.hosts(&all, &three);
-    bench.hactl.up().ok();
     bench.change("a flag of the API servers", |b| {
         b.hosts(&with("2h"), &three);
         b.hactl.up().ok();
@@ -174,7 +192,7 @@ pub fn main() {
         b.hosts(&with("soon"), &three);
         b.hactl.up().exits(1);
     });
-    bench.hosts(&all, &three);
+    bench.hosts(all, &three);
     bench.hactl.up().ok();
     bench.change("every certificate anew", |b| drop(b.hactl.run(&["certs", "renew", "--yes"]).ok()));
     let fill = format!(
@@ -186,13 +204,19 @@ pub fn main() {
     bench.change("400 MB of etcd that hold nothing", |b| {
         b.hactl.up().ok().says("write etcd's store anew");
     });
+}
+
+fn members(bench: &mut Bench, all: &str) {
     bench.change("a fourth host, in place of one that lives", |b| {
-        b.hosts(&all, &["cp1", "cp2", "cp4"]);
+        b.hosts(all, &["cp1", "cp2", "cp4"]);
         b.hactl.run(&["up", "--yes", "--prune", "cp3"]).ok();
     });
     bench.well("the address changes");
     bench.another_address(["cp1", "cp2", "cp4"]);
-    bench.come_and_go(&all);
+    bench.come_and_go(all);
+}
+
+fn authorities(bench: &mut Bench, _: &str) {
     for what in ["etcd-ca", "encryption"] {
         bench.change(&format!("`certs rotate {what}`, the old one gone"), |b| {
             let ran = b.hactl.run(&["certs", "rotate", what, "--yes"]).ok();
@@ -208,10 +232,4 @@ pub fn main() {
     bench.change("`certs rotate cluster-ca --finish`", |b| {
         b.hactl.run(&["certs", "rotate", "cluster-ca", "--finish", "--yes"]).ok();
     });
-    println!(
-        "\n| change | took | reads | failed | the longest | writes | failed | the longest |\n|---|---|---|---|---|---|---|---|"
-    );
-    for row in &bench.rows {
-        println!("{row}");
-    }
 }

@@ -183,8 +183,8 @@ fn main() -> std::process::ExitCode {
             recovery::bundles(megabytes.parse().expect("a size is megabytes"));
             return std::process::ExitCode::SUCCESS;
         }
-        ["changes"] => {
-            changes::main();
+        ["changes", ref parts @ ..] => {
+            changes::main(parts);
             return std::process::ExitCode::SUCCESS;
         }
         ["upgrade"] => {
@@ -195,7 +195,7 @@ fn main() -> std::process::ExitCode {
         _ => {
             pairs(arguments.iter().find_map(|a| a.parse().ok()).unwrap_or(3));
             recovery::main(&RECOVERED);
-            changes::main();
+            changes::main(&[]);
             upgrade::main(&dist());
         }
     }
