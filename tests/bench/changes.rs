@@ -78,19 +78,16 @@ impl Bench {
     /// Which of these hosts has the endpoint's address.
     fn holder(&self, among: &[&'static str]) -> &'static str {
         let vip = format!(" {}/", self.lab.vip());
-        self.first(among, "the endpoint's address", |host| on(&self.lab, host, "ip -4 addr").contains(&vip))
+        first(among, "the endpoint's address", |host| on(&self.lab, host, "ip -4 addr").contains(&vip))
     }
     /// Which of these hosts leads etcd.
     fn leader(&self, among: &[&'static str]) -> &'static str {
         let ask = "curl -s http://127.0.0.1:2384/metrics";
-        self.first(among, "etcd's lead", |host| on(&self.lab, host, ask).contains("\netcd_server_is_leader 1"))
+        first(among, "etcd's lead", |host| on(&self.lab, host, ask).contains("\netcd_server_is_leader 1"))
     }
     fn not_the_holder(&self, among: &[&'static str]) -> &'static str {
         let holder = self.holder(among);
-        self.first(among, "anything else", |host| host != holder)
-    }
-    fn first(&self, among: &[&'static str], what: &str, has: impl Fn(&str) -> bool) -> &'static str {
-        among.iter().copied().find(|host| has(host)).unwrap_or_else(|| panic!("none of {among:?} has {what}"))
+        first(among, "anything else", |host| host != holder)
     }
 
     /// A host other than the one that has the endpoint's address gets an address of its own choice, and goes back to the one it had.
@@ -152,6 +149,10 @@ impl Bench {
     }
 }
 
+fn first(among: &[&'static str], what: &str, has: impl Fn(&str) -> bool) -> &'static str {
+    among.iter().copied().find(|host| has(host)).unwrap_or_else(|| panic!("none of {among:?} has {what}"))
+}
+
 fn without(mut hosts: Vec<&'static str>, those: &[&str]) -> Vec<&'static str> {
     hosts.retain(|host| !those.contains(host));
     hosts
@@ -165,11 +166,12 @@ pub fn main(named: &[&str]) {
     let all = std::fs::read_to_string(bench.lab.inventory()).expect("the inventory is readable");
     bench.hosts(&all, &["cp1", "cp2", "cp3"]);
     bench.hactl.up().ok();
-    let parts: [(&str, fn(&mut Bench, &str)); 3] =
-        [("settings", settings), ("members", members), ("authorities", authorities)];
-    for (name, part) in parts {
-        if named.is_empty() || named.contains(&name) {
-            part(&mut bench, &all);
+    for part in if named.is_empty() { &["settings", "members", "authorities"] } else { named } {
+        match *part {
+            "settings" => settings(&mut bench, &all),
+            "members" => members(&mut bench, &all),
+            "authorities" => authorities(&mut bench),
+            other => panic!("{other}: no part of these changes"),
         }
     }
     println!(
@@ -216,7 +218,7 @@ fn members(bench: &mut Bench, all: &str) {
     bench.come_and_go(all);
 }
 
-fn authorities(bench: &mut Bench, _: &str) {
+fn authorities(bench: &mut Bench) {
     for what in ["etcd-ca", "encryption"] {
         bench.change(&format!("`certs rotate {what}`, the old one gone"), |b| {
             let ran = b.hactl.run(&["certs", "rotate", what, "--yes"]).ok();
