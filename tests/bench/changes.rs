@@ -68,7 +68,11 @@ impl Bench {
         let (written, refused, pause) = writer.account();
         let pause = pause.as_secs_f64();
         let took = took.as_secs_f64();
-        let failed = knocks.iter().filter(|k| k.2.is_some()).count();
+        let failed: Vec<_> = knocks.iter().filter(|k| k.2.is_some()).collect();
+        for (at, after, why) in &failed {
+            println!("        a read at {at:.1?} failed after {after:.1?}: {}", why.as_deref().unwrap_or_default());
+        }
+        let failed = failed.len();
         let longest = knocks.iter().map(|k| k.1).max().unwrap_or_default().as_secs_f64();
         let reads = format!("{} | {failed} | {longest:.2} s", knocks.len());
         self.rows.push(format!("| {what} | {took:.0} s | {reads} | {written} | {refused} | {pause:.2} s |"));
