@@ -367,6 +367,7 @@ pub fn member_start(data_dir: &str, birth: &Birth) -> MemberStart {
 
 impl Perform for Hands {
     async fn perform(&self, index: usize, step: &Step) -> Result<(), StepError> {
+        let member_of = self.disturbed(&step.action);
         match &step.guard {
             Guard::None => {}
             Guard::Members { list } => {
@@ -377,15 +378,11 @@ impl Perform for Hands {
                 guard::members_are(self, list, removed).await?;
             }
             Guard::Tolerates { down } => {
-                let what = match &step.action {
-                    Action::RunUnit { unit, .. } if *unit == crate::plan::etcd_unit() => guard::Disturbs::Member,
-                    Action::Defragment { .. } => guard::Disturbs::Member,
-                    _ => guard::Disturbs::ApiServer,
-                };
+                let what = if member_of.is_some() { guard::Disturbs::Member } else { guard::Disturbs::ApiServer };
                 guard::tolerates(self, down, what, step.action.profile().patience).await?;
             }
         }
-        if let Some(host) = self.disturbed(&step.action) {
+        if let Some(host) = member_of {
             self.must_not_lead(index, host).await?;
         }
         let patience = step.action.profile().patience;

@@ -121,8 +121,7 @@ impl Access {
 
 fn digest(architecture: &str, path: &Path) -> Result<Binary, HostError> {
     let unreadable = |source| HostError::BinaryUnreadable { path: path.to_owned(), source };
-    let (digest, size) =
-        std::fs::File::open(path).and_then(|file| Digest::of_all(file, u64::MAX)).map_err(unreadable)?;
+    let (digest, size) = Digest::of_file(path).map_err(unreadable)?;
     Ok(Binary { architecture: architecture.to_owned(), path: path.to_owned(), digest, size })
 }
 

@@ -4,7 +4,9 @@
 
 use super::names::Digest;
 use aws_lc_rs::digest::{Context, SHA256};
+use std::fs::File;
 use std::io::{self, Read, Write};
+use std::path::Path;
 
 impl Digest {
     /// The digest of bytes in memory.
@@ -27,6 +29,13 @@ impl Digest {
             }
         }
         Ok((from.so_far(), from.count()))
+    }
+    /// The digest of a whole file, and how many bytes it is.
+    ///
+    /// # Errors
+    /// What opening and reading it meets.
+    pub fn of_file(path: &Path) -> io::Result<(Self, u64)> {
+        Self::of_all(File::open(path)?, u64::MAX)
     }
 }
 

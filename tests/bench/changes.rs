@@ -3,7 +3,7 @@
 //! `cargo test --test bench -- changes [settings] [members] [authorities]`. The table that README shows; every row is `hactl up` or `certs` on the same cluster.
 
 use crate::support::{Api, ETCDCTL, Hactl, Writer, wait_for};
-use crate::{EVERY, on, under_reads};
+use crate::{EVERY, holder, on, under_reads};
 use hactl::lab::{Scoped, Silent, Spec};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -79,19 +79,15 @@ impl Bench {
         println!("{}", self.rows[self.rows.len() - 1]);
     }
 
-    /// Which of these hosts has the endpoint's address.
-    fn holder(&self, among: &[&'static str]) -> &'static str {
-        let vip = format!(" {}/", self.lab.vip());
-        first(among, "the endpoint's address", |host| on(&self.lab, host, "ip -4 addr").contains(&vip))
-    }
     /// Which of these hosts leads etcd.
     fn leader(&self, among: &[&'static str]) -> &'static str {
         let ask = "curl -s http://127.0.0.1:2384/metrics";
-        first(among, "etcd's lead", |host| on(&self.lab, host, ask).contains("\netcd_server_is_leader 1"))
+        let leads = |host: &&str| on(&self.lab, host, ask).contains("\netcd_server_is_leader 1");
+        among.iter().copied().find(leads).expect("somebody leads")
     }
     fn not_the_holder(&self, among: &[&'static str]) -> &'static str {
-        let holder = self.holder(among);
-        first(among, "anything else", |host| host != holder)
+        let holder = holder(&self.lab, among);
+        among.iter().copied().find(|host| *host != holder).expect("there are several")
     }
 
     /// A host other than the one that has the endpoint's address gets an address of its own choice, and goes back to the one it had.
@@ -141,7 +137,7 @@ impl Bench {
             b.hactl.run(&["up", "--yes", "--prune", dead]).ok();
         });
         self.well("the shutdown");
-        let holder = self.holder(&three);
+        let holder = holder(&self.lab, &three);
         self.change("the host with the endpoint's address shuts down", |b| {
             on(&b.lab, holder, "sudo systemctl poweroff");
             wait_for("the host is off", HEAL, || {
@@ -151,10 +147,6 @@ impl Bench {
         });
         self.lab.start(holder, HEAL).expect("it boots");
     }
-}
-
-fn first(among: &[&'static str], what: &str, has: impl Fn(&str) -> bool) -> &'static str {
-    among.iter().copied().find(|host| has(host)).unwrap_or_else(|| panic!("none of {among:?} has {what}"))
 }
 
 fn without(mut hosts: Vec<&'static str>, those: &[&str]) -> Vec<&'static str> {

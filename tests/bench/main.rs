@@ -108,11 +108,15 @@ fn kill_api_server(lab: &Scoped) {
     on(lab, "cp2", "sudo sh -c 'kill -KILL $(pgrep -x kube-apiserver)'");
 }
 
-fn power_off_holder(lab: &Scoped) {
+/// Which of these hosts has the endpoint's address.
+fn holder(lab: &Scoped, among: &[&'static str]) -> &'static str {
     let vip = format!(" {}/", lab.vip());
-    let holder =
-        HOSTS.into_iter().find(|h| on(lab, h, "ip -4 addr").contains(&vip)).expect("somebody holds the address");
-    lab.kill(holder).expect("the power can be cut");
+    let found = among.iter().copied().find(|host| on(lab, host, "ip -4 addr").contains(&vip));
+    found.expect("somebody holds the address")
+}
+
+fn power_off_holder(lab: &Scoped) {
+    lab.kill(holder(lab, &HOSTS)).expect("the power can be cut");
 }
 
 fn hactl_run(number: usize, last: bool, table: &mut Vec<String>) -> f64 {

@@ -1,5 +1,6 @@
 //! `up` killed without warning, and a cable pulled in mid-run: the same command converges.
 
+use super::support::{GIVEN_BACK, once_free};
 use super::{Scenario, World};
 use std::time::{Duration, Instant};
 
@@ -47,15 +48,8 @@ fn killed_after(w: &World, after: Duration) -> bool {
     true
 }
 
-/// The lock of a killed run is given back within seconds, not after hours.
 pub fn up_when_free(w: &World) {
-    let mut last = w.hactl.up();
-    let begun = Instant::now();
-    while last.code == 6 && begun.elapsed() < Duration::from_secs(40) {
-        std::thread::sleep(Duration::from_millis(500));
-        last = w.hactl.up();
-    }
-    last.ok();
+    once_free(GIVEN_BACK, || w.hactl.up()).ok();
     w.hactl.up().ok().says("nothing to do");
     let members = w.on("cp1", "sudo sh -c 'ls -d /var/lib/etcd/member*'");
     assert_eq!(members.trim(), "/var/lib/etcd/member", "nothing was founded twice");

@@ -1,7 +1,7 @@
 //! A recovery that is killed, again and again, at moments nobody chose.
 
 use super::recover::{lose_majority, recover};
-use super::support::Writer;
+use super::support::{Writer, once_free};
 use super::{Scenario, World};
 use std::time::{Duration, Instant};
 
@@ -81,13 +81,7 @@ fn killed(w: &World) {
         }
         println!("        round {round}: killed after {} s", moments.join(", "));
         assert!(ended.is_none_or(|code| code == 0), "it ended with {ended:?}");
-        let begun = Instant::now();
-        let mut last = recover(w, &["--yes"]);
-        while last.code == 6 && begun.elapsed() < Duration::from_secs(60) {
-            std::thread::sleep(Duration::from_millis(500));
-            last = recover(w, &["--yes"]);
-        }
-        last.ok();
+        once_free(Duration::from_secs(60), || recover(w, &["--yes"])).ok();
         w.hactl.up().ok();
         w.hactl.up().ok().says("nothing to do");
         let (written, longest) = writer.end();

@@ -2,7 +2,7 @@
 
 use super::bare_hosts::variant;
 use super::recover::members;
-use super::support::{Hactl, Knock, Ran, Writer, wait_for};
+use super::support::{GIVEN_BACK, Hactl, Knock, Writer, once_free, wait_for};
 use super::{Scenario, World, in_one_line};
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
@@ -186,20 +186,9 @@ fn killed_while_balancers_stand(w: &World) {
             w.on(host, "systemctl list-units --all --no-legend 'run-*.service'").trim().is_empty()
         });
     }
-    after_a_killed_one(&changed).ok();
+    once_free(GIVEN_BACK, || changed.up()).ok();
     w.hactl.up().ok();
     w.healthy(Duration::from_secs(60));
-}
-
-/// The lock of a killed run is given back within seconds.
-fn after_a_killed_one(hactl: &Hactl) -> Ran {
-    let mut ran = hactl.up();
-    let begun = Instant::now();
-    while ran.code == 6 && begun.elapsed() < Duration::from_secs(40) {
-        std::thread::sleep(Duration::from_millis(500));
-        ran = hactl.up();
-    }
-    ran
 }
 
 fn killed(w: &World) {
@@ -213,7 +202,7 @@ fn killed(w: &World) {
         });
         child.kill().expect("it can be killed");
         child.wait().expect("it ends");
-        let ran = after_a_killed_one(if mended { &w.hactl } else { &bad });
+        let ran = once_free(GIVEN_BACK, || if mended { w.hactl.up() } else { bad.up() });
         if mended {
             ran.ok();
         } else {

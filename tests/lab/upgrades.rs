@@ -2,10 +2,10 @@
 
 use super::bare_hosts::variant;
 use super::recover::members;
-use super::support::{Hactl, Knock, Writer, wait_for};
+use super::support::{GIVEN_BACK, Hactl, Knock, Writer, once_free, wait_for};
 use super::trials::{LATE, unnoticed};
 use super::{Scenario, World, in_one_line};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const OLD: &str = "1.34.4";
 const NEXT: &str = "1.35.4";
@@ -116,14 +116,7 @@ fn killed(w: &World) {
     });
     child.kill().expect("it can be killed");
     child.wait().expect("it ends");
-    let begun = Instant::now();
-    let mut ran = hactl.up();
-    // The lock of a killed run is given back within seconds.
-    while ran.code == 6 && begun.elapsed() < Duration::from_secs(40) {
-        std::thread::sleep(Duration::from_millis(500));
-        ran = hactl.up();
-    }
-    ran.ok();
+    once_free(GIVEN_BACK, || hactl.up()).ok();
     nobody_noticed(&reading.end(), writer);
     assert_eq!(versions(&hactl), [format!("v{NEWEST}")]);
     hactl.up().ok().says("nothing to do");

@@ -78,6 +78,21 @@ impl Hactl {
     }
 }
 
+/// Within so long a killed run's lock is given back where nothing is left of what it did.
+pub const GIVEN_BACK: Duration = Duration::from_secs(40);
+
+/// Runs something after a run that was killed, whose lock is given back within seconds, not after hours.
+pub fn once_free(within: Duration, run: impl Fn() -> Ran) -> Ran {
+    let begun = Instant::now();
+    loop {
+        let ran = run();
+        if ran.code != 6 || begun.elapsed() >= within {
+            return ran;
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
 /// Waits for a condition with a deadline; says what it waited for when it passes.
 pub fn wait_for(what: &str, within: Duration, mut holds: impl FnMut() -> bool) -> Duration {
     let begun = Instant::now();
@@ -249,6 +264,15 @@ struct Written {
     failed: Vec<(Duration, String)>,
 }
 
+impl Written {
+    /// Notes a pause if it is the longest so far.
+    fn paused(&mut self, pause: Duration, ended: Duration, failed: Vec<(Duration, String)>) {
+        if pause > self.longest {
+            (self.longest, self.ended, self.failed) = (pause, ended, failed);
+        }
+    }
+}
+
 /// Writes one ConfigMap after the other and remembers those that were acknowledged.
 pub struct Writer {
     stop: Stop,
@@ -291,16 +315,13 @@ impl Writer {
                     continue;
                 }
                 written.acknowledged.push(name);
-                let (pause, failed) = (last.elapsed(), std::mem::take(&mut failed));
-                if pause > written.longest {
-                    (written.longest, written.ended, written.failed) = (pause, begun.elapsed(), failed);
-                }
+                written.paused(last.elapsed(), begun.elapsed(), std::mem::take(&mut failed));
                 last = Instant::now();
                 std::thread::sleep(every.saturating_sub(tried.elapsed()));
             }
             // Who is still waiting when it is told to stop has waited as well.
-            if !failed.is_empty() && last.elapsed() > written.longest {
-                (written.longest, written.ended, written.failed) = (last.elapsed(), begun.elapsed(), failed);
+            if !failed.is_empty() {
+                written.paused(last.elapsed(), begun.elapsed(), failed);
             }
             written
         });

@@ -50,7 +50,7 @@ impl Part {
 
     /// The whole file, if an earlier run finished it and it still is what it was.
     pub fn finished(&self) -> Result<Option<(PathBuf, u64)>, BundleError> {
-        match digest_of(&self.done) {
+        match Digest::of_file(&self.done) {
             Ok((found, size)) if found == self.digest => Ok(Some((self.done.clone(), size))),
             Ok(_) => {
                 std::fs::remove_file(&self.done).map_err(io_error("remove", &self.done))?;
@@ -95,7 +95,7 @@ impl Part {
 
     /// The digest of what is there.
     pub fn digest(&self) -> Result<Digest, BundleError> {
-        digest_of(&self.path).map(|(digest, _)| digest).map_err(io_error("read", &self.path))
+        Digest::of_file(&self.path).map(|(digest, _)| digest).map_err(io_error("read", &self.path))
     }
 
     /// The part becomes the file.
@@ -122,9 +122,4 @@ fn forget(path: &Path) -> Result<(), BundleError> {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(io_error("remove", path)(e)),
         _ => Ok(()),
     }
-}
-
-/// The digest and size of a file.
-fn digest_of(path: &Path) -> io::Result<(Digest, u64)> {
-    Digest::of_all(File::open(path)?, u64::MAX)
 }
