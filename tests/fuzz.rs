@@ -302,7 +302,7 @@ fn no_host_and_no_address_lead_out_of_a_directory_or_write_to_the_terminal() {
     use hactl::model::copies::{CopiesFact, CopiesListed, CopyAddress, believed, shared};
     let name = "lab-20261122T060000000Z-cp1.hactl";
     let copy = format!(
-        r#"{{"directory":"/mnt/backup","copies":[{{"by":"cp1","bundle":{{"name":"{name}","bytes":1,"taken_ms":1795327200000,"authority":"{}","point":{{"cluster":"c","term":1,"index":1,"revision":1,"high_water":1}},"proof":{{"keys":1,"hash":1,"restored_ms":1}}}}}}],"others":[{{"name":"{name}","bytes":1}}],"damaged":["x"],"trouble":"y"}}"#,
+        r#"{{"directory":"/mnt/backup","copies":[{{"by":"cp1","bundle":{{"name":"{name}","bytes":1,"taken_ms":1795327200000,"authority":"{}","point":{{"cluster":"c","term":1,"index":1,"revision":1,"high_water":1}},"etcd":"3.6.16","proof":{{"keys":1,"hash":1,"restored_ms":1}}}}}}],"others":[{{"name":"{name}","bytes":1}}],"damaged":["x"],"trouble":"y"}}"#,
         hactl::model::names::Digest::of(b"ours").hex()
     );
     assert!(serde_json::from_str::<CopiesFact>(&copy).is_ok(), "the good one is good");

@@ -338,6 +338,16 @@ pub fn known(by: &str, names: &[HostName], desired: &Desired) -> Result<(), Verd
     Err(verdict)
 }
 
+/// Refuses a file that a flag names and that is not there, before any host is asked for anything.
+pub fn there(by: &str, path: Option<&Path>) -> Result<(), Verdict> {
+    let Some(path) = path else { return Ok(()) };
+    let Err(error) = std::fs::metadata(path) else { return Ok(()) };
+    let mut verdict = Verdict::of(&FailureKind::Usage, None);
+    verdict.headline = format!("{by} names {}, which cannot be read: {error}", path.display());
+    verdict.hints = vec!["name a file that is there; relative paths begin where the command is run".to_owned()];
+    Err(verdict)
+}
+
 /// Runs async work on a runtime of its own.
 pub fn block_on<T>(work: impl Future<Output = Result<T, Verdict>>) -> Result<T, Verdict> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
@@ -383,7 +393,15 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
         }
         Failure::NotRenewable(why) => super::certs::verdict(why, of(&FailureKind::Usage)),
         Failure::Vault(_) | Failure::Pki(_) => of(&FailureKind::State),
-        Failure::Bundle(crate::component::BundleError::NoSuchVersion { .. }) => of(&FailureKind::Inventory),
+        Failure::Bundle(crate::component::BundleError::NoSuchVersion { wanted, .. }) => {
+            let mut verdict = of(&FailureKind::Bundle);
+            verdict.hints = vec![
+                format!("download and pack it: `hactl bundle build --kubernetes {wanted}`"),
+                "without a way out: `hactl bundle export` on a machine that has it, and `hactl bundle import` here"
+                    .to_owned(),
+            ];
+            verdict
+        }
         Failure::Bundle(_) => of(&FailureKind::Bundle),
         Failure::Manifests { problems } => {
             let mut verdict = Verdict::of(&FailureKind::Inventory, None);

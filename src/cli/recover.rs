@@ -1,14 +1,15 @@
 //! `hactl recover`.
 
-use super::common::{Common, Needs, Output, Quiet};
+use super::common::{Common, Needs, Output, Quiet, there};
 use super::snapshot::now_ms;
 use super::verbs::{Terminal, ended, print};
+use crate::model::desired::Desired;
 use crate::model::event::Sink;
 use crate::report::{self, Reader, Style, Verdict};
 use crate::workflow::{self, Choices, Recovered, Recovering};
 use clap::Args;
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 #[derive(Debug, Args)]
@@ -49,7 +50,13 @@ pub fn run(common: &Common, args: RecoverArgs) -> u8 {
         powered_off: args.confirm_powered_off,
         dry_run: args.dry_run,
     };
-    let result = common.run(sink, Needs::Most, async |session| {
+    let checked = |_: &Desired| {
+        let file = asked.from.as_deref().filter(|from| from.contains('/')).map(Path::new);
+        // With a host before the colon, or a scheme, it lies elsewhere.
+        there("--from", file.filter(|file| !file.to_string_lossy().contains(':')))?;
+        there("--identity", asked.identity.as_deref())
+    };
+    let result = common.run_checked(checked, sink, Needs::Most, async |session| {
         let recovered = workflow::recover(session, &asked, &choices, &terminal).await?;
         if let Recovered::Done { after: Ok(summary), .. }
         | Recovered::Woken { summary, .. }

@@ -1,7 +1,8 @@
 //! `hactl snapshot`.
 
-use super::common::{Common, Needs, Output, Quiet};
+use super::common::{Common, Needs, Output, Quiet, known, there};
 use super::verbs::{ended, print};
+use crate::model::desired::Desired;
 use crate::model::event::Sink;
 use crate::model::names::HostName;
 use crate::report::{self, Verdict, snapshots as words};
@@ -75,7 +76,15 @@ pub fn run(common: &Common, args: &SnapshotArgs) -> u8 {
     let alone = matches!(args.verb, Verb::List | Verb::Verify { file: Some(_), .. });
     let needs = if alone { Needs::Nothing } else { Needs::Hosts };
     let now = now_ms();
-    let result = common.run(sink, needs, async |session| {
+    let checked = |desired: &Desired| match &args.verb {
+        Verb::Take { host, .. } => known("--host", host.as_slice(), desired),
+        Verb::Verify { host, identity, .. } => {
+            known("--host", host.as_slice(), desired)?;
+            there("--identity", identity.as_deref())
+        }
+        _ => Ok(()),
+    };
+    let result = common.run_checked(checked, sink, needs, async |session| {
         Ok(match &args.verb {
             Verb::Take { host, to } => {
                 let taken = workflow::take_bundle(session, host.as_ref(), to.as_deref()).await?;

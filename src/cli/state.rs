@@ -1,6 +1,6 @@
 //! `hactl state`.
 
-use super::common::{Common, Needs};
+use super::common::{Common, Needs, there};
 use super::verbs::ended;
 use crate::model::event::Sink;
 use crate::report::Verdict;
@@ -35,8 +35,12 @@ pub fn run(common: &Common, args: &StateArgs) -> u8 {
     let reader = common.reader();
     let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
     let Verb::Pull { identity, from } = &args.verb;
-    let result = common
-        .run(sink, Needs::Nothing, async |session| workflow::pull_state(session, from.as_deref(), identity).await);
+    let result = common.run_checked(
+        |_| there("--identity", Some(identity)),
+        sink,
+        Needs::Nothing,
+        async |session| workflow::pull_state(session, from.as_deref(), identity).await,
+    );
     let result = result.map(|at| {
         reader.end(&Verdict::ok(format!(
             "the state is rebuilt in {}: now `hactl up`, or `hactl recover [--from FILE]` where the hosts are empty",

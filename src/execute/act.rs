@@ -371,11 +371,7 @@ impl Perform for Hands {
         match &step.guard {
             Guard::None => {}
             Guard::Members { list } => {
-                let removed = match &step.action {
-                    Action::RemoveMember { peer } => Some(peer),
-                    _ => None,
-                };
-                guard::members_are(self, list, removed).await?;
+                guard::members_are(self, list, &step.action).await?;
             }
             Guard::Tolerates { down } => {
                 let what = if member_of.is_some() { guard::Disturbs::Member } else { guard::Disturbs::ApiServer };

@@ -7,6 +7,7 @@ use crate::host::op::{ObserveAsk, Op, Reply};
 use crate::model::desired::Role;
 use crate::model::facts::{Etcd, HostFacts, Members, Silence};
 use crate::model::names::{HostName, PeerUrl};
+use crate::model::plan::Action;
 use crate::model::refusal::Refusal;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -81,7 +82,7 @@ pub(super) async fn speaks(hands: &Hands, host: &HostName) -> bool {
 pub(super) async fn members_are(
     hands: &Hands,
     list: &BTreeMap<PeerUrl, bool>,
-    removed: Option<&PeerUrl>,
+    action: &Action,
 ) -> Result<(), StepError> {
     let now = members_by(hands, Instant::now() + ELECTION).await?;
     let shape = now.shape();
@@ -89,11 +90,15 @@ pub(super) async fn members_are(
     if let Some(peer) = peers.into_iter().find(|p| list.get(*p) != shape.get(*p)) {
         return Err(Refusal::MembersChanged { peer: peer.clone() }.into());
     }
-    let Some(removed) = removed else { return Ok(()) };
-    let after = now.without(removed);
+    let after = match action {
+        Action::RemoveMember { peer } => now.without(peer),
+        // Until its etcd has started anew nobody finds it where the list says.
+        Action::MoveMember { from, to } => now.moved(from, to),
+        _ => return Ok(()),
+    };
     if after.healthy() < after.quorum() {
         return Err(Refusal::WouldLoseQuorum {
-            what: format!("removing {removed}"),
+            what: action.to_string(),
             healthy: after.healthy(),
             voters: after.voters(),
             quorum: after.quorum(),

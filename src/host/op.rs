@@ -258,8 +258,8 @@ pub enum Op {
     Copies(CopiesAsk),
     /// Drops the bundles that are not kept any more, by the settings that lie on the host.
     PruneBundles,
-    /// Restores a delivered snapshot into an etcd of its own, for proof, and forgets it.
-    Rehearse(Part),
+    /// Restores a delivered snapshot into an etcd of its own, for proof, and forgets it; with what was seen when it was taken.
+    Rehearse(Part, Proof),
     /// Marks the member's disk as born.
     Seal {
         /// The data directory.

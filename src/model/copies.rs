@@ -193,6 +193,7 @@ mod tests {
                 taken_ms: by.taken_ms,
                 authority: Digest::of(b"ours"),
                 point: Point { cluster: "c".to_owned(), term: 2, index: 3, revision, high_water: revision },
+                etcd: "3.6.16".to_owned(),
                 proof: Proof { keys: 1, hash: 2, restored_ms: 3 },
             },
         }

@@ -447,9 +447,12 @@ pub enum Security {
 pub struct EtcdSettings {
     /// Data directory.
     pub data_dir: PathBuf,
-    /// Backend quota in GiB.
+    /// Backend quota in GiB, [`MOST_QUOTA_GIB`] at the most.
     pub quota_gib: u32,
 }
+
+/// The largest quota of etcd's store, GiB: etcd is tested with 8.
+pub const MOST_QUOTA_GIB: u32 = 64;
 
 /// Proxy for what the hosts fetch themselves.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]

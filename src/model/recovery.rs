@@ -176,12 +176,16 @@ pub enum Loss {
     Since {
         /// How long ago that was, milliseconds.
         ms: u64,
+        /// How many revisions are known to have been given out since, at least.
+        revisions: u64,
     },
     /// The person chose an older source than the newest one that can be read.
     Chosen {
-        /// Entries of the log that the newest has and the source has not, at least.
+        /// Entries of the log that the newest has and the source has not, at least; 0: it has later ones in fewer.
         entries: u64,
     },
+    /// The person chose a source of before a recovery, and the cluster that this made wrote since: all of that.
+    Forsaken,
     /// The person goes back from what etcd has now to what was there before: everything since.
     Undone {
         /// Revisions that were given out since, as far as can be seen.
@@ -196,6 +200,8 @@ pub struct Proposal {
     pub recovery: Recovery,
     /// Whether it was agreed to before and only has to be finished.
     pub begun: bool,
+    /// One that was agreed to, is not finished, and is given up for this one.
+    pub gives_up: Option<Recovery>,
     /// All data that can be read, the newest first.
     pub sources: Vec<Source>,
     /// How many members had a vote.

@@ -149,13 +149,29 @@ pub enum Refusal {
         /// What the inventory asks for.
         wanted: Version,
     },
+    /// A range of addresses is to become another one.
+    #[error("{setting} cannot be changed: {what} is {is} in this cluster, and would be {will}")]
+    RangeChanged {
+        /// The key in the inventory.
+        setting: &'static str,
+        /// What shows it.
+        what: &'static str,
+        /// As it is.
+        is: String,
+        /// As it would be.
+        will: String,
+    },
     /// A host that was named cannot leave.
-    #[error("{host} cannot leave: {why}")]
+    #[error("{host} cannot leave: {answer} of {others} other hosts with the role {role} answer")]
     CannotLeave {
         /// Which.
         host: HostName,
-        /// Why, in words.
-        why: String,
+        /// The role that nobody who answers would have.
+        role: Role,
+        /// Others that are to have it.
+        others: usize,
+        /// How many of them answer.
+        answer: usize,
     },
     /// A host is to give up a role, and nobody who answers would be left to have it.
     #[error("{host} cannot give up the role {role}: {answer} of {others} other hosts with that role answer")]
@@ -219,6 +235,28 @@ pub enum Refusal {
     NobodyAgrees {
         /// Each with the hash of its keys.
         hashes: Vec<(HostName, u32)>,
+    },
+    /// Something is to be restored where nothing has to be.
+    #[error("nothing is restored from {asked}: {}", if *.serves { "etcd answers, and what it has would be lost" } else { "members have their data and only have to be started" })]
+    NeedNot {
+        /// What was asked for.
+        asked: Origin,
+        /// Whether a quorum answers.
+        serves: bool,
+        /// What a recovery restores that was begun and is not finished.
+        begun: Option<Origin>,
+    },
+    /// A bundle is of a newer etcd than the one that would restore it.
+    #[error(
+        "{bundle} is of etcd {of}, and this inventory has etcd {wanted}, which does not read what a newer minor version wrote"
+    )]
+    NewerEtcd {
+        /// Its name.
+        bundle: String,
+        /// The version that it was taken from.
+        of: Version,
+        /// The one that would restore it.
+        wanted: Version,
     },
     /// The last recovery was an undo.
     #[error("the last recovery was an undo already, so it is not clear what another one should go back to")]

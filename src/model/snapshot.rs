@@ -101,6 +101,13 @@ pub struct Proof {
     pub restored_ms: u64,
 }
 
+impl Proof {
+    /// Whether both were seen of the same keys, however long it took.
+    pub fn is_of(&self, other: &Self) -> bool {
+        (self.keys, self.hash) == (other.keys, other.hash)
+    }
+}
+
 /// How a host takes and keeps bundles: `/etc/hactl/snapshots.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -213,6 +220,8 @@ pub struct BundleFact {
     pub authority: Digest,
     /// How far etcd was.
     pub point: Point,
+    /// The version of etcd that it was taken from.
+    pub etcd: String,
     /// What restoring it showed.
     pub proof: Proof,
 }
@@ -226,6 +235,7 @@ impl BundleFact {
             taken_ms: manifest.taken_ms,
             authority: manifest.authority,
             point: manifest.point.clone(),
+            etcd: manifest.etcd.clone(),
             proof: manifest.proof,
         }
     }

@@ -5,7 +5,7 @@ use crate::model::check::{Check, Outcome};
 use crate::model::desired::{Desired, Role};
 use crate::model::facts::{Etcd, Facts, HostFacts};
 use crate::model::names::HostName;
-use crate::model::snapshot::STALE_AFTER;
+use crate::model::snapshot::{LEADER_WAITS, STALE_AFTER};
 use crate::model::span::{seconds, span};
 
 /// The check's name.
@@ -47,14 +47,42 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
             return say(Outcome::Fail, Some(host), detail);
         }
     }
-    let stale_ms = i64::try_from(desired.snapshots.every_s).unwrap_or(i64::MAX).saturating_mul(1000 * STALE_AFTER);
+    let every_ms = i64::try_from(desired.snapshots.every_s).unwrap_or(i64::MAX).saturating_mul(1000);
+    let stale_ms = every_ms.saturating_mul(STALE_AFTER);
+    let started = |fact: &HostFacts| {
+        let (_, timer) = fact.units.iter().find(|(unit, _)| unit.as_str() == TIMER)?;
+        (timer.started_ms > 0).then(|| fact.now_ms.saturating_sub(timer.started_ms))
+    };
+    // One host that takes its own hides none that does not. A member that leads takes one when its own is so many intervals old.
+    let own_ms = every_ms.saturating_mul(STALE_AFTER + LEADER_WAITS);
+    for (host, fact) in &hosts {
+        let Some(found) = fact.bundles.as_ref().filter(|_| started(fact).is_some_and(|waited| waited > own_ms)) else {
+            continue;
+        };
+        match found.bundles.first().map(|newest| fact.now_ms.saturating_sub(newest.taken_ms)) {
+            Some(age) if age <= own_ms => {}
+            age => {
+                let detail = match age {
+                    Some(age) => format!("its timer runs, and its newest is {} old", span(age)),
+                    None => "its timer runs, and it has taken none".to_owned(),
+                };
+                let hint = Some(format!(
+                    "on the host: journalctl -u hactl-snapshot; one now: hactl snapshot take --host {host}"
+                ));
+                return Some(Check {
+                    name: BUNDLES,
+                    host: Some((*host).clone()),
+                    outcome: Outcome::Fail,
+                    detail,
+                    hint,
+                });
+            }
+        }
+    }
     // Each host's own clock says how old its own are.
     let ages =
         hosts.iter().filter_map(|(_, f)| Some(f.now_ms.saturating_sub(f.bundles.as_ref()?.bundles.first()?.taken_ms)));
-    let waited = hosts.iter().filter_map(|(_, f)| {
-        let (_, timer) = f.units.iter().find(|(unit, _)| unit.as_str() == TIMER)?;
-        (timer.started_ms > 0).then(|| f.now_ms.saturating_sub(timer.started_ms))
-    });
+    let waited = hosts.iter().filter_map(|(_, f)| started(f));
     match (ages.min(), waited.max()) {
         (Some(age), _) if age <= stale_ms => {
             if let Some(overdue) = drills::overdue(desired, &hosts) {

@@ -7,7 +7,7 @@ use crate::model::desired::Desired;
 use crate::model::drill::{OVERDUE_AFTER, OwnDrill, Period, Showed, TIMER};
 use crate::model::facts::HostFacts;
 use crate::model::names::HostName;
-use crate::model::snapshot::BundlesFact;
+use crate::model::snapshot::{BundlesFact, Drill};
 use crate::model::span::{seconds, span};
 
 /// How far a clock may have been put back since.
@@ -77,10 +77,11 @@ fn last_turn(fact: &HostFacts) -> Option<i64> {
 
 /// When which were held, and what they showed.
 pub(super) fn told(desired: &Desired, hosts: &[(&HostName, &HostFacts)]) -> String {
-    let by_owners = hosts.iter().filter_map(|(_, fact)| Some((fact.now_ms, bundles(fact)?.drill?.at_ms)));
-    let by_owners = match by_owners.max_by_key(|(_, at_ms)| *at_ms) {
-        Some((now_ms, at_ms)) => {
-            format!("the last drill with the owners' identity was {} ago", span(now_ms.saturating_sub(at_ms)))
+    let by_owners = hosts.iter().filter_map(|(_, fact)| Some((fact.now_ms, bundles(fact)?.drill?)));
+    let by_owners = match by_owners.max_by_key(|(_, drill)| drill.at_ms) {
+        Some((now_ms, Drill { at_ms, proof })) => {
+            let (ago, took) = (span(now_ms.saturating_sub(at_ms)), seconds(proof.restored_ms));
+            format!("the last drill with the owners' identity was {ago} ago: {took}, {} keys", grouped(proof.keys))
         }
         None => "no drill with the owners' identity yet: hactl recover --drill".to_owned(),
     };

@@ -8,11 +8,11 @@ use super::found::new_key;
 use super::sign::signer;
 use super::table::ADMINISTRATORS;
 use crate::issue::{Order, Subject, Usage};
-use crate::model::names::ClusterName;
+use crate::model::names::{ClusterName, Digest};
 use crate::model::secret::Secret;
 use crate::vault::Authority;
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use time::{Duration, OffsetDateTime};
 use zeroize::Zeroizing;
 
@@ -110,4 +110,11 @@ pub fn kubeconfig(cluster: &ClusterName, server_url: &str, ca_pem: &str, credent
 /// A JSON string is a YAML string that nothing can be mistaken for: `no`, `1.30` and `a: b` stay text.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
+}
+
+/// How Kubernetes names a key in the tokens that it signs: by the SHA-256 of its public half (`pkg/serviceaccount/jwt.go`). `None`: it is no PEM.
+pub fn key_id(public_pem: &str) -> Option<String> {
+    let body: String = public_pem.lines().filter(|line| !line.starts_with("-----")).collect();
+    let der = STANDARD.decode(body.trim()).ok()?;
+    Some(URL_SAFE_NO_PAD.encode(Digest::of(&der).bytes()))
 }

@@ -17,7 +17,7 @@ mod table;
 pub use crate::vault::{Authority, Contents, Publics};
 pub use choice::{Chosen, NotRenewable, choose, renewable};
 pub use credential::{
-    Credential, admin_credential, break_glass_credential, client_credential, kubeconfig, own_credential,
+    Credential, admin_credential, break_glass_credential, client_credential, key_id, kubeconfig, own_credential,
 };
 pub use found::found;
 pub use places::{KUBELET_SERVING, Kind, authority_paths, certificates_ask, serving, serving_path};

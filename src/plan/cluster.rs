@@ -53,6 +53,9 @@ pub(super) fn objects(d: &mut Draft) {
             needs.push(Mark::Applied("rbac".to_owned()));
             needs.extend(images.iter().filter(|(name, _)| *name == addon.name).map(|(_, mark)| mark.clone()));
         }
+        if addon.name == "kube-proxy" {
+            needs.extend(super::upgrade::older_and_silent(d));
+        }
         if addon.name == "node-labels" {
             // A Node that does not exist yet must be made by its kubelet, or it would lack its taints.
             needs.extend(kubelets.iter().cloned());

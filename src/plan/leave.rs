@@ -53,12 +53,29 @@ pub(super) fn judge(d: &mut Draft) -> Result<(), Refusal> {
             )),
         }
     }
+    for host in d.desired.leaving.iter().filter(|host| lives(d, &host.name).is_some() && !d.limited()) {
+        // The endpoint's address goes nowhere where nobody can take it, and the API nowhere where nobody has it.
+        let moves = matches!(d.desired.endpoint.kind, EndpointKind::Vip { .. });
+        let roles = [(Role::ControlPlane, true), (Role::LoadBalancer, moves)];
+        for (role, counts) in roles {
+            let (others, answer) = (d.desired.with(role).count(), d.reachable_with(role).len());
+            if counts && host.is(role) && answer == 0 {
+                return Err(Refusal::CannotLeave { host: host.name.clone(), role, others, answer });
+            }
+        }
+    }
     // No refusal: the same command again must end well once they have left.
     for name in &d.intent.prune {
         if let Some(why) = stays(d, name) {
             d.warn(format!("--prune {name}: {why}"));
         }
     }
+    Ok(())
+}
+
+/// Hosts that the inventory has no more and nobody let go: a balancer among them is refused, the others are told. Where every host was lost
+/// and others take their places, that etcd is silent is what has to be said, and by then it was.
+pub(super) fn left_behind(d: &mut Draft) -> Result<(), Refusal> {
     for orphan in &d.intent.orphans {
         let balances = orphan.is(Role::LoadBalancer) && matches!(d.desired.endpoint.kind, EndpointKind::Vip { .. });
         if balances && !d.intent.forsakes {
@@ -104,7 +121,6 @@ pub(super) fn addresses(d: &mut Draft) {
         if !runs {
             continue;
         }
-        // Only where somebody else can take it.
         let others = d.reachable_with(Role::LoadBalancer).into_iter();
         let needs = others.map(|h| Mark::Running(h.name, unit("haproxy.service"))).collect();
         let stopped = Mark::Stopped(host.clone(), keepalived.clone());
@@ -121,11 +137,6 @@ pub(super) fn leave(d: &mut Draft) -> Result<(), Refusal> {
         return Ok(());
     }
     for host in hosts {
-        let stays = d.reachable_with(Role::ControlPlane).len();
-        if host.is(Role::ControlPlane) && stays == 0 {
-            let why = "no other control-plane host answers".to_owned();
-            return Err(Refusal::CannotLeave { host: host.name, why });
-        }
         let name = host.name.clone();
         let mut needs = d.given();
         if host.is_node() && d.look().registered(&name) {

@@ -14,13 +14,14 @@ mod heal;
 mod holds;
 mod leave;
 mod prepare;
+mod ranges;
 mod recover;
 mod retire;
 mod sources;
 mod upgrade;
 mod versions;
 
-use crate::model::desired::{Desired, Host};
+use crate::model::desired::{Cidr, Desired, Host};
 use crate::model::facts::Stamp;
 use crate::model::facts::{EtcdFact, Facts};
 use crate::model::leaf::Renewal;
@@ -33,7 +34,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use certs::certs;
 pub use down::down;
 pub use holds::{etcd_balancer_unit, etcd_unit, kubelet_unit};
-pub use recover::{Away, Wish, diagnose, recover};
+pub use recover::{Away, Wish, alarmed, diagnose, recover};
 
 /// What cannot be observed: choices and random values made outside.
 #[derive(Debug, Clone)]
@@ -46,6 +47,10 @@ pub struct Intent {
     pub born: bool,
     /// The revision that the last recovery began at, as the journal knows it: data from far below it is of the past.
     pub recovered: Option<i64>,
+    /// The highest revision that any recovery was to begin at, as the journal knows it: the next one begins above it, whatever is left to see.
+    pub leapt: i64,
+    /// The ranges of pods and of Services that the cluster lives with, as far as a run noted them.
+    pub ranges: Option<(Cidr, Cidr)>,
     /// Hosts that may leave the cluster.
     pub prune: Vec<HostName>,
     /// Hosts that were taken in, are in the inventory no more, and that nobody let go.
@@ -83,6 +88,7 @@ pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) ->
     let mut draft = draft::Draft::new(desired, target, facts, intent)?;
     upgrade::judge(desired, facts)?;
     versions::judge(desired, target, facts)?;
+    ranges::judge(desired, target, facts, intent)?;
     leave::judge(&mut draft)?;
     retire::judge(&draft)?;
     leave::addresses(&mut draft);
@@ -96,6 +102,7 @@ pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) ->
         configure::balancers(&mut draft, &host);
     }
     etcd::converge(&mut draft)?;
+    leave::left_behind(&mut draft)?;
     if draft.ends_here() {
         return Ok(draft.finish());
     }

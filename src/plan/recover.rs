@@ -6,8 +6,8 @@
 use super::draft::Draft;
 use super::etcd::{etcd_fact, ready_to_start};
 use super::holds::kubelet_unit;
-use super::sources::{Found, highest, of_host, sources, voters};
-use super::{Intent, configure, prepare};
+use super::sources::{Found, highest, of_host, reached, sources, voters};
+use super::{Intent, configure, prepare, versions};
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{DiskFact, Etcd, EtcdView, Facts, HostFacts, NOSPACE, UnitFact};
 use crate::model::names::{HostName, PeerUrl};
@@ -66,7 +66,10 @@ pub fn diagnose(
         Etcd::Speaks(_) if wish.undo => {}
         Etcd::Speaks(members) => {
             let full = full(desired, facts);
-            if !full.is_empty() && wish.from.is_none() {
+            if let Some(asked) = wish.from.clone() {
+                return Err(Refusal::NeedNot { asked, serves: true, begun: None });
+            }
+            if !full.is_empty() {
                 return Ok(Diagnosis::Full(full));
             }
             return Ok(Diagnosis::Serves { healthy: members.healthy(), voters: members.voters() });
@@ -75,13 +78,27 @@ pub fn diagnose(
         Etcd::Founding { .. } if !intent.born => return Ok(Diagnosis::NeverBorn),
         Etcd::NeverBorn | Etcd::Founding { .. } | Etcd::Silent(_) => {}
     }
+    let other = |begun: &&Recovery| wish.from.as_ref().is_some_and(|from| from != &begun.source);
+    let (given_up, begun) = (wish.begun.as_ref().filter(other), wish.begun.as_ref().filter(|begun| !other(begun)));
+    let mut intent = intent.clone();
+    intent.dropped.extend(given_up.map(|recovery| recovery.id.clone()));
+    // What `up` says of it keeps no member from being started.
+    intent.ranges = None;
+    let intent = &intent;
     if !wish.undo && super::up(desired, target, facts, intent).is_ok_and(|plan| !plan.is_empty()) {
-        return Ok(Diagnosis::Asleep);
+        // What was begun may have got so far, and then it is there what was asked for.
+        return match wish.from.clone().filter(|_| begun.is_none()) {
+            Some(asked) => {
+                let begun = given_up.map(|recovery| recovery.source.clone());
+                Err(Refusal::NeedNot { asked, serves: false, begun })
+            }
+            None => Ok(Diagnosis::Asleep),
+        };
     }
     // Whatever belongs to another cluster is refused before anything else is said.
     let draft = Draft::new(desired, target, facts, intent)?;
     let hosts = draft.reachable_with(Role::Etcd);
-    if let Some(recovery) = &wish.begun {
+    if let Some(recovery) = begun {
         return Ok(Diagnosis::Lost(Box::new(resumed(desired, facts, &hosts, recovery)?)));
     }
     let found = sources(facts, &hosts, intent, wish);
@@ -95,6 +112,11 @@ pub fn diagnose(
         }
         return Err(Refusal::NoSource { asked: wish.from.clone(), hosts: evidence(facts) });
     };
+    if let (Some(of), Some(bundle)) = (&chosen.etcd, &chosen.source.bundle)
+        && let Some((of, wanted)) = hosts.first().and_then(|host| versions::too_old_for(target, &host.name, of))
+    {
+        return Err(Refusal::NewerEtcd { bundle: bundle.clone(), of, wanted });
+    }
     let data: Vec<(&Found, &DiskFact)> = found.iter().filter_map(|f| Some((f, f.in_place()?))).collect();
     if let Some((other, _)) = data.iter().find(|(f, _)| f.cluster != chosen.cluster)
         && wish.from.is_none()
@@ -123,18 +145,25 @@ pub fn diagnose(
     if may_live.len() >= enough {
         return Err(Refusal::MayLive { dark: may_live, quorum: enough, voters: voters.len() });
     }
+    if let Some(recovery) = given_up {
+        unfinished(desired, facts, recovery, wish)?;
+    }
     let highest = highest(facts, wish);
     let loss = match found.first().filter(|first| first.rank() > chosen.rank()) {
         _ if wish.undo => Loss::Undone { revisions: since(chosen.source.revision, facts, intent) },
         Some(newer) if newer.cluster == chosen.cluster => {
             Loss::Chosen { entries: newer.source.reach.1.saturating_sub(chosen.source.reach.1) }
         }
-        Some(_) => Loss::Chosen { entries: 0 },
-        None if chosen.in_place().is_none() => Loss::Since { ms: chosen.source.age_ms },
+        Some(_) => Loss::Forsaken,
+        None if chosen.in_place().is_none() => {
+            let known = reached(facts, wish, chosen.cluster);
+            Loss::Since { ms: chosen.source.age_ms, revisions: ahead(chosen.source.revision, known) }
+        }
         None if voters.len() - intact < quorum => Loss::Nothing,
         None => Loss::CannotBeKnown,
     };
-    let base = highest.saturating_add(LEAP);
+    // Above all that any recovery was to begin at: what lies on no host any more is in the journal.
+    let base = highest.max(intent.leapt).saturating_add(LEAP);
     let source = chosen.source.clone();
     let fit: Vec<&Host> = hosts.iter().filter(|h| fit(&draft, h)).collect();
     // Where no host has anything, all of them get it.
@@ -146,12 +175,18 @@ pub fn diagnose(
         later: later(desired, &recovery),
         recovery,
         begun: false,
+        gives_up: given_up.cloned(),
         sources: found.into_iter().map(|f| f.source).collect(),
         voters: voters.len(),
         dark,
         empty: empty(desired, facts),
         loss,
     })))
+}
+
+/// How many revisions lie between one and the highest that is known; 0 where a recovery does.
+fn ahead(revision: i64, highest: i64) -> u64 {
+    if far_below(revision, highest) { 0 } else { highest.saturating_sub(revision).max(0).unsigned_abs() }
 }
 
 /// How many revisions were given out since one of the past, or since the recovery that leapt above it, as far as members in their places
@@ -163,11 +198,15 @@ fn since(revision: i64, facts: &Facts, intent: &Intent) -> u64 {
     known.max().unwrap_or(revision).saturating_sub(leapt.unwrap_or(revision)).max(0).unsigned_abs()
 }
 
-/// All voters that answer, if a member has the alarm; who leads comes last, for while it stands still all writes wait.
+/// All voters that answer, if a member has the alarm.
 fn full(desired: &Desired, facts: &Facts) -> Vec<Fullness> {
-    let views =
-        desired.with(Role::Etcd).filter_map(|h| Some((&h.name, facts.host(&h.name)?.etcd.as_ref()?.view.as_ref()?)));
-    let mut views: Vec<_> = views.collect();
+    let view = |h: &Host| facts.host(&h.name)?.etcd.as_ref()?.view.as_ref();
+    alarmed(desired.with(Role::Etcd).filter_map(|h| Some((&h.name, view(h)?))).collect())
+}
+
+/// All voters among these, if a member has the alarm that its store has reached its quota; who leads comes last, for while it stands still all
+/// writes wait.
+pub fn alarmed(mut views: Vec<(&HostName, &EtcdView)>) -> Vec<Fullness> {
     if !views.iter().any(|(_, view)| view.alarms.iter().any(|alarm| alarm == NOSPACE)) {
         return Vec::new();
     }
@@ -188,7 +227,8 @@ fn resumed(desired: &Desired, facts: &Facts, hosts: &[Host], recovery: &Recovery
     let absent: Vec<&str> = recovery.members.iter().filter(absent).map(|(name, _)| name.as_str()).collect();
     if recovery.members.len() - absent.len() <= recovery.members.len() / 2 {
         let problem = format!(
-            "recovery {} was begun with {} members, and {} of them do not answer: bring a majority of them back, {}",
+            "recovery {} was begun with {} members, and {} of them do not answer: bring a majority of them back ({}), or give it up for \
+             something else with --from",
             recovery.id,
             recovery.members.len(),
             absent.len(),
@@ -200,6 +240,7 @@ fn resumed(desired: &Desired, facts: &Facts, hosts: &[Host], recovery: &Recovery
     Ok(Proposal {
         recovery: recovery.clone(),
         begun: true,
+        gives_up: None,
         sources: sources.filter(|s| s.origin() == recovery.source).collect(),
         voters: 0,
         dark: Vec::new(),
@@ -207,6 +248,18 @@ fn resumed(desired: &Desired, facts: &Facts, hosts: &[Host], recovery: &Recovery
         loss: Loss::CannotBeKnown,
         later: later(desired, recovery),
     })
+}
+
+/// Those who do not answer could go on as the cluster that a recovery had begun to make, where they have a majority of it.
+fn unfinished(desired: &Desired, facts: &Facts, recovery: &Recovery, wish: &Wish) -> Result<(), Refusal> {
+    let members: Vec<_> = recovery.members.iter().map(|(_, peer)| (None, peer.clone())).collect();
+    let quorum = members.len() / 2 + 1;
+    let may_live = dark(desired, facts, &members).into_iter().filter(|host| !wish.powered_off.contains(host));
+    let may_live: Vec<String> = may_live.collect();
+    if may_live.len() < quorum {
+        return Ok(());
+    }
+    Err(Refusal::MayLive { dark: may_live, quorum, voters: members.len() })
 }
 
 /// Hosts whose members' data is not where it was.

@@ -18,6 +18,8 @@ pub(super) struct Found<'a> {
     pub cluster: &'a str,
     /// What its files say; `None`: it is a bundle.
     pub disk: Option<&'a DiskFact>,
+    /// The version of etcd that a bundle was taken from.
+    pub etcd: Option<&'a str>,
     /// The highest revision of anything that is of the same cluster: a recovery leaps far above all that was before it, so that clusters
     /// that followed one another are told apart.
     epoch: i64,
@@ -55,12 +57,16 @@ pub(super) fn sources<'a>(facts: &'a Facts, hosts: &[Host], intent: &Intent, wis
                 let lived = intent.lived.contains(&disk.cluster);
                 asked(&source.origin()) || (wish.from.is_none() && lived && past(source.revision))
             }
-            (false, false) => wish.from.is_some() || !(past(source.revision) || given_up(facts)),
+            // What a recovery restored that was given up is a copy of its source, which leapt above all, and nobody ever lived with it.
+            (false, false) => !given_up(facts) && (wish.from.is_some() || !past(source.revision)),
             // What was moved aside of another cluster may be what a recovery that was given up left behind: how far that got says nothing.
-            (false, true) => asked(&source.origin()) || (lives(&disk.cluster) && !past(source.revision)),
+            (false, true) => {
+                let lived = lives(&disk.cluster) || intent.lived.contains(&disk.cluster);
+                asked(&source.origin()) || (lived && !past(source.revision))
+            }
         };
         for (source, disk) in of_host(host, facts).into_iter().filter(|(source, disk)| wanted(source, disk)) {
-            found.push(Found { source, cluster: &disk.cluster, disk: Some(disk), epoch: 0 });
+            found.push(Found { source, cluster: &disk.cluster, disk: Some(disk), etcd: None, epoch: 0 });
         }
     }
     let answered = facts.hosts.iter().filter_map(|(name, f)| Some((name, f.as_ref().ok()?)));
@@ -104,7 +110,7 @@ pub(super) fn sources<'a>(facts: &'a Facts, hosts: &[Host], intent: &Intent, wis
             db_bytes: bundle.bytes,
             flaws: Vec::new(),
         };
-        found.push(Found { source, cluster: &point.cluster, disk: None, epoch: 0 });
+        found.push(Found { source, cluster: &point.cluster, disk: None, etcd: Some(&bundle.etcd), epoch: 0 });
     }
     let revisions: Vec<(&str, i64)> = found.iter().map(|f| (f.cluster, f.source.revision)).collect();
     for one in &mut found {
@@ -160,12 +166,25 @@ pub(super) fn voters(desired: &Desired, chosen: &Found, found: &[Found]) -> Vec<
     all
 }
 
+/// All recovery bundles that can be seen.
+fn bundles<'a>(facts: &'a Facts, wish: &'a Wish) -> impl Iterator<Item = &'a BundleFact> {
+    let hosts = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.bundles.as_ref());
+    let given = wish.bundle.iter().map(|(_, bundle)| bundle);
+    hosts.flat_map(|b| &b.bundles).chain(given).chain(wish.away.iter().map(|away| &away.bundle))
+}
+
+/// The highest revision that a cluster is known to have given out.
+pub(super) fn reached(facts: &Facts, wish: &Wish, cluster: &str) -> i64 {
+    let of =
+        bundles(facts, wish).filter(|b| b.point.cluster == cluster).map(|b| b.point.revision.max(b.point.high_water));
+    let etcd = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.etcd.as_ref());
+    let disks = etcd.flat_map(|e| e.disk.iter().chain(e.aside.values())).filter(|disk| disk.cluster == cluster);
+    of.chain(disks.filter_map(|disk| disk.revision)).max().unwrap_or(0)
+}
+
 /// The highest revision that is known to have been given out.
 pub(super) fn highest(facts: &Facts, wish: &Wish) -> i64 {
-    let hosts = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.bundles.as_ref());
-    let bundles = hosts.flat_map(|b| &b.bundles).chain(wish.bundle.iter().map(|(_, bundle)| bundle));
-    let bundles = bundles.chain(wish.away.iter().map(|away| &away.bundle));
-    let bundles = bundles.map(|b| b.point.revision.max(b.point.high_water)).max().unwrap_or(0);
+    let bundles = bundles(facts, wish).map(|b| b.point.revision.max(b.point.high_water)).max().unwrap_or(0);
     let etcd = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.etcd.as_ref());
     let known = etcd.flat_map(|e| {
         let disks = e.disk.iter().chain(e.aside.values()).filter_map(|disk| disk.revision);

@@ -200,9 +200,9 @@ pub(super) fn roll_kubelets(d: &mut Draft) {
     let settings = d.desired.upgrade;
     let mut before = Vec::new();
     d.after_turns(&mut before);
-    for batch in workers.chunks(usize::try_from(settings.max_unavailable).unwrap_or(1).max(1)) {
+    for batch in batches(d, workers) {
         let mut healed = Vec::new();
-        for host in batch {
+        for host in &batch {
             let name = &host.name;
             let runs = waiting[name];
             let mut needs = served(d, host, runs);
@@ -227,6 +227,45 @@ pub(super) fn roll_kubelets(d: &mut Draft) {
         }
         before = healed;
     }
+}
+
+/// Workers that get their kubelets at the same time. Those that are away already, of whatever reason, count; one that waits for its kubelet
+/// and is away has nobody to lose.
+fn batches(d: &mut Draft, workers: Vec<Host>) -> Vec<Vec<Host>> {
+    let most = usize::try_from(d.desired.upgrade.max_unavailable).unwrap_or(1).max(1);
+    // Without a network of its own hactl knows no Node that is ready.
+    let ready =
+        |d: &Draft, host: &Host| d.desired.network.cni == Cni::None || d.holds(&Mark::NodeReady(host.name.clone()));
+    let away = |host: &&Host| {
+        host.is_node() && !host.is(Role::ControlPlane) && d.look().registered(&host.name) && !ready(d, host)
+    };
+    let waits = |host: &Host| workers.iter().any(|other| other.name == host.name);
+    let away: Vec<String> =
+        d.desired.hosts.iter().filter(away).filter(|host| !waits(host)).map(|host| host.name.to_string()).collect();
+    let (here, gone): (Vec<Host>, Vec<Host>) = workers.into_iter().partition(|host| ready(d, host));
+    let free = most.saturating_sub(away.len());
+    let mut batches: Vec<Vec<Host>> = gone.chunks(most).map(<[Host]>::to_vec).collect();
+    if free > 0 {
+        batches.extend(here.chunks(free).map(<[Host]>::to_vec));
+    } else if !here.is_empty() {
+        let (names, be) = (away.join(", "), if away.len() == 1 { "is" } else { "are" });
+        d.warn(format!(
+            "{} of the workers keep the kubelets that they have: {names} {be} not Ready, and `upgrade.workers.maxUnavailable` is {most}. Bring {names} \
+             back, or take it out, and run the same command again",
+            here.len()
+        ));
+    }
+    batches
+}
+
+/// The API servers that do not answer and whose Nodes show a kubelet of an older minor version: one that comes back may be as old. What asks the
+/// endpoint may come to it, and so what must not be newer waits for it.
+pub(super) fn older_and_silent(d: &Draft) -> Vec<Mark> {
+    let wanted = Version::parse(&d.desired.versions.kubernetes).map(|wanted| wanted.minor);
+    let known = kubelets(d.desired, d.facts);
+    let older = |name: &HostName| known.get(name).map(|runs| runs.minor) < wanted && known.contains_key(name);
+    let silent = d.desired.with(Role::ControlPlane).map(|host| &host.name).filter(|name| d.facts.host(name).is_none());
+    silent.filter(|name| older(name)).map(|name| Mark::ApiServer(name.clone())).collect()
 }
 
 /// What must serve before a kubelet gets this version: every API server that it may ask, with what belongs to it.

@@ -36,6 +36,12 @@ fn runtime(facts: &Facts, host: &HostName) -> Option<Version> {
     Version::parse(node.runtime.strip_prefix(SCHEME)?)
 }
 
+/// The etcd that a host is to have, where it does not read what another one wrote: that was of a newer minor version.
+pub(super) fn too_old_for(target: &Target, host: &HostName, of: &str) -> Option<(Version, Version)> {
+    let (of, wanted) = (Version::parse(of)?, wanted(target, host, ETCD)?);
+    (of.minor > wanted.minor).then_some((of, wanted))
+}
+
 /// Refuses what leads through no supported state.
 pub(super) fn judge(desired: &Desired, target: &Target, facts: &Facts) -> Result<(), Refusal> {
     for host in desired.with(Role::Etcd) {

@@ -140,6 +140,7 @@ mod tests {
                 taken_ms: 1_795_327_200_000,
                 authority: Digest::of(b"ours"),
                 point: Point { cluster: "c".to_owned(), term: 2, index: 3, revision: 900, high_water: 900 },
+                etcd: "3.6.16".to_owned(),
                 proof: Proof { keys: 1, hash: 2, restored_ms: 3 },
             },
         };

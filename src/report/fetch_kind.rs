@@ -72,7 +72,7 @@ impl FetchKind {
     }
     pub(super) const fn hints(self) -> &'static [&'static str] {
         const AGAIN: &str = "run the same command again: it goes on from what is there";
-        const MIRROR: &str = "`--mirror HOST=URL` asks another place; digests are checked all the same";
+        const MIRROR: &str = "`--mirror HOST=URL` asks another place; with `--lock FILE` what comes from there must be what the lock says";
         match self {
             Self::NoRelease => &["`hactl bundle build --help` shows how versions are chosen"],
             Self::Name => {

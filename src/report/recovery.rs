@@ -18,8 +18,23 @@ pub fn proposal_text(proposal: &Proposal, style: &Style) -> String {
     if proposal.begun {
         say("begun", format!("recovery {} was agreed to and not finished: it goes on as it was begun", recovery.id));
     }
+    if let Some(other) = &proposal.gives_up {
+        let words = format!(
+            "recovery {} from {} was agreed to and not finished: it is given up, and what it restored is moved aside",
+            other.id,
+            clean(&other.source.to_string())
+        );
+        say("begun", words);
+    }
     for source in &proposal.sources {
-        let chosen = if source.origin() == recovery.source { ", and is taken" } else { "" };
+        let why = if proposal.begun {
+            "it was begun with that"
+        } else if proposal.sources.first() == Some(source) {
+            "of all that can be read it goes furthest"
+        } else {
+            "you chose it"
+        };
+        let chosen = if source.origin() == recovery.source { format!(", and is taken: {why}") } else { String::new() };
         say("source", format!("{}{chosen}", described(source)));
     }
     if !proposal.empty.is_empty() {
@@ -103,7 +118,7 @@ fn described(source: &Source) -> String {
         let age = ago(source.age_ms);
         let place = source.away.as_ref().map_or_else(String::new, |place| format!(" in {}", clean(place)));
         return format!(
-            "{} of {}{place}: revision {}, {}, taken {age}",
+            "{} of {}{place}: term {term}, entry {entry}, revision {}, {}, taken {age}",
             clean(name),
             source.host,
             source.revision,
@@ -137,10 +152,21 @@ fn loss(proposal: &Proposal) -> String {
             "cannot be known: a majority is missing, and only it could tell what it agreed on after that data's last entry, \
              {age} ago. Nothing that can be read is newer"
         ),
-        Loss::Since { ms } => match &proposal.recovery.source {
-            Origin::Bundle(_) => format!("everything that was written since that bundle was taken, {}", ago(ms)),
-            _ => format!("everything that was written since that data was last written to, {}", ago(ms)),
-        },
+        Loss::Since { ms, revisions } => {
+            let least = match revisions {
+                0 => String::new(),
+                known => format!(": at least {}", count_revisions(known)),
+            };
+            match &proposal.recovery.source {
+                Origin::Bundle(_) => {
+                    format!("everything that was written since that bundle was taken, {}{least}", ago(ms))
+                }
+                _ => format!("everything that was written since that data was last written to, {}{least}", ago(ms)),
+            }
+        }
+        Loss::Forsaken => {
+            "everything that the cluster took which came after it: you chose data of BEFORE a recovery".to_owned()
+        }
         Loss::Chosen { entries: 0 } => "what a newer source has of a later term: you chose an OLDER one".to_owned(),
         Loss::Chosen { entries } => {
             format!("at least {entries} entries that a newer source has: you chose an OLDER one")
@@ -156,10 +182,11 @@ pub fn recovered(proposal: &Proposal, quorum: Duration, endpoint: Option<Duratio
     let loss = match proposal.loss {
         Loss::Nothing => "no acknowledged write is lost".to_owned(),
         Loss::CannotBeKnown => "what only the lost members knew cannot be known".to_owned(),
-        Loss::Since { ms } => match &proposal.recovery.source {
+        Loss::Since { ms, .. } => match &proposal.recovery.source {
             Origin::Bundle(_) => format!("what was written since the bundle was taken, {}, is lost", ago(ms)),
             _ => format!("what was written since that data was last written to, {}, is lost", ago(ms)),
         },
+        Loss::Forsaken => "what the cluster took that came after it is lost, as you chose".to_owned(),
         Loss::Chosen { .. } => "what only the newer source had is lost, as you chose".to_owned(),
         Loss::Undone { revisions } => {
             format!("about {} since are undone, and their data lies aside", count_revisions(revisions))

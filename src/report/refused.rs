@@ -131,9 +131,22 @@ impl From<&Refusal> for Verdict {
                 super::versions::skipped(component, *wanted, *first, untouched)
             }
             Refusal::OlderMinor { component, runs, .. } => super::versions::older(component, *runs, untouched),
-            Refusal::CannotLeave { .. } => {
-                ("cannot-leave", vec![untouched.to_owned()], vec!["see who is part of the cluster with `hactl status`".to_owned()])
-            }
+            Refusal::RangeChanged { setting, .. } => (
+                "range-changed",
+                vec!["Nodes and Services have addresses out of the old range, which nothing takes from them while they live.".to_owned(), untouched.to_owned()],
+                vec![
+                    format!("put {setting} back in the inventory to what it was"),
+                    "for another range found another cluster, and move what runs there".to_owned(),
+                ],
+            ),
+            Refusal::CannotLeave { role, .. } => (
+                "cannot-leave",
+                vec!["Nobody who answers could take over what it does.".to_owned(), untouched.to_owned()],
+                vec![
+                    format!("bring another host with the role {role} back, then run the same command again"),
+                    "or add one to the inventory: with the same command it comes in first".to_owned(),
+                ],
+            ),
             Refusal::LastOfRole { role, .. } => (
                 "last-of-role",
                 vec!["Nobody who answers could take over what it does.".to_owned(), untouched.to_owned()],
@@ -219,6 +232,39 @@ impl From<&Refusal> for Verdict {
                     ],
                 )
             }
+            Refusal::NeedNot { serves, begun, .. } => (
+                "need-not",
+                vec![untouched.to_owned()],
+                match (serves, begun) {
+                    (true, _) => vec![
+                        "leave it as it is: `hactl status` says how it does, and `hactl up` heals members that are not well".to_owned(),
+                        "to go back in spite of that: the same command with --undo; what is there now is moved aside".to_owned(),
+                    ],
+                    (false, None) => vec![
+                        "`hactl recover` without --from (or `hactl up`) starts them, and nothing is lost".to_owned(),
+                        "to go back in spite of that: the same command with --undo; what is there now is moved aside".to_owned(),
+                    ],
+                    (false, Some(begun)) => {
+                        let begun = one_line(&begun.to_string());
+                        vec![
+                            "to keep what they have: `hactl recover --undo --from HOST`, a host that `hactl status` shows with the newest data".to_owned(),
+                            "to go to what you named in spite of that: the same command with --undo".to_owned(),
+                            format!("without --from the recovery from {begun} that was begun goes on, and what members have is moved aside"),
+                        ]
+                    }
+                },
+            ),
+            Refusal::NewerEtcd { of, .. } => (
+                "newer-etcd",
+                vec!["Members would not start with it.".to_owned(), untouched.to_owned()],
+                vec![
+                    format!(
+                        "name a Kubernetes version in the inventory whose components have etcd {}, or build such with `hactl bundle build --with etcd={of}`, then run the same command again",
+                        of.minor
+                    ),
+                    "or take an older bundle: `hactl snapshot list` shows them, `hactl recover --from NAME` takes one".to_owned(),
+                ],
+            ),
             Refusal::Undone { to } => (
                 "undone",
                 vec![format!("It went back to {}, and moved aside what was there until then.", one_line(&to.to_string())), untouched.to_owned()],

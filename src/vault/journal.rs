@@ -56,6 +56,9 @@ pub enum Entry {
     RecoveryChosen {
         /// What is done.
         recovery: Recovery,
+        /// One that is given up for it, by its id.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        instead_of: Option<String>,
     },
     /// The recovery made a cluster that answers.
     RecoveryEnded {
@@ -171,6 +174,8 @@ pub struct Past {
     pub lived: BTreeSet<String>,
     /// When a cluster was taken down last, milliseconds since 1970: what is older is of another life.
     pub taken_down_ms: Option<i64>,
+    /// The highest revision that any recovery was to begin at, done or given up; 0: there was none.
+    pub leapt: i64,
 }
 
 impl Past {
@@ -181,8 +186,10 @@ impl Past {
         for line in lines {
             match &line.entry {
                 Entry::GenesisSpent { cluster_id, .. } => past.lives(cluster_id),
-                Entry::RecoveryChosen { recovery } => {
+                Entry::RecoveryChosen { recovery, instead_of } => {
+                    past.dropped.extend(instead_of.clone());
                     chosen.push(recovery);
+                    past.leapt = past.leapt.max(recovery.base);
                     past.open = Some(recovery.clone());
                 }
                 Entry::RecoveryEnded { id, cluster_id } => {

@@ -18,7 +18,7 @@ pub use contents::{
     Authority, BadAuthority, Contents, EncryptionKey, KeyPairPem, Material, PublicAuthority, Publics, Trusted,
 };
 pub use files::{JOURNAL, RUNS};
-pub use hosts::Known;
+pub use hosts::{Known, Ranges};
 pub use journal::{Entry, Line, Past};
 pub use lock::VaultLock;
 pub use portable::{Carried, NotCarried, carry, uncarry};

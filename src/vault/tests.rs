@@ -232,7 +232,7 @@ fn a_recovery_that_was_agreed_to_is_open_until_it_made_a_cluster() {
         members: vec![("cp3".parse().unwrap(), PeerUrl::of("10.0.0.13".parse().unwrap()))],
         undo: false,
     };
-    vault.record(Entry::RecoveryChosen { recovery: recovery.clone() }).unwrap();
+    vault.record(Entry::RecoveryChosen { recovery: recovery.clone(), instead_of: None }).unwrap();
     assert_eq!(vault.past().unwrap().recovered(), None, "agreed to is not done");
     assert_eq!(vault.past().unwrap().open, Some(recovery.clone()));
     vault.record(Entry::RecoveryEnded { id: "00ff00ff".to_owned(), cluster_id: "c2".to_owned() }).unwrap();
@@ -240,12 +240,18 @@ fn a_recovery_that_was_agreed_to_is_open_until_it_made_a_cluster() {
     assert_eq!(vault.past().unwrap().born.as_deref(), Some("c2"), "the cluster that it made is the one that lives");
     assert_eq!(vault.past().unwrap().recovered(), Some(1_000_000_900), "what lies far below that is of the past");
     let undo = Recovery { id: "11ff11ff".to_owned(), base: 2_000_000_900, ..recovery };
-    vault.record(Entry::RecoveryChosen { recovery: undo }).unwrap();
+    vault.record(Entry::RecoveryChosen { recovery: undo.clone(), instead_of: None }).unwrap();
     vault.record(Entry::RecoveryDropped { id: "11ff11ff".to_owned() }).unwrap();
     assert_eq!(vault.past().unwrap().open, None);
     assert_eq!(vault.past().unwrap().recovered(), Some(1_000_000_900), "c2 answers as before: nothing took its place");
     assert_eq!(vault.past().unwrap().dropped, ["11ff11ff".to_owned()].into());
+    assert_eq!(vault.past().unwrap().leapt, 2_000_000_900, "the next one leaps above what was given up, too");
     assert!(vault.past().unwrap().lived.contains("c2"));
+    let other = Recovery { id: "22ff22ff".to_owned(), ..undo };
+    vault.record(Entry::RecoveryChosen { recovery: other.clone(), instead_of: Some("00aa00aa".to_owned()) }).unwrap();
+    let past = vault.past().unwrap();
+    assert_eq!((past.open, past.dropped.contains("00aa00aa")), (Some(other), true), "both or neither");
+    vault.record(Entry::RecoveryDropped { id: "22ff22ff".to_owned() }).unwrap();
     let last = |vault: &Vault| vault.past().unwrap().last.map(|(recovery, whole)| (recovery.id, whole));
     assert_eq!(last(&vault), Some(("00ff00ff".to_owned(), false)), "nobody said that all is done");
     vault.record(Entry::RecoveryWhole { id: "00ff00ff".to_owned() }).unwrap();
@@ -255,6 +261,7 @@ fn a_recovery_that_was_agreed_to_is_open_until_it_made_a_cluster() {
     assert_eq!(past.recovered(), None, "a new cluster begins with its own revisions");
     assert_eq!((past.born.as_ref(), past.lived.contains("c2")), (None, true));
     assert!(past.taken_down_ms.is_some(), "bundles from before are of another life");
+    assert_eq!(past.leapt, 2_000_000_900, "what was given out once never comes again");
 }
 
 #[test]
@@ -330,8 +337,15 @@ fn hosts_that_were_taken_in_are_remembered_as_the_inventory_had_them_last() {
     let mode =
         std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(dir.join("hosts.json")).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
+    let cidr = |base: &str, prefix| crate::model::desired::Cidr { base: base.parse().unwrap(), prefix };
+    let range = |pods: &str| Ranges { pods: cidr(pods, 16), services: cidr("10.96.0.0", 12) };
+    assert_eq!(vault.ranges().unwrap(), None);
+    vault.note_ranges(range("10.244.0.0")).unwrap();
+    vault.note_ranges(range("10.200.0.0")).unwrap();
+    assert_eq!(vault.ranges().unwrap(), Some(range("10.244.0.0")), "the first counts");
+    assert_eq!(names(&vault).len(), 3, "and nobody is forgotten for it");
     vault.forget_hosts().unwrap();
-    assert_eq!(vault.hosts().unwrap(), []);
+    assert_eq!((vault.hosts().unwrap(), vault.ranges().unwrap()), (vec![], None));
     std::fs::write(dir.join("hosts.json"), "{").unwrap();
     assert!(matches!(vault.hosts(), Err(VaultError::Corrupt { .. })));
 }

@@ -441,6 +441,7 @@ mod tests {
             taken_ms: 1_795_305_600_000 + hour * 3_600_000,
             authority: Digest::of(b"ours"),
             point: Point { cluster: "c".to_owned(), term: 1, index: 1, revision: 1, high_water: 1 },
+            etcd: "3.6.16".to_owned(),
             proof: Proof { keys: 1, hash: 1, restored_ms: 1 },
         };
         let copy = |hour| CopyFact { by: "cp2".parse().unwrap(), bundle: fact("cp2", hour) };
@@ -482,6 +483,7 @@ mod tests {
                 taken_ms: 1,
                 authority,
                 point: Point { cluster: "c".to_owned(), term: 1, index: 1, revision: 1, high_water: 1 },
+                etcd: "3.6.16".to_owned(),
                 proof: Proof { keys: 1, hash: 1, restored_ms: 1 },
             };
             let copies = vec![CopyFact { by: "cp1".parse().unwrap(), bundle }];

@@ -52,6 +52,10 @@ pub(super) fn note_taken_in(state: &State, desired: &Desired, look: &Look, plan:
     let touched = |h: &&Host| plan.steps.iter().any(|step| step.action.host() == Some(&h.name));
     let hosts: Vec<&Host> = desired.hosts.iter().filter(|h| stamped(h) || touched(h)).collect();
     let lost = if state.past()?.forsakes() { orphans(state, desired)? } else { Vec::new() };
+    // By then the plan has judged them.
+    if !hosts.is_empty() {
+        state.note_ranges(&desired.network)?;
+    }
     state.note_hosts(&hosts, &lost.iter().map(|h| &h.name).collect::<Vec<_>>())
 }
 

@@ -171,6 +171,8 @@ impl Look {
             born: past.born.is_some(),
             forsakes: past.forsakes(),
             recovered: past.recovered(),
+            leapt: past.leapt,
+            ranges: state.ranges()?.map(|ranges| (ranges.pods, ranges.services)),
             dropped: past.dropped,
             lived: past.lived,
             taken_down_ms: past.taken_down_ms,

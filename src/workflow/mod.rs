@@ -17,6 +17,7 @@ mod look;
 mod manifests;
 mod named;
 mod preflight;
+mod prove;
 mod recover;
 mod renew;
 mod room;

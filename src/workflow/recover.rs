@@ -14,6 +14,7 @@ use super::{Failure, Session, State};
 use crate::execute::{content_of, forget_taken, note_taken, taken};
 use crate::host::op::{Condition, Op};
 use crate::host::{Feed, Machine};
+use crate::model::check::{Check, Outcome};
 use crate::model::desired::Role;
 use crate::model::event::Event;
 use crate::model::names::HostName;
@@ -126,7 +127,7 @@ pub async fn recover(
         state.end_recovery(&look.facts)?;
     }
     let (from, file) = asked.source(session, &state).await?;
-    if asked.undo && same_again(&look, &state, from.as_ref())? {
+    if same_again(&look, &state, (asked.undo, from.as_ref()))? {
         drop(held);
         return finish(session, asked, choices, ask).await;
     }
@@ -169,7 +170,7 @@ pub async fn recover(
             let after = super::room::make_room(session, &before, choices, ask).await?;
             return Ok(Recovered::Room { before, after });
         }
-        Diagnosis::Serves { healthy, voters } if asked.from.is_none() => {
+        Diagnosis::Serves { healthy, voters } => {
             let (odd, agree) = odd_ones(session, &look, voters).await?;
             if odd.is_empty() && made_by(&look, &state)?.is_some_and(|(_, whole)| !whole) {
                 drop(held);
@@ -196,7 +197,8 @@ pub async fn recover(
     consent(session, &proposal, choices, ask)?;
     let recovery = &proposal.recovery;
     if !proposal.begun {
-        state.record(Entry::RecoveryChosen { recovery: recovery.clone() })?;
+        let instead_of = proposal.gives_up.as_ref().map(|other| other.id.clone());
+        state.record(Entry::RecoveryChosen { recovery: recovery.clone(), instead_of })?;
     }
     let begun = Instant::now();
     if let Some((bundle, identities, _)) = &bundle {
@@ -231,18 +233,47 @@ pub async fn recover(
     drop(state);
     // What is left was agreed to with the rest.
     let agreed = Choices { yes: true, ..choices.clone() };
-    let (endpoint, after) =
-        Box::pin(served_meanwhile(session, (asked_of, endpoint), (begun, one_starts), &agreed, ask)).await;
+    let (endpoint, after) = match roomy(session, &agreed, ask).await {
+        Ok(()) => {
+            let (asked, times) = ((asked_of, endpoint), (begun, one_starts));
+            Box::pin(served_meanwhile(session, asked, times, &agreed, ask)).await
+        }
+        Err(failure) => (None, Err(failure)),
+    };
     let after = match after {
-        Ok(summary) => Ok(Box::new(summary)),
+        Ok(summary) => proven(session, summary).await.map_err(Box::new),
         Err(failure @ Failure::Interrupted { .. }) => return Err(failure),
         // That etcd is back must not be lost in what is still left to do.
         Err(failure) => Err(Box::new(failure)),
     };
-    if after.is_ok() {
-        fresh(session).await;
-    }
+    fresh(session).await;
     Ok(Recovered::Done { proposal, quorum, endpoint, after })
+}
+
+/// What `up` found, and whether what was restored is good for those who had it before.
+async fn proven(session: &Session, mut summary: Summary) -> Result<Box<Summary>, Failure> {
+    let checks = super::prove::prove(session).await?;
+    for check in &checks {
+        session.sink.emit(Event::Checked { check: check.clone() });
+    }
+    let failing: Vec<Check> = checks.iter().filter(|check| check.outcome >= Outcome::Fail).cloned().collect();
+    if !failing.is_empty() {
+        return Err(Failure::Unverified { checks: failing });
+    }
+    summary.checks.extend(checks);
+    Ok(Box::new(summary))
+}
+
+/// What was restored may be of a store that had reached its quota: then its alarm came with it, and nobody could write.
+async fn roomy(session: &Session, choices: &Choices, ask: &dyn Ask) -> Result<(), Failure> {
+    let full = super::room::alarmed(session).await;
+    if full.is_empty() {
+        return Ok(());
+    }
+    let text =
+        "the store that was restored had reached its quota: room is made in it, or nobody could write".to_owned();
+    session.sink.emit(Event::Warning { text });
+    super::room::make_room(session, &full, choices, ask).await.map(drop)
 }
 
 /// The recovery that made the cluster which answers, and whether nothing was left to do behind it.
@@ -254,9 +285,12 @@ fn made_by(look: &Look, state: &State) -> Result<Option<(Recovery, bool)>, Failu
     Ok(open.map(|open| (open, false)).or(past.last))
 }
 
-/// Whether an undo is asked for that was done already, and was cut off: it must not go back to where it came from.
-fn same_again(look: &Look, state: &State, from: Option<&Origin>) -> Result<bool, Failure> {
+/// Whether what is asked for was done already, and was cut off: nothing is restored twice, and an undo must not go back to where it came from.
+fn same_again(look: &Look, state: &State, (undo, from): (bool, Option<&Origin>)) -> Result<bool, Failure> {
     let Some((last, whole)) = made_by(look, state)? else { return Ok(false) };
+    if !undo {
+        return Ok(!whole && from == Some(&last.source));
+    }
     match last.again(from, whole) {
         Again::Another => Ok(false),
         Again::TheSame => Ok(true),
@@ -274,8 +308,10 @@ async fn finish(
     if asked.dry_run {
         return Ok(Recovered::Nothing(Diagnosis::Unfinished));
     }
+    roomy(session, choices, ask).await?;
     let summary = rest(session, choices, ask).await?;
     fresh(session).await;
+    let summary = proven(session, *summary).await?;
     Ok(Recovered::Woken { summary, finished: true })
 }
 

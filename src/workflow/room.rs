@@ -7,6 +7,7 @@ use super::converge::{Ask, Choices};
 use super::{Failure, Session};
 use crate::host::Feed;
 use crate::host::op::Op;
+use crate::model::desired::Role;
 use crate::model::event::Event;
 use crate::model::names::HostName;
 use crate::model::recovery::{Fullness, Room};
@@ -49,6 +50,15 @@ pub(super) async fn make_room(
     }
     make(session, &first.host, Room::Disarm).await?;
     Ok(now)
+}
+
+/// All voters that answer, if a member has the alarm that its store has reached its quota.
+pub(super) async fn alarmed(session: &Session) -> Vec<Fullness> {
+    let answers = asked(session, |host| host.is(Role::Etcd)).await;
+    let view =
+        |facts: &'_ Result<crate::model::facts::HostFacts, Failure>| facts.as_ref().ok()?.etcd.as_ref()?.view.clone();
+    let views: Vec<_> = answers.iter().filter_map(|(host, facts)| Some((host, view(facts)?))).collect();
+    crate::plan::alarmed(views.iter().map(|(host, view)| (*host, view)).collect())
 }
 
 fn is_full(one: &Fullness) -> bool {

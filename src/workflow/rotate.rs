@@ -9,14 +9,11 @@ use super::look::Look;
 use super::{Failure, Session, State, renew, up};
 use crate::kube::{rewrite, trusted};
 use crate::model::event::Event;
-use crate::model::names::Digest;
 use crate::model::plan::Plan;
 use crate::model::refusal::Refusal;
 use crate::model::rotation::{NoRotation, Rotatable, Stage};
 use crate::observe::Wait;
-use crate::pki::{self, Chosen};
-use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use crate::pki::{self, Chosen, key_id};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -300,11 +297,4 @@ async fn let_go_of_tokens(session: &Session, state: &State, what: Rotatable) -> 
         session.sink.emit(Event::Warning { text });
     }
     Ok(())
-}
-
-/// How Kubernetes names a key in the tokens that it signs: by the SHA-256 of its public half (`pkg/serviceaccount/jwt.go`).
-fn key_id(public_pem: &str) -> Option<String> {
-    let body: String = public_pem.lines().filter(|line| !line.starts_with("-----")).collect();
-    let der = STANDARD.decode(body.trim()).ok()?;
-    Some(URL_SAFE_NO_PAD.encode(Digest::of(&der).bytes()))
 }

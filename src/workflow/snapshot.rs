@@ -236,10 +236,9 @@ async fn rehearse(
     fs::remove_file(&packed).map_err(io_error("remove", &packed))?;
     let failed = |error| not_done(&host, "restore the bundle for proof", &error);
     delivered.map_err(failed)?;
-    match machine.call(Op::Rehearse(part), Feed::None, TAKE, &|_| {}).await.map_err(failed)? {
+    match machine.call(Op::Rehearse(part, bundle.manifest.proof), Feed::None, TAKE, &|_| {}).await.map_err(failed)? {
         Reply::Proved(proof) => {
-            let was = &bundle.manifest.proof;
-            if (proof.keys, proof.hash) == (was.keys, was.hash) {
+            if proof.is_of(&bundle.manifest.proof) {
                 return Ok((host, proof));
             }
             let path = bundle.path().to_owned();
@@ -254,14 +253,20 @@ async fn rehearse(
 /// # Errors
 /// See [`Failure`].
 pub async fn prune(session: &Session) -> Result<BTreeMap<HostName, Vec<String>>, Failure> {
-    let mut removed = BTreeMap::new();
+    let (mut removed, mut first) = (BTreeMap::new(), None);
     for host in session.desired.with(Role::Etcd) {
         let Some(machine) = session.machines.get(&host.name) else { continue };
-        match machine.call(Op::PruneBundles, Feed::None, ANSWER, &|_| {}).await {
-            Ok(Reply::Lines(names)) => drop(removed.insert(host.name.clone(), names)),
-            Ok(_) => return Err(Failure::Odd(host.name.clone())),
-            Err(error) => return Err(Failure::Host { host: host.name.clone(), error: Box::new(error) }),
-        }
+        let failure = match machine.call(Op::PruneBundles, Feed::None, ANSWER, &|_| {}).await {
+            Ok(Reply::Lines(names)) => {
+                removed.insert(host.name.clone(), names);
+                continue;
+            }
+            Ok(_) => Failure::Odd(host.name.clone()),
+            Err(error) => Failure::Host { host: host.name.clone(), error: Box::new(error) },
+        };
+        // One host's trouble keeps no other from it.
+        session.sink.emit(Event::Warning { text: failure.to_string() });
+        first.get_or_insert(failure);
     }
-    Ok(removed)
+    first.map_or(Ok(removed), Err)
 }

@@ -3,7 +3,7 @@
 
 use super::Failure;
 use crate::kube::Access;
-use crate::model::desired::Host;
+use crate::model::desired::{Host, Network};
 use crate::model::facts::{Etcd, Facts};
 use crate::model::names::{ClusterName, HostName};
 use crate::model::refusal::Refusal;
@@ -11,7 +11,7 @@ use crate::model::rotation::Rotatable;
 use crate::model::target::Leaf;
 use crate::pki::brought::Brought;
 use crate::pki::{self, Credential, PkiError};
-use crate::vault::{Carried, Contents, Entry, Known, Past, Publics, Vault, VaultError, VaultLock};
+use crate::vault::{Carried, Contents, Entry, Known, Past, Publics, Ranges, Vault, VaultError, VaultLock};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::path::{Path, PathBuf};
@@ -181,6 +181,15 @@ impl State {
             Some(vault) => Ok(vault.note_hosts(taken_in, left)?),
             None => Ok(()),
         }
+    }
+    /// The ranges of addresses that the cluster lives with, where a run noted them.
+    pub fn ranges(&self) -> Result<Option<Ranges>, Failure> {
+        Ok(self.vault().map(Vault::ranges).transpose()?.flatten())
+    }
+    /// Notes the ranges that the cluster lives with, unless some are noted.
+    pub fn note_ranges(&self, network: &Network) -> Result<(), Failure> {
+        let ranges = Ranges { pods: network.pods, services: network.services };
+        self.vault().map_or(Ok(()), |vault| Ok(vault.note_ranges(ranges)?))
     }
     /// Notes that the cluster was taken down on purpose: empty disks are no loss from here on, and nobody is part of it.
     pub fn taken_down(&self, deleted: bool) -> Result<(), Failure> {

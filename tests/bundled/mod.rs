@@ -7,6 +7,9 @@ use hactl::model::snapshot::{BundleFact, BundlesFact, Point, Proof};
 use hactl::model::target::FileSet;
 use hactl::plan::Away;
 
+/// The etcd that bundles are of.
+const ETCD: &str = "3.6.16";
+
 /// Puts a recovery bundle onto a host's disk.
 fn with_bundle(world: &World, facts: &mut Facts, host: &HostName, point: Point) -> String {
     let authority = world.intent.stamp.ca;
@@ -14,7 +17,7 @@ fn with_bundle(world: &World, facts: &mut Facts, host: &HostName, point: Point) 
     let name = format!("lab-1-{host}.hactl");
     let taken_ms = found.now_ms - 60_000;
     let proof = Proof { keys: 1, hash: 1, restored_ms: 1 };
-    let bundle = BundleFact { name: name.clone(), bytes: 1, taken_ms, authority, point, proof };
+    let bundle = BundleFact { name: name.clone(), bytes: 1, taken_ms, authority, point, etcd: ETCD.to_owned(), proof };
     found.bundles = Some(BundlesFact { bundles: vec![bundle], ..BundlesFact::default() });
     name
 }
@@ -44,8 +47,56 @@ fn a_bundle_is_taken_only_where_no_newer_data_is_left() {
     lose_disks(&mut facts, &hosts);
     let Ok(Diagnosis::Lost(proposal)) = diagnosed(&world, &facts, None) else { panic!("a bundle is there") };
     assert_eq!(proposal.recovery.source, Origin::Bundle(name));
-    assert_eq!(proposal.loss, Loss::Since { ms: 60_000 });
+    assert_eq!(proposal.loss, Loss::Since { ms: 60_000, revisions: 0 });
     assert_eq!(proposal.recovery.base, 1_000_000_600);
+}
+
+#[test]
+fn what_is_lost_with_a_bundle_is_counted_as_far_as_anybody_knows_and_never_across_a_recovery() {
+    let (world, mut facts, hosts) = two_sources(|_, _| {});
+    lose_disks(&mut facts, &hosts);
+    with_bundle(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
+    let loss = |cluster: &str, high_water: i64| {
+        let mut facts = facts.clone();
+        let older = Point { high_water, ..point(cluster, (4, 600), 500) };
+        with_bundle(&world, &mut facts, &hosts[4], older);
+        let Ok(Diagnosis::Lost(proposal)) = diagnosed(&world, &facts, None) else { panic!("a bundle is there") };
+        assert_eq!(proposal.recovery.source, Origin::Bundle(format!("lab-1-{}.hactl", hosts[3])));
+        proposal.loss
+    };
+    assert_eq!(loss("c", 720), Loss::Since { ms: 60_000, revisions: 120 });
+    assert_eq!(loss("c", 1_000_000_600), Loss::Since { ms: 60_000, revisions: 0 });
+    assert_eq!(loss("other", 720), Loss::Since { ms: 60_000, revisions: 0 }, "of another cluster nothing follows");
+}
+
+#[test]
+fn a_bundle_that_was_recovered_from_before_leaps_above_that_though_no_host_remembers() {
+    let (mut world, mut facts, hosts) = two_sources(|_, _| {});
+    lose_disks(&mut facts, &hosts);
+    let name = with_bundle(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
+    (world.intent.recovered, world.intent.leapt) = (Some(1_000_000_600), 1_000_000_600);
+    let wish = Wish { id: "recovery2".to_owned(), from: Some(Origin::Bundle(name)), ..Wish::default() };
+    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+    let Ok(Diagnosis::Lost(proposal)) = found else { panic!("a person asked for it: {found:?}") };
+    assert_eq!(proposal.recovery.base, 2_000_000_600, "or what the first one gave out would come twice");
+}
+
+#[test]
+fn a_bundle_of_a_newer_etcd_is_refused_with_both_versions_and_one_of_another_patch_is_not() {
+    let (world, mut facts, hosts) = two_sources(|_, _| {});
+    lose_disks(&mut facts, &hosts);
+    let name = with_bundle(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
+    let answer = |version: &str| {
+        let target = super::upgrading::with_parts(&world, "etcd", version);
+        let wish = Wish { id: "recovery1".to_owned(), ..Wish::default() };
+        diagnose(&world.desired, &target, &facts, &world.intent, &wish)
+    };
+    for fine in ["3.6.0", "3.6.16", "3.7.1"] {
+        assert!(matches!(answer(fine), Ok(Diagnosis::Lost(_))), "{fine}: {:?}", answer(fine));
+    }
+    let version = |text: &str| hactl::model::version::Version::parse(text).expect("a version");
+    let refused = Refusal::NewerEtcd { bundle: name, of: version(ETCD), wanted: version("3.5.26") };
+    assert_eq!(answer("3.5.26"), Err(refused));
 }
 
 #[test]
@@ -59,15 +110,22 @@ fn a_bundle_from_before_a_recovery_is_older_than_data_from_after_it_whatever_its
     let wish = Wish { id: "recovery1".to_owned(), from: Some(Origin::Bundle(old)), ..Wish::default() };
     let asked = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
     let Ok(Diagnosis::Lost(proposal)) = asked else { panic!("a person asked for it: {asked:?}") };
-    assert_eq!(proposal.loss, Loss::Chosen { entries: 0 });
+    assert_eq!(proposal.loss, Loss::Forsaken);
     assert_eq!(proposal.recovery.base, 2_000_000_900, "above what the newer one gave out");
 }
 
 /// A bundle in object storage that some host took.
 fn in_storage(world: &World, host: &HostName, name: &str, point: Point) -> Away {
     let proof = Proof { keys: 1, hash: 1, restored_ms: 1 };
-    let bundle =
-        BundleFact { name: name.to_owned(), bytes: 1, taken_ms: 1, authority: world.intent.stamp.ca, point, proof };
+    let bundle = BundleFact {
+        name: name.to_owned(),
+        bytes: 1,
+        taken_ms: 1,
+        authority: world.intent.stamp.ca,
+        point,
+        etcd: ETCD.to_owned(),
+        proof,
+    };
     Away { place: "s3://backup/lab-1".to_owned(), host: host.clone(), bundle }
 }
 

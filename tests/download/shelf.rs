@@ -229,6 +229,7 @@ impl World {
     pub fn parts(&self) -> Vec<u64> {
         let Ok(entries) = std::fs::read_dir(self.store().join("downloads")) else { return Vec::new() };
         let parts = entries.map(|e| e.unwrap().path()).filter(|p| p.extension().is_some_and(|e| e == "part"));
-        parts.map(|p| p.metadata().unwrap().len()).collect()
+        // One may become whole, under another name, between the two looks.
+        parts.filter_map(|p| p.metadata().ok()).map(|of| of.len()).collect()
     }
 }

@@ -111,6 +111,46 @@ fn taken(w: &World) {
     w.hactl.run(&["snapshot", "take", "--host", "cp2"]).ok();
     w.well();
     w.on("cp2", "sudo rm /var/lib/hactl/away");
+    pruned(w);
+}
+
+/// What is not kept any more goes by hand as well, from the host and from where copies go; a share that is not there is told.
+fn pruned(w: &World) {
+    let base = std::fs::read_to_string(w.lab.inventory()).expect("readable");
+    let inventory = w.lab.dir().join("few.yaml");
+    let few = "snapshots: {keep: {last: 1, daily: 0, weekly: 0}, to: [/srv/few]}\n";
+    std::fs::write(&inventory, format!("{base}{few}")).expect("writable");
+    let hactl = Hactl::new(inventory);
+    for host in members(w) {
+        w.on(
+            host,
+            "sudo systemctl stop hactl-snapshot.timer hactl-snapshot.service; sudo mkdir /srv/few; sudo sh -c 'cd /var/lib/hactl/snapshots; \
+             cp *.hactl /srv/few/; f=$(ls *.hactl | head -n 1); cp $f /srv/few/$f.new; touch -d @1700000000 /srv/few/$f.new'",
+        );
+    }
+    w.hactl.run(&["snapshot", "take", "--host", "cp1"]).ok();
+    hactl.up().ok();
+    for host in members(w) {
+        w.on(host, "sudo systemctl stop hactl-snapshot.timer hactl-snapshot.service");
+    }
+    let count = |host: &str| {
+        let all = w.on(host, "sudo sh -c 'ls /var/lib/hactl/snapshots/*.hactl | wc -l; ls -A /srv/few | wc -l'");
+        all.split_whitespace().map(|n| n.parse::<usize>().expect("a number")).collect::<Vec<_>>()
+    };
+    hactl.run(&["snapshot", "prune"]).ok().says("dropped");
+    for host in members(w) {
+        assert_eq!(count(host), [1, 1], "{host} keeps the newest, and nothing that was cut off");
+    }
+    hactl.run(&["snapshot", "prune"]).ok().says("nothing to drop");
+    hactl.run(&["snapshot", "take", "--host", "cp1"]).ok();
+    assert_eq!(count("cp1"), [1, 1], "the new one in the place of the old one");
+    w.on("cp2", "sudo rm -r /srv/few");
+    let told = in_one_line(&hactl.run(&["snapshot", "prune"]).exits(1));
+    assert!(told.contains("cp2") && told.contains("/srv/few is not there; is it mounted?"), "{told}");
+    w.hactl.up().ok();
+    for host in members(w) {
+        w.on(host, "sudo rm -rf /srv/few");
+    }
 }
 
 /// Changes one byte in the middle of a host's newest bundle, and says which file that is.
@@ -414,7 +454,7 @@ fn mounted_again(w: &World) {
     assert!(in_one_line(&ran).contains("it is of no use, and the next best is looked for"), "{}", ran.all());
     let ran = say(hactl.run(&["recover", "--dry-run"])).ok();
     let text = in_one_line(&ran);
-    assert!(text.contains("of cp1 in cp2:/mnt/backup: revision"), "{}", ran.all());
+    assert!(text.contains("of cp1 in cp2:/mnt/backup: term "), "{}", ran.all());
     assert!(text.contains("/mnt/backup is not there; is it mounted? (on cp1, cp3)"), "{}", ran.all());
     // Where the bundle that is taken at the end is copied to.
     for host in ["cp1", "cp3"] {

@@ -100,6 +100,14 @@ fn from_a_survivor(w: &World, ran: &Ran) {
     assert!(left.map(|host| format!("etcd is recovered from {host}:")).any(|s| said.contains(&s)), "{}", ran.all());
 }
 
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// The newest revision that this API server shows.
+fn newest(api: &Api) -> i64 {
+    let list = api.get(&format!("{CONFIG_MAPS}?limit=1")).expect("it serves");
+    list["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok()).expect("a revision")
+}
+
 /// What must not have changed by looking alone: the process of a member that is left, and its files.
 pub fn untouched(w: &World) -> String {
     w.on(last(w), "systemctl show -p MainPID --value etcd; sudo ls -d /var/lib/etcd/*; systemctl is-active kubelet")
@@ -119,24 +127,28 @@ fn survivor(w: &World) {
         .says(&format!("nothing to recover: all {} members of etcd are healthy", members(w).len()));
     let writer = Writer::start(&w.api(), "w-survivor");
     std::thread::sleep(Duration::from_secs(3));
+    let watched = newest(&w.api());
     lose_majority(w);
     let before = untouched(w);
     w.hactl.up().exits(3).says("no quorum").says("hactl recover");
     recover(w, &["--dry-run"]).ok().says(last(w)).says("cannot be known").says("nothing was changed");
     w.hactl.run(&["recover"]).exits(3).says("no terminal");
     assert_eq!(untouched(w), before, "nothing changes before somebody agrees");
-    from_a_survivor(w, &recover(w, &["--yes"]).ok());
+    let recovered = recover(w, &["--yes"]).ok().says("Secrets decrypt").says("tokens of before are good");
+    from_a_survivor(w, &recovered);
     let (written, longest) = writer.end();
     println!(
         "        {written} writes acknowledged, none lost; the longest pause, until it was recovered: {longest:.1?}"
     );
+    let watch = format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=5&resourceVersion={watched}");
+    let told = w.hactl.kubectl(&["get", "--raw", &watch]).all();
+    assert!(told.contains("too old resource version"), "who watched before begins anew: {told}");
     w.hactl.up().ok().says("nothing to do");
     let left = w.on(last(w), "sudo ls /var/lib/etcd; sudo cat /var/lib/hactl/high-water");
     assert!(left.contains("member.moved-"), "the old data is there: {left}");
     assert!(!left.contains("hactl-recovery") && !left.contains("hactl-restoring"), "and nothing else is: {left}");
     let base: i64 = left.lines().last().and_then(|l| l.trim().parse().ok()).expect("a revision");
-    let list = w.api().get("/api/v1/namespaces/default/configmaps?limit=1").expect("the API serves");
-    let now: i64 = list["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok()).expect("a revision");
+    let now = newest(&w.api());
     assert!(now >= base, "no revision comes twice: {now} after a leap to {base}");
     w.hactl.run(&["recover", "--yes"]).ok().says("nothing to recover");
 }
@@ -309,13 +321,8 @@ fn come_back(w: &World, data: &BTreeMap<&str, String>) {
         wait_for("the host's own API server answers", HEAL, || own.get("/version").is_ok());
         let name = format!("through-{host}");
         let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
-        let path = "/api/v1/namespaces/default/configmaps";
-        wait_for("it takes a write", HEAL, || own.post(path, &body).is_ok());
-        all.get(&format!("{path}/{name}")).expect("what it took is what everybody sees");
-        let newest = |api: &Api| -> i64 {
-            let list = api.get(&format!("{path}?limit=1")).expect("it serves");
-            list["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok()).expect("a revision")
-        };
+        wait_for("it takes a write", HEAL, || own.post(CONFIG_MAPS, &body).is_ok());
+        all.get(&format!("{CONFIG_MAPS}/{name}")).expect("what it took is what everybody sees");
         let (floor, seen) = (newest(&all), newest(&own));
         assert!(seen >= floor, "{host} shows revision {seen}, and {floor} was there before");
         println!(
@@ -327,6 +334,8 @@ fn come_back(w: &World, data: &BTreeMap<&str, String>) {
         let unit = w.on(host, "systemctl is-active etcd; pgrep -x etcd");
         assert_eq!(unit, "inactive\n", "{host}: it stayed down");
         assert_eq!(lies(w, host), data[host], "{host}: its data is untouched");
+        let has_it = w.on(host, "ip -4 addr").contains(&format!(" {}/", w.lab.vip()));
+        assert!(!has_it, "{host}: the endpoint's address stays with who had it");
         let asked = w.on(host, "systemctl show -p NRestarts --value etcd");
         assert_eq!(asked.trim(), "0", "{host}: one look at a start, and no loop");
     }

@@ -1,11 +1,11 @@
 //! Hosts that stay while their roles become fewer, while a client looks every 20 ms and another one writes.
 
-use super::failures::holder_among;
+use super::failures::{holder_among, moves_since};
 use super::leaving::Watched;
 use super::shapes::{STACKED, founded, inventory, vip};
 use super::trials::{LATE, unnoticed_but_for_moves};
 use super::{Scenario, World, in_one_line};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// On five hosts, each with a member of etcd, of which three have all roles: two processors do not bear five API servers without a
 /// wait. In this order: each begins with what the one before left.
@@ -79,9 +79,15 @@ fn nobody_noticed(watched: Watched, moves: usize) {
 
 /// Runs `up` under watch, while the endpoint's address moves so many times at most; what it says.
 fn up(w: &World, name: &str, moves: usize) -> String {
-    let watched = Watched::start(w, name);
+    let (watched, since) = (Watched::start(w, name), SystemTime::now());
     let ran = w.hactl.up().ok();
     println!("        {name}: {:.1?}", ran.took);
+    for line in moves_since(w, &WHOLE, since) {
+        println!(
+            "        the address moved: {line}, {:.2?} is when it was begun",
+            since.duration_since(UNIX_EPOCH).unwrap_or_default()
+        );
+    }
     nobody_noticed(watched, moves);
     let said = in_one_line(&ran);
     w.healthy(HEAL);

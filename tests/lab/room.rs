@@ -1,15 +1,18 @@
 //! etcd that has reached its quota: no loss, and room is made.
 
-use super::recover::{members, recover};
+use super::recover::{lose_majority, members, recover};
 use super::support::{ETCDCTL, wait_for};
-use super::{Scenario, World};
+use super::{Scenario, World, in_one_line};
 use std::time::Duration;
 
-pub const SCENARIOS: &[Scenario] = &[Scenario {
-    name: "an etcd that has reached its quota gets room, and says when it cannot",
-    cut: false,
-    run: full,
-}];
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario { name: "an etcd that has reached its quota gets room, and says when it cannot", cut: false, run: full },
+    Scenario {
+        name: "an etcd that has reached its quota loses its majority, and one command brings it back and makes room",
+        cut: false,
+        run: full_and_lost,
+    },
+];
 /// On five members.
 pub const FIVE: &[Scenario] =
     &[Scenario { name: "five members: etcd that has reached its quota gets room", cut: false, run: full }];
@@ -21,12 +24,6 @@ const QUOTAS: [u64; 2] = [24_000_000, 12_000_000];
 
 fn full(w: &World) {
     w.hactl.up().ok();
-    let small = |bytes: u64| {
-        format!(
-            "sudo mkdir -p /etc/systemd/system/etcd.service.d; echo ETCD_QUOTA_BACKEND_BYTES={bytes} | sudo tee /etc/etcd/small.env; \
-             printf '[Service]\\nEnvironmentFile=/etc/etcd/small.env\\n' | sudo tee /etc/systemd/system/etcd.service.d/90-small.conf"
-        )
-    };
     started_with(w, &small(QUOTAS[0]));
     w.healthy(HEAL);
     let fill = format!(
@@ -54,6 +51,42 @@ fn full(w: &World) {
     started_with(w, "sudo rm /etc/systemd/system/etcd.service.d/90-small.conf /etc/etcd/small.env");
     w.healthy(HEAL);
     w.hactl.up().ok().says("nothing to do");
+}
+
+fn full_and_lost(w: &World) {
+    w.hactl.up().ok();
+    started_with(w, &small(QUOTAS[0]));
+    w.healthy(HEAL);
+    filled(w);
+    lose_majority(w);
+    // Who is left has the small quota still, and the alarm is in what is restored.
+    let ran = recover(w, &["--yes"]).ok().says("etcd is recovered from");
+    assert!(in_one_line(&ran).contains("had reached its quota: room is made in it"), "{}", ran.all());
+    w.hactl.kubectl(&["create", "configmap", "after-the-loss"]).ok();
+    w.hactl.kubectl(&["delete", "configmap", "after-the-room", "after-the-loss", "--ignore-not-found"]).ok();
+    w.on("cp1", &format!("{ETCDCTL} del --prefix /filler/"));
+    w.healthy(HEAL);
+    started_with(w, "sudo rm /etc/systemd/system/etcd.service.d/90-small.conf /etc/etcd/small.env");
+    w.healthy(HEAL);
+    w.hactl.up().ok().says("nothing to do");
+}
+
+/// A quota of so many bytes, on one host.
+fn small(bytes: u64) -> String {
+    format!(
+        "sudo mkdir -p /etc/systemd/system/etcd.service.d; echo ETCD_QUOTA_BACKEND_BYTES={bytes} | sudo tee /etc/etcd/small.env; \
+         printf '[Service]\\nEnvironmentFile=/etc/etcd/small.env\\n' | sudo tee /etc/systemd/system/etcd.service.d/90-small.conf"
+    )
+}
+
+/// Writes the same few keys until etcd takes no more.
+fn filled(w: &World) {
+    let fill = format!(
+        "head -c 1000000 /dev/zero | tr '\\0' x > /tmp/x; n=0; while [ $n -lt 60 ]; do {ETCDCTL} put /filler/$((n%6)) < /tmp/x 2>&1 \
+         || break; n=$((n+1)); done"
+    );
+    let said = w.on("cp1", &fill);
+    assert!(said.contains("database space exceeded"), "{said}");
 }
 
 /// Changes what etcd is started with on every host, one at a time.

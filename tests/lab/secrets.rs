@@ -22,14 +22,8 @@ pub const SCENARIOS: &[Scenario] = &[
 
 const HOSTS: [&str; 3] = ["cp1", "cp2", "cp3"];
 /// Who listens where others can reach it. What is not here listens on loopback.
-const OPEN: [(u16, &str); 6] = [
-    (22, "sshd"),
-    (2379, "etcd"),
-    (2380, "etcd"),
-    (6443, "kube-apiserver and haproxy"),
-    (10250, "kubelet"),
-    (10256, "kube-proxy"),
-];
+const OPEN: [(u16, &str); 5] =
+    [(22, "sshd"), (2379, "etcd"), (2380, "etcd"), (6443, "kube-apiserver and haproxy"), (10250, "kubelet")];
 
 /// What curl gets without checking whom it speaks with: the HTTP code, `000` when TLS ended it.
 fn code(url: &str, more: &[&str]) -> String {

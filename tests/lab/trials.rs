@@ -122,6 +122,7 @@ fn api_server(w: &World) {
     unnoticed(&knocking.end());
     let (written, longest) = writer.end();
     println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.1?}");
+    assert!(longest < LATE, "a write waited for {longest:?}");
     w.hactl.up().ok().says("nothing to do");
 }
 

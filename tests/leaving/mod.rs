@@ -2,6 +2,7 @@
 
 use crate::sim::{Ended, Script, World, make};
 use crate::{Shape, converged, whole};
+use hactl::model::desired::Role;
 use hactl::model::facts::{Etcd, Silence};
 use hactl::model::names::{HostName, PeerUrl};
 use hactl::model::plan::{Action, NodeEnd, Plan};
@@ -220,9 +221,41 @@ fn the_last_control_plane_host_that_answers_does_not_leave() {
     }
     let answer = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent);
     assert!(
-        matches!(&answer, Err(Refusal::CannotLeave { host, why }) if host == &cp(1) && why.contains("no other")),
+        matches!(&answer, Err(Refusal::CannotLeave { host, role: Role::ControlPlane, others: 2, answer: 0 }) if host == &cp(1)),
         "{answer:?}"
     );
+}
+
+#[test]
+fn the_last_balancer_that_answers_does_not_leave_with_the_endpoints_address() {
+    let mut world = converged(Shape::Apart);
+    let balancers = world.with(Role::LoadBalancer);
+    let (leaves, silent) = (&balancers[0], &balancers[1]);
+    world.leave(leaves);
+    assert!(
+        planned(&mut world)
+            .steps
+            .iter()
+            .any(|step| matches!(&step.action, Action::Wipe { host, .. } if host == leaves))
+    );
+    world.power_off(silent);
+    let refusal = refused(&mut world);
+    assert!(
+        matches!(&refusal, Refusal::CannotLeave { host, role: Role::LoadBalancer, others: 1, answer: 0 } if host == leaves),
+        "{refusal:?}"
+    );
+}
+
+#[test]
+fn where_every_host_is_lost_and_others_stand_in_their_places_the_silence_of_etcd_is_told_and_not_who_was_left_behind() {
+    let mut world = converged(Shape::Stacked(3));
+    world.intent.orphans.push(make::control_host(9));
+    for n in 1..=3 {
+        world.wipe(&cp(n));
+    }
+    world.settle();
+    let refusal = refused(&mut world);
+    assert!(matches!(refusal, Refusal::NoQuorum { .. }), "{refusal:?}");
 }
 
 #[test]

@@ -227,6 +227,85 @@ fn a_majority_that_has_its_data_is_never_restored() {
     let wish = Wish { id: "recovery1".to_owned(), ..Wish::default() };
     let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
     assert_eq!(found, Ok(Diagnosis::Asleep));
+    let asked = Origin::Data(hosts[0].clone());
+    let wish = Wish { from: Some(asked.clone()), ..wish };
+    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+    assert_eq!(
+        found,
+        Err(Refusal::NeedNot { asked: asked.clone(), serves: false, begun: None }),
+        "nor is that passed over in silence"
+    );
+    let living = converged(Shape::Stacked(3)).observe();
+    let found = diagnose(&world.desired, &world.target, &living, &world.intent, &wish);
+    assert_eq!(found, Err(Refusal::NeedNot { asked, serves: true, begun: None }));
+    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &Wish { undo: true, ..wish });
+    assert!(matches!(found, Ok(Diagnosis::Lost(_))), "who means it says so: {found:?}");
+}
+
+#[test]
+fn a_recovery_that_was_begun_is_given_up_for_another_source_unless_those_who_are_silent_could_go_on_with_it() {
+    let (world, mut facts, hosts) = two_sources(|at, disk| {
+        (disk.cluster, disk.term, disk.index, disk.revision) =
+            ("c".to_owned(), 4, 900, Some(if at == 0 { 800 } else { 801 }));
+    });
+    let members = hosts.iter().map(|host| (host.clone(), world.desired.host(host).expect("it is there").peer_url()));
+    let begun = Recovery {
+        id: "recovery1".to_owned(),
+        source: Origin::Data(hosts[0].clone()),
+        reach: (4, 900),
+        base: 1_000_000_800,
+        members: members.collect(),
+        undo: false,
+    };
+    let other = Origin::Data(hosts[1].clone());
+    let ask = |facts: &Facts, from: &Origin, powered_off: &[&HostName]| {
+        let powered_off = powered_off.iter().map(ToString::to_string).collect();
+        let (begun, from) = (Some(begun.clone()), Some(from.clone()));
+        let wish = Wish { id: "recovery2".to_owned(), begun, from, powered_off, ..Wish::default() };
+        diagnose(&world.desired, &world.target, facts, &world.intent, &wish)
+    };
+    let Ok(Diagnosis::Lost(same)) = ask(&facts, &begun.source, &[]) else { panic!("it goes on") };
+    assert_eq!((same.begun, same.gives_up.as_ref(), &same.recovery), (true, None, &begun));
+    let Ok(Diagnosis::Lost(proposal)) = ask(&facts, &other, &[]) else { panic!("it is another one") };
+    assert_eq!((proposal.begun, proposal.gives_up.as_ref()), (false, Some(&begun)));
+    assert_eq!((&proposal.recovery.source, proposal.recovery.id.as_str()), (&other, "recovery2"));
+    for host in &hosts[2..] {
+        facts.hosts.insert(host.clone(), Err(Silence { why: "no route".to_owned(), hint: None }));
+    }
+    let dark: Vec<&HostName> = hosts[2..].iter().collect();
+    assert!(matches!(ask(&facts, &other, &[]), Err(Refusal::MayLive { .. })), "three of five are a quorum of either");
+    let found = ask(&facts, &other, &dark);
+    assert!(matches!(&found, Ok(Diagnosis::Lost(p)) if p.gives_up.is_some()), "{found:?}");
+}
+
+#[test]
+fn what_a_recovery_restored_that_is_given_up_is_no_source_and_nothing_that_a_person_loses() {
+    let (world, mut facts, hosts) = two_sources(|at, disk| {
+        let restored = ("restored".to_owned(), 1, 5, Some(1_000_000_800));
+        let own = ("c".to_owned(), 4, 900, Some(801));
+        (disk.cluster, disk.term, disk.index, disk.revision) = if at == 0 { restored } else { own };
+    });
+    let etcd = facts.hosts.get_mut(&hosts[0]).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
+    let etcd = etcd.expect("an etcd host");
+    (etcd.token, etcd.born) = (Some("recovery1".to_owned()), None);
+    let members = hosts.iter().map(|host| (host.clone(), world.desired.host(host).expect("it is there").peer_url()));
+    let begun = Recovery {
+        id: "recovery1".to_owned(),
+        source: Origin::Bundle("older.hactl".to_owned()),
+        reach: (3, 700),
+        base: 1_000_000_800,
+        members: members.collect(),
+        undo: false,
+    };
+    let ask = |from: &HostName| {
+        let (begun, from) = (Some(begun.clone()), Some(Origin::Data(from.clone())));
+        let wish = Wish { id: "recovery2".to_owned(), begun, from, ..Wish::default() };
+        diagnose(&world.desired, &world.target, &facts, &world.intent, &wish)
+    };
+    let Ok(Diagnosis::Lost(proposal)) = ask(&hosts[1]) else { panic!("it is there") };
+    assert_eq!((proposal.loss, proposal.gives_up.as_ref()), (Loss::CannotBeKnown, Some(&begun)));
+    let found = ask(&hosts[0]);
+    assert!(matches!(found, Err(Refusal::NoSource { asked: Some(_), .. })), "it is a copy of the bundle: {found:?}");
 }
 
 /// The facts of a cluster of three that lost one disk and one host, with the two others' data changed at will.

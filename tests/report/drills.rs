@@ -29,6 +29,7 @@ fn world(drill: Option<Period>) -> (Desired, Facts) {
             taken_ms: NOW - 240_000,
             authority: stamp().ca,
             point: Point { cluster: "c".into(), term: 1, index: 1, revision: 1, high_water: 1 },
+            etcd: "3.6.16".to_owned(),
             proof: PROOF,
         };
         let identity = Some(NOW - 100 * DAY);

@@ -158,6 +158,7 @@ fn a_recovery_says_what_it_takes_what_it_loses_and_who_comes_later_before_anybod
     let lost = Proposal {
         recovery,
         begun: false,
+        gives_up: None,
         sources: vec![
             source("cp3", (5, 12_345), 12_000, 130_000),
             Source {
@@ -183,7 +184,7 @@ fn a_recovery_says_what_it_takes_what_it_loses_and_who_comes_later_before_anybod
         recovery: Recovery { source: Origin::Bundle(file.clone()), ..lost.recovery.clone() },
         sources: vec![Source { bundle: Some(file), ..source("cp1", (5, 11_000), 10_800, 4_000_000) }],
         dark: vec![],
-        loss: Loss::Since { ms: 4_000_000 },
+        loss: Loss::Since { ms: 4_000_000, revisions: 1_250 },
         ..lost.clone()
     };
     let copied = Proposal {
@@ -202,7 +203,16 @@ fn a_recovery_says_what_it_takes_what_it_loses_and_who_comes_later_before_anybod
         later: vec![],
         ..lost.clone()
     };
-    let texts: Vec<String> = [lost, one, bundle, copied, undone]
+    let forsakes = Proposal {
+        recovery: Recovery { source: Origin::Data(name("cp4")), ..lost.recovery.clone() },
+        gives_up: Some(lost.recovery.clone()),
+        loss: Loss::Forsaken,
+        dark: vec![],
+        empty: vec![],
+        later: vec![],
+        ..lost.clone()
+    };
+    let texts: Vec<String> = [lost, one, bundle, copied, undone, forsakes]
         .iter()
         .map(|p| hactl::report::recovery::proposal_text(p, &NARROW))
         .collect();

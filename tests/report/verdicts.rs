@@ -3,7 +3,7 @@
 use crate::world::*;
 use hactl::model::desired::Role;
 use hactl::model::facts::Evidence;
-use hactl::model::recovery::Fullness;
+use hactl::model::recovery::{Fullness, Origin};
 use hactl::model::refusal::Refusal;
 use hactl::model::rotation::{NoRotation, Rotatable};
 use hactl::model::version::Version;
@@ -63,7 +63,13 @@ fn refusals() -> Vec<Refusal> {
         Refusal::CannotRotate { what: Rotatable::ClusterCa, why: NoRotation::StillVouched { until_s: 2_000_000_000 } },
         Refusal::StateBehind { host: name("cp2") },
         Refusal::CannotRotate { what: Rotatable::ServiceAccount, why: NoRotation::TooYoung { left_s: 80_000 } },
-        Refusal::CannotLeave { host: name("cp1"), why: "no other control-plane host answers".into() },
+        Refusal::CannotLeave { host: name("cp1"), role: Role::ControlPlane, others: 2, answer: 0 },
+        Refusal::RangeChanged {
+            setting: "network.pods",
+            what: "the range of pods",
+            is: "10.244.0.0/16".into(),
+            will: "10.200.0.0/16".into(),
+        },
         Refusal::LastOfRole { host: name("cp1"), role: Role::ControlPlane, others: 2, answer: 0 },
         Refusal::LeftBehind { host: name("cp3") },
         Refusal::SkipsMinor {
@@ -111,6 +117,14 @@ fn refusals() -> Vec<Refusal> {
             }],
         },
         Refusal::NothingAside,
+        Refusal::NeedNot { asked: Origin::Bundle("lab-20261122T134733Z-cp1.hactl".into()), serves: true, begun: None },
+        Refusal::NeedNot { asked: Origin::Data(name("cp3")), serves: false, begun: None },
+        Refusal::NeedNot { asked: Origin::Data(name("cp3")), serves: false, begun: Some(Origin::Data(name("cp1"))) },
+        Refusal::NewerEtcd {
+            bundle: "lab-20261122T134733Z-cp1.hactl".into(),
+            of: Version::parse("3.7.0").expect("a version"),
+            wanted: Version::parse("3.6.16").expect("a version"),
+        },
         Refusal::Undone { to: hactl::model::recovery::Origin::Data(name("cp2")) },
         Refusal::NobodyAgrees { hashes: vec![(name("cp1"), 0x00c0_ffee), (name("cp2"), 0xdead_beef)] },
         Refusal::TwoOrigins { hosts: (name("cp1"), name("cp3")) },

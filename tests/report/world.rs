@@ -171,6 +171,8 @@ pub fn intent() -> Intent {
         limit: None,
         born: false,
         recovered: None,
+        leapt: 0,
+        ranges: None,
         replace: [].into(),
         dropped: [].into(),
         lived: [].into(),

@@ -166,6 +166,7 @@ impl World {
             taken_ms,
             authority: make::digest("ca"),
             point: Point { cluster: String::new(), term: 2, index: 9, revision: 9, high_water: 9 },
+            etcd: "3.6.16".to_owned(),
             proof: Proof { keys: 9, hash: 9, restored_ms: 9 },
         };
         BundlesFact { bundles: host.bundled_ms.map(bundle).into_iter().collect(), ..BundlesFact::default() }

@@ -156,6 +156,7 @@ impl World {
                 // That a quorum answers is proven by the list itself; what counts is what is left after the change.
                 let after = match &step.action {
                     Action::RemoveMember { peer } => now.without(peer),
+                    Action::MoveMember { from, to } => now.moved(from, to),
                     _ => return Ok(()),
                 };
                 if after.healthy() < after.quorum() {

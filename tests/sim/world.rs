@@ -163,6 +163,8 @@ impl World {
             genesis_token: "token-1".to_owned(),
             born: false,
             recovered: None,
+            leapt: 0,
+            ranges: None,
             prune: vec![],
             orphans: vec![],
             balanced: BTreeSet::new(),

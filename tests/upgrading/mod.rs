@@ -122,6 +122,68 @@ fn workers_are_drained_for_another_minor_version_in_batches_and_open_again() {
 }
 
 #[test]
+fn a_worker_that_is_away_counts_among_those_that_may_be_and_one_that_waits_for_its_kubelet_does_not() {
+    let mut world = World::bare(3, 4);
+    world.kubernetes(OLD);
+    world.desired.upgrade.max_unavailable = 2;
+    assert_eq!(world.converge(3, 4), Ok(Ended::Converged));
+    world.kubernetes(NEXT);
+    let of = |n: u8| make::host_name(&format!("w{n}"));
+    world.power_off(&of(1));
+    let plan = planned(&mut world);
+    let (drain, open) = (|n| gives(&plan, &Mark::Drained(of(n))), |n| gives(&plan, &Mark::Schedulable(of(n))));
+    assert!(
+        follows(&plan, drain(3), open(2)) && follows(&plan, drain(4), open(3)),
+        "one is away, so it is one at a time"
+    );
+    world.desired.upgrade.max_unavailable = 1;
+    let plan = planned(&mut world);
+    assert!(at(&plan, |a| matches!(a, Action::Drain { .. })).is_empty(), "nobody else may be away");
+    let told = plan.warnings.iter().any(|w| w.contains("3 of the workers keep") && w.contains("w1 is not Ready"));
+    assert!(told, "{:?}", plan.warnings);
+    world.power_on(&of(1));
+    assert_eq!(world.converge(7, 6), Ok(Ended::Converged));
+    assert!(all_of(&world, NEXT));
+}
+
+#[test]
+fn kube_proxy_is_not_newer_than_an_api_server_that_may_come_back() {
+    let applies = |a: &Action| matches!(a, Action::Apply { addon, .. } if addon == "kube-proxy");
+    let mut world = of(Shape::Stacked(3), OLD);
+    world.kubernetes(NEXT);
+    let mut proxy = world.target.addons.iter().find(|addon| addon.name == "coredns").expect("it is there").clone();
+    proxy.name = "kube-proxy".to_owned();
+    proxy.objects[0]["metadata"]["name"] = "kube-proxy".into();
+    world.target.addons.push(proxy);
+    assert!(!at(&planned(&mut world), applies).is_empty(), "it is another one");
+    let silent = make::host_name("cp3");
+    world.power_off(&silent);
+    assert!(at(&planned(&mut world), applies).is_empty(), "cp3 may come back with the API server that it had");
+    world.power_on(&silent);
+    assert_eq!(world.converge(5, 6), Ok(Ended::Converged));
+    assert!(all_of(&world, NEXT));
+}
+
+#[test]
+fn the_ranges_of_pods_and_services_are_for_life() {
+    let mut world = of(Shape::Stacked(3), NEXT);
+    let network = world.desired.network.clone();
+    world.intent.ranges = Some((network.pods, network.services));
+    assert!(planned(&mut world).is_empty());
+    for setting in ["network.pods", "network.services"] {
+        let mut desired = world.desired.clone();
+        let range = if setting == "network.pods" { &mut desired.network.pods } else { &mut desired.network.services };
+        range.prefix += 1;
+        let facts = world.observe();
+        let answer = hactl::plan::up(&desired, &world.target, &facts, &world.intent);
+        assert!(
+            matches!(&answer, Err(Refusal::RangeChanged { setting: found, .. }) if *found == setting),
+            "{answer:?}"
+        );
+    }
+}
+
+#[test]
 fn a_skipped_minor_version_and_an_older_one_are_refused_with_what_runs_and_what_to_do() {
     let mut world = of(Shape::Stacked(3), OLD);
     world.kubernetes(NEWEST);
@@ -143,7 +205,7 @@ fn a_skipped_minor_version_and_an_older_one_are_refused_with_what_runs_and_what_
 }
 
 /// The same inventory with other versions of etcd and containerd in the bundle.
-fn with_parts(world: &World, program: &str, version: &str) -> hactl::model::target::Target {
+pub fn with_parts(world: &World, program: &str, version: &str) -> hactl::model::target::Target {
     let mut target = world.target.clone();
     for host in target.hosts.values_mut() {
         for part in host.parts.iter_mut().filter(|part| part.name == program) {

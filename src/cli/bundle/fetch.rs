@@ -23,7 +23,7 @@ pub struct BuildArgs {
     /// Another version than the table's: etcd, containerd, runc, cni, cni-flannel, flannel, coredns, pause
     #[arg(long, value_name = "NAME=VERSION", requires = "kubernetes", value_parser = pair)]
     with: Vec<(String, String)>,
-    /// Ask this place instead of HOST; plain http is taken only here, and digests are checked all the same
+    /// Ask this place instead of HOST; plain http is taken only here, and what comes is checked against the checksums there, or against those of --lock
     #[arg(long, value_name = "HOST=URL", requires = "kubernetes")]
     mirror: Vec<Mirror>,
     /// For which machines: amd64, arm64, or both with a comma

@@ -21,6 +21,8 @@ const DEEPEST: usize = 32;
 const LARGEST_PAGE: u64 = 64 << 20;
 /// A cluster has seven members at most; a list of more than this is none.
 const MOST_MEMBERS: usize = 64;
+/// Bytes of the whole list: a member's name and addresses are a few hundred. Values of a file that somebody made up may lie over one another.
+const MOST_BYTES: usize = 1 << 20;
 /// How often a file that is written to meanwhile is read anew.
 const TRIES: usize = 5;
 
@@ -165,24 +167,45 @@ impl<'a> Bolt<'a> {
 
     /// All values of a small bucket.
     fn values(&self, bucket: &Bucket) -> Result<Vec<Vec<u8>>, DiskError> {
+        let mut found = Vec::new();
         let root = match bucket {
-            Bucket::Inline(page) => return Ok(page.values().take(MOST_MEMBERS).collect()),
+            Bucket::Inline(page) => {
+                self.add(page, &mut found)?;
+                return Ok(found);
+            }
             Bucket::Tree(root) => *root,
         };
-        let (mut left, mut found, mut looked) = (vec![root], Vec::new(), 0);
+        let (mut left, mut looked) = (vec![root], 0);
         while let Some(id) = left.pop() {
             let page = self.page(id)?;
             looked += 1;
-            if looked > MOST_MEMBERS || found.len() + page.count > MOST_MEMBERS {
-                return Err(self.damaged(page.at, "its list of members has no end"));
+            if looked > MOST_MEMBERS || page.count > MOST_MEMBERS {
+                return Err(self.endless(&page));
             }
             match page.flags {
-                LEAF => found.extend(page.values()),
+                LEAF => self.add(&page, &mut found)?,
                 BRANCH => left.extend((0..page.count).rev().filter_map(|index| page.child(index))),
                 _ => return Err(self.damaged(page.at, "a page is neither branch nor leaf")),
             }
         }
         Ok(found)
+    }
+
+    fn endless(&self, page: &Page) -> DiskError {
+        self.damaged(page.at, "its list of members has no end")
+    }
+
+    /// Adds the values of a page, as long as that can be a list of members.
+    fn add(&self, page: &Page, found: &mut Vec<Vec<u8>>) -> Result<(), DiskError> {
+        let mut bytes: usize = found.iter().map(Vec::len).sum();
+        for value in (0..page.count).filter_map(|index| page.value(index)) {
+            bytes += value.len();
+            if found.len() == MOST_MEMBERS || bytes > MOST_BYTES {
+                return Err(self.endless(page));
+            }
+            found.push(value.to_vec());
+        }
+        Ok(())
     }
 
     /// A bucket inside a bucket.
@@ -259,10 +282,6 @@ impl Page {
         let at = self.element(index)?;
         let (position, key) = (u32_at(&self.bytes, at + 4)?, u32_at(&self.bytes, at + 8)?);
         self.slice(at, position.checked_add(key)?, u32_at(&self.bytes, at + 12)?)
-    }
-
-    fn values(&self) -> impl Iterator<Item = Vec<u8>> {
-        (0..self.count).filter_map(|index| self.value(index).map(<[u8]>::to_vec))
     }
 
     fn child(&self, index: usize) -> Option<u64> {

@@ -286,6 +286,28 @@ fn a_tree_that_leads_into_itself_has_an_end() {
 }
 
 #[test]
+fn a_list_of_members_whose_values_lie_over_one_another_takes_no_memory() {
+    let mut pages = store();
+    let tree = |root: u64| [root.to_le_bytes(), 0_u64.to_le_bytes()].concat();
+    let inner = leaf(&[(b"consistent_index", &77_u64.to_be_bytes()), (b"term", &3_u64.to_be_bytes())]);
+    let buckets: [(&[u8], &[u8]); 3] = [(b"key", &tree(4)), (b"members", &tree(8)), (b"meta", &inline(&inner, 2))];
+    pages.put(3, 2, &leaf(&buckets), 3);
+    let (count, size) = (60, 5 * PAGE);
+    pages.put(8, 2, &[], count);
+    let at = 8 * PAGE;
+    pages.bytes.resize(at + 6 * PAGE, b'x');
+    pages.bytes[at + 12..at + 16].copy_from_slice(&5_u32.to_le_bytes());
+    for index in 0..count {
+        let head: Vec<u8> =
+            [0, (count - index) * 16, 0, size].iter().flat_map(|n| u32::try_from(*n).unwrap().to_le_bytes()).collect();
+        let place = at + 16 + index * 16;
+        pages.bytes[place..place + 16].copy_from_slice(&head);
+    }
+    let fact = read(member(&[&sample()], &pages).path()).unwrap();
+    assert!(fact.flaws.iter().any(|flaw| flaw.contains("no end")), "{:?}", fact.flaws);
+}
+
+#[test]
 fn a_folder_without_a_log_and_one_that_is_not_there_are_told_apart() {
     let dir = tempfile::tempdir().unwrap();
     assert!(matches!(read(dir.path()), Err(DiskError::Io { .. })));

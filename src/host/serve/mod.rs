@@ -137,7 +137,7 @@ fn changes(op: &Op) -> bool {
         | Op::TakeSnapshot(_)
         | Op::ReadSnapshot { .. }
         | Op::Restore(_)
-        | Op::Rehearse(_)
+        | Op::Rehearse(..)
         | Op::Seal { .. }
         | Op::ChangeMembers { .. }
         | Op::Defragment { .. }
@@ -189,7 +189,7 @@ async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
         Op::ReadBundle { name, from } => bundles::read(host, name, from).await.map(Reply::Bytes),
         Op::Copies(ask) => copies::copies(host, ask).await,
         Op::PruneBundles => bundles::prune(host).await.map(Reply::Lines),
-        Op::Rehearse(part) => Box::pin(bundles::rehearse(host, part)).await.map(Reply::Proved),
+        Op::Rehearse(part, taken) => Box::pin(bundles::rehearse(host, part, taken)).await.map(Reply::Proved),
         Op::Seal { data_dir, cluster } => member::seal(host, data_dir, cluster).await.map(done),
         Op::ChangeMembers { etcd, change } => {
             host.waits(match &change {

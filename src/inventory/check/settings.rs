@@ -5,7 +5,7 @@ use super::{DATA_DIR, Judge, Reading, shorten};
 use crate::inventory::DEFAULT_KUBERNETES;
 use crate::inventory::at::At;
 use crate::inventory::schema::{self, Inventory, Texts};
-use crate::model::desired::{ControlPlane, EtcdSettings, Proxy, Security, Upgrade, Versions};
+use crate::model::desired::{ControlPlane, EtcdSettings, MOST_QUOTA_GIB, Proxy, Security, Upgrade, Versions};
 use crate::model::firewall::Firewall;
 use crate::model::survey::CHECKS;
 use crate::model::version::{MINORS, Version};
@@ -85,8 +85,10 @@ const UNATTENDED: std::ops::RangeInclusive<u32> = 30..=9 * 365;
 pub fn etcd(judge: &mut Judge<'_>, raw: Option<&At<schema::Etcd>>) -> EtcdSettings {
     let raw = raw.map(|e| &e.value);
     let quota = raw.and_then(|e| e.quota_gib.as_ref());
-    let quota_gib =
-        quota.and_then(|n| number(judge, "etcd.quotaGiB", n, 1, 64)).and_then(|n| u32::try_from(n).ok()).unwrap_or(8);
+    let quota_gib = quota
+        .and_then(|n| number(judge, "etcd.quotaGiB", n, 1, MOST_QUOTA_GIB.into()))
+        .and_then(|n| u32::try_from(n).ok())
+        .unwrap_or(8);
     if let Some(n) = quota.filter(|_| quota_gib > 8) {
         judge.warn(
             n.place,

@@ -94,7 +94,7 @@ async fn restored(host: &Host, at: PathBuf, work: PathBuf) -> Result<Showed, Unp
     let Some(manifest) = opened else { return Ok(Showed::SealedBefore) };
     let proven = Box::pin(proof::prove(host, &snapshot, manifest.point.revision, &work)).await?.proof;
     let was = manifest.proof;
-    if (proven.keys, proven.hash) == (was.keys, was.hash) {
+    if proven.is_of(&was) {
         return Ok(Showed::Restored(proven));
     }
     let what = format!("it restores to {} keys with the hash {:08x}", proven.keys, proven.hash);

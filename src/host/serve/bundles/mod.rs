@@ -12,7 +12,7 @@ mod sealing;
 mod store;
 
 pub(super) use drill::hold;
-pub(super) use store::fact;
+pub(super) use store::{fact, tended};
 
 use super::fault::{Explain, Outcome, disk_full, failed, fault, free_bytes};
 use super::files::absent;
@@ -20,7 +20,7 @@ use super::member::{access, trouble};
 use super::recover::high_water;
 use super::root::Root;
 use super::run::blocking;
-use super::{Host, parts, when};
+use super::{Host, copies, parts, when};
 use crate::etcd::{self, EtcdError, disk};
 use crate::host::op::{EtcdAsk, Fault, FaultKind};
 use crate::model::snapshot::{BundleFact, ENDING, Manifest, Point, Proof, Settings};
@@ -168,10 +168,7 @@ async fn taken(host: &Host, occasion: Occasion) -> Result<Option<BundleFact>, Mi
     blocking(move || absent(fs::remove_dir_all(&work)).explain("remove", &work)).await?;
     let (name, manifest, bytes) = made?;
     host.waits("copies of the bundle");
-    let mut troubles = {
-        let (folder, name, settings) = (folder.clone(), name.clone(), settings.clone());
-        blocking(move || Ok(store::copies(&folder, &name, &settings))).await?
-    };
+    let mut troubles = directories(&host.root, settings, Some(&name)).await;
     match Box::pin(away::copies(&host.root, &folder.join(&name), &name, settings)).await {
         Ok(more) => troubles.extend(more),
         Err(fault) => troubles.push(fault.what),
@@ -188,6 +185,13 @@ async fn taken(host: &Host, occasion: Occasion) -> Result<Option<BundleFact>, Mi
     })
     .await
     .map_err(Missed::from)
+}
+
+/// Tends all directories that copies go to, at the same time; says what went wrong.
+async fn directories(root: &Root, settings: &Settings, fresh: Option<&str>) -> Vec<String> {
+    let each = store::directories(settings).map(|directory| copies::tend(root, directory, fresh));
+    let tended = futures::future::join_all(each).await;
+    tended.into_iter().filter_map(|tended| tended.err().map(|fault| fault.what)).collect()
 }
 
 /// What a member sent and says of it: term, index and revision, up to which one it is compacted, and the hash of its keys.
@@ -267,18 +271,25 @@ pub(super) async fn read(host: &Host, name: String, from: u64) -> Outcome<String
     .await
 }
 
-/// Drops those that are not kept; says which.
+/// Drops those that are not kept, here and where copies go; says which of them were here.
 pub(super) async fn prune(host: &Host) -> Outcome<Vec<String>> {
     let root = host.root.clone();
-    blocking(move || {
+    let (settings, removed) = blocking(move || {
         let (settings, folder) = (settings(&root)?, store::folder(&root)?);
-        store::prune(&folder, &settings, None)
+        let removed = store::prune(&folder, &settings, None)?;
+        Ok((settings, removed))
     })
-    .await
+    .await?;
+    host.waits("the directories that copies of bundles go to");
+    let troubles = directories(&host.root, &settings, None).await;
+    if troubles.is_empty() {
+        return Ok(removed);
+    }
+    Err(failed(format!("what is not kept is dropped on this host, and not where copies go: {}", troubles.join("; "))))
 }
 
-/// Restores a delivered snapshot for proof, and forgets it again.
-pub(super) async fn rehearse(host: &Host, part: Part) -> Outcome<Proof> {
+/// Restores a delivered snapshot for proof, and forgets it again. It is a drill that was held where it shows what was seen when it was taken.
+pub(super) async fn rehearse(host: &Host, part: Part, taken: Proof) -> Outcome<Proof> {
     let root = host.root.clone();
     let needed = 2 * part.size + RESERVE;
     let work: PathBuf = blocking(move || {
@@ -300,7 +311,9 @@ pub(super) async fn rehearse(host: &Host, part: Part) -> Outcome<Proof> {
         absent(fs::remove_dir_all(&work)).explain("remove", &work)?;
         parts::forget(&root, &part)?;
         let proof = proven?.proof;
-        store::drilled(&root, proof)?;
+        if proof.is_of(&taken) {
+            store::drilled(&root, proof)?;
+        }
         Ok(proof)
     })
     .await

@@ -18,11 +18,16 @@ use crate::snapshot::Bundle;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// What went wrong last: milliseconds since 1970, a space, words.
 const TROUBLE: &str = "trouble";
 /// The last [`Drill`], as JSON.
 const DRILL: &str = "drill.json";
+/// What is added to the name of a copy until it is whole.
+const BEGUN: &str = ".new";
+/// One that was not written to for so long was cut off.
+const CUT_OFF_AFTER: Duration = Duration::from_secs(1800);
 
 /// The folder, made when it is not there.
 pub(super) fn folder(root: &Root) -> Outcome<PathBuf> {
@@ -135,45 +140,63 @@ fn own(folder: &Path, settings: &Settings) -> Vec<(i64, String)> {
     names(folder).unwrap_or_default().into_iter().filter(mine).filter_map(read).collect()
 }
 
-/// Removes what is not kept any more, here and where copies go, but never `fresh`, whatever the clock says. Says what of it was here.
+/// Removes what is not kept any more in a folder, but never `fresh`, whatever the clock says. Says what it was.
 pub(super) fn prune(folder: &Path, settings: &Settings, fresh: Option<&str>) -> Outcome<Vec<String>> {
+    let found = own(folder, settings);
+    let times: Vec<i64> = found.iter().map(|(at, _)| *at).collect();
+    let kept = settings.keep.kept(&times);
+    let goes = |(at, name): &(i64, String)| !kept.contains(at) && fresh != Some(name.as_str());
     let mut removed = Vec::new();
-    let folders = directories(settings).map(|at| (at.to_owned(), false));
-    for (at, here) in std::iter::once((folder.to_owned(), true)).chain(folders) {
-        let found = own(&at, settings);
-        let times: Vec<i64> = found.iter().map(|(at, _)| *at).collect();
-        let kept = settings.keep.kept(&times);
-        let goes = |(at, name): &(i64, String)| !kept.contains(at) && fresh != Some(name.as_str());
-        for (_, name) in found.into_iter().filter(goes) {
-            let place = at.join(&name);
-            absent(fs::remove_file(&place)).explain("remove", &place)?;
-            if here {
-                removed.push(name);
-            }
-        }
+    for (_, name) in found.into_iter().filter(goes) {
+        let place = folder.join(&name);
+        absent(fs::remove_file(&place)).explain("remove", &place)?;
+        removed.push(name);
     }
     Ok(removed)
 }
 
-fn directories(settings: &Settings) -> impl Iterator<Item = &Path> {
+/// Where copies go on this host.
+pub(super) fn directories(settings: &Settings) -> impl Iterator<Item = &Path> {
     settings.to.iter().filter_map(|to| match to {
         Destination::Directory(path) => Some(path.as_path()),
         Destination::Bucket(_) => None,
     })
 }
 
-/// Puts a copy into each directory that wants one; says what went wrong. A directory that is not there is not made: a share that is not
-/// mounted would fill the disk below it.
-pub(super) fn copies(folder: &Path, name: &str, settings: &Settings) -> Vec<String> {
-    let copied = directories(settings).map(|to| copy(&folder.join(name), to, name));
-    copied.filter_map(|copied| copied.err().map(|fault| fault.what)).collect()
+/// Puts a copy of `fresh` into a directory, if one is named, and drops there what this host put there and does not keep any more. Only a process of
+/// its own may come here: whoever touches a dead share is held. A directory that is not there is not made: a share that is not mounted would
+/// fill the disk below it.
+pub(in crate::host::serve) fn tended(root: &Root, directory: &Path, fresh: Option<&str>) -> Outcome<()> {
+    let settings = super::settings(root)?;
+    if !directory.is_dir() {
+        return Err(failed(format!("{} is not there; is it mounted?", directory.display())));
+    }
+    if let Some(name) = fresh {
+        copy(&place(root, name)?, directory, name)?;
+    }
+    let tidied = half_copies(directory, &settings).and_then(|()| prune(directory, &settings, fresh).map(drop));
+    tidied.map_err(|fault| failed(format!("{} has what it is to have, and {} in it", directory.display(), fault.what)))
+}
+
+/// Removes what is left of copies of this host's that were cut off long ago.
+fn half_copies(directory: &Path, settings: &Settings) -> Outcome<()> {
+    let mine = |name: &str| {
+        let by = by_name(name.strip_suffix(BEGUN)?)?;
+        Some(by.cluster == settings.cluster.as_str() && by.host == settings.host.as_str())
+    };
+    for entry in fs::read_dir(directory).explain("list", directory)? {
+        let entry = entry.explain("list", directory)?;
+        let old = |of: fs::Metadata| of.is_file().then_some(of.modified().ok()?.elapsed().ok()? > CUT_OFF_AFTER);
+        let name = entry.file_name();
+        if name.to_str().and_then(mine) == Some(true) && entry.metadata().ok().and_then(old) == Some(true) {
+            absent(fs::remove_file(entry.path())).explain("remove", &entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn copy(from: &Path, to: &Path, name: &str) -> Outcome<()> {
-    if !to.is_dir() {
-        return Err(failed(format!("{} is not there; is it mounted?", to.display())));
-    }
-    let (fresh, place) = (to.join(format!("{name}.new")), to.join(name));
+    let (fresh, place) = (to.join(format!("{name}{BEGUN}")), to.join(name));
     let mut options = OpenOptions::new();
     // Others may write there: whatever lies under the name already is not followed.
     let copied = options.write(true).create_new(true).mode(0o600).open(&fresh).and_then(|mut copy| {

@@ -219,3 +219,39 @@ async fn a_drill_waits_for_the_bundle_that_is_being_taken() {
     drop(folder);
     assert!(matches!(drill.await, Ok(Turn::Held(..))), "and it sees what they took");
 }
+
+#[tokio::test]
+async fn a_copy_goes_where_copies_go_and_what_is_not_kept_any_more_or_was_cut_off_leaves() {
+    let world = World::new();
+    let share = world.path("/mnt/backup");
+    let settings = Settings { keep: Keep { last: 1, daily: 0, weekly: 0 }, ..world.settings(false) };
+    world.write(SETTINGS, &serde_json::to_vec(&settings).unwrap());
+    let to = Path::new("/mnt/backup");
+    let told = copies::tend(&world.root(), to, None).await.unwrap_err().what;
+    assert!(told.contains("/mnt/backup: ") && told.contains("is it mounted?"), "{told}");
+    assert!(!share.exists(), "a directory that is not there is not made");
+    std::fs::create_dir_all(&share).unwrap();
+    let name = |bundle: &Bundle| bundle.path().file_name().unwrap().to_str().unwrap().to_owned();
+    let now = when::now_ms();
+    let (older, newer) = (world.takes(settings.clone(), now - 5_000), world.takes(settings.clone(), now));
+    let others = "lab-20261122T060000000Z-cp2.hactl.new";
+    let begun = ["lab-20261122T060000000Z-cp1.hactl.new".to_owned(), others.to_owned()];
+    for file in &begun {
+        let made = File::create(share.join(file)).unwrap();
+        made.set_modified(std::time::SystemTime::now() - Duration::from_secs(2 * 86_400)).unwrap();
+    }
+    let there = || {
+        let mut names: Vec<String> =
+            std::fs::read_dir(&share).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    copies::tend(&world.root(), to, Some(&name(&older))).await.unwrap();
+    assert_eq!(there(), [others.to_owned(), name(&older)], "its own that was cut off is gone, another host's is not");
+    copies::tend(&world.root(), to, Some(&name(&newer))).await.unwrap();
+    assert_eq!(there(), [others.to_owned(), name(&newer)]);
+    assert_eq!(std::fs::read(share.join(name(&newer))).unwrap(), std::fs::read(newer.path()).unwrap());
+    assert!(older.path().exists(), "what is on the host is the host's");
+    let told = copies::tend(&world.root(), to, Some("../escape.hactl")).await.unwrap_err().what;
+    assert!(told.contains("is no bundle's name"), "{told}");
+}

@@ -201,9 +201,9 @@ async fn a_share_that_does_not_answer_costs_its_deadline_and_says_so() {
     let begun = Instant::now();
     let fault = asked(&["sleep", "60"], Duration::from_millis(300)).await.expect_err("nobody answers");
     assert!(begun.elapsed() < Duration::from_secs(5));
-    assert_eq!(silence(AT, fault), "/mnt/backup has not answered within 10 s");
+    assert_eq!(silence(AT, fault, FOUND_WITHIN), "/mnt/backup has not answered within 10 s");
     let fault =
         asked(&["sh", "-c", "echo it is on fire >&2; exit 1"], Duration::from_secs(5)).await.expect_err("it fails");
-    assert_eq!(silence(AT, fault), "/mnt/backup: it is on fire");
+    assert_eq!(silence(AT, fault, FOUND_WITHIN), "/mnt/backup: it is on fire");
     assert!(asked(&["echo", "{}"], Duration::from_secs(5)).await.is_err());
 }

@@ -14,6 +14,7 @@ use super::root::Root;
 use super::run::blocking;
 use super::session::Appetite;
 use crate::host::op::FaultKind;
+use crate::model::desired::MOST_QUOTA_GIB;
 use crate::model::sum::Sum;
 use crate::model::target::{Part, Place};
 use rustix::fs::{FlockOperation, flock};
@@ -42,8 +43,9 @@ pub(super) struct Blob<'a> {
 
 /// Decompressed bytes handled at once.
 const WINDOW: usize = 1 << 20;
-/// Largest part accepted, bytes.
-const LARGEST: u64 = 8 << 30;
+/// Largest part accepted, bytes: a snapshot of the largest store that an inventory can ask for. etcd asks before a write whether the quota is
+/// reached, so that a store may be larger than that.
+const LARGEST: u64 = (MOST_QUOTA_GIB as u64 + 16) << 30;
 /// Free space that must remain after a delivery, bytes.
 const RESERVE: u64 = 64 << 20;
 

@@ -8,6 +8,7 @@ use super::super::notes::{Notes, short};
 use super::super::shared;
 use super::hosts::port;
 use super::{leave, network};
+use crate::model::desired::MOST_QUOTA_GIB;
 use std::net::Ipv4Addr;
 
 /// Reads it.
@@ -197,7 +198,7 @@ fn stored(storage: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
             };
             match (flag.as_str(), value.parse::<u64>()) {
                 ("quota-backend-bytes", Ok(bytes)) => {
-                    let gib = u32::try_from(bytes.div_ceil(1 << 30)).unwrap_or(64).clamp(1, 64);
+                    let gib = u32::try_from(bytes.div_ceil(1 << 30)).unwrap_or(MOST_QUOTA_GIB).clamp(1, MOST_QUOTA_GIB);
                     draft.etcd_quota_gib = Some(Said::new(gib, "quota-backend-bytes", place));
                 }
                 _ => shared::arg(draft, "etcd", flag, Said::new(value, "", place), notes),

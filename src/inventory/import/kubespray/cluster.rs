@@ -8,6 +8,7 @@ use super::super::notes::{Notes, short};
 use super::super::shared;
 use super::endpoint::{endpoint, place_of};
 use super::mirrors::mirrors;
+use crate::model::desired::MOST_QUOTA_GIB;
 
 /// Reads what concerns the cluster as a whole.
 pub fn cluster(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
@@ -180,7 +181,7 @@ pub fn etcd(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
         match said.value.trim_end_matches(['G', 'i']).parse::<u64>() {
             Ok(number) => {
                 let bytes = if said.value.ends_with(['G', 'i']) { number.saturating_mul(1 << 30) } else { number };
-                let gib = u32::try_from(bytes.div_ceil(1 << 30)).unwrap_or(64).clamp(1, 64);
+                let gib = u32::try_from(bytes.div_ceil(1 << 30)).unwrap_or(MOST_QUOTA_GIB).clamp(1, MOST_QUOTA_GIB);
                 draft.etcd_quota_gib = Some(Said::new(gib, said.key, said.place));
             }
             Err(_) => notes.add(
