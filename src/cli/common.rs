@@ -394,7 +394,7 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
         Failure::NotRenewable(why) => super::certs::verdict(why, of(&FailureKind::Usage)),
         Failure::Vault(_) | Failure::Pki(_) => of(&FailureKind::State),
         Failure::Bundle(crate::component::BundleError::NoSuchVersion { wanted, .. }) => {
-            let mut verdict = of(&FailureKind::Bundle);
+            let mut verdict = of(&FailureKind::Inventory);
             verdict.hints = vec![
                 format!("download and pack it: `hactl bundle build --kubernetes {wanted}`"),
                 "without a way out: `hactl bundle export` on a machine that has it, and `hactl bundle import` here"

@@ -183,6 +183,10 @@ pub enum Loss {
     Chosen {
         /// Entries of the log that the newest has and the source has not, at least; 0: it has later ones in fewer.
         entries: u64,
+        /// By how many revisions the newest's store is further.
+        revisions: u64,
+        /// For how much longer the newest was written to, milliseconds.
+        ms: u64,
     },
     /// The person chose a source of before a recovery, and the cluster that this made wrote since: all of that.
     Forsaken,

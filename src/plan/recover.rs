@@ -152,7 +152,12 @@ pub fn diagnose(
     let loss = match found.first().filter(|first| first.rank() > chosen.rank()) {
         _ if wish.undo => Loss::Undone { revisions: since(chosen.source.revision, facts, intent) },
         Some(newer) if newer.cluster == chosen.cluster => {
-            Loss::Chosen { entries: newer.source.reach.1.saturating_sub(chosen.source.reach.1) }
+            let (newer, chosen) = (&newer.source, &chosen.source);
+            Loss::Chosen {
+                entries: newer.reach.1.saturating_sub(chosen.reach.1),
+                revisions: ahead(chosen.revision, newer.revision),
+                ms: chosen.age_ms.saturating_sub(newer.age_ms),
+            }
         }
         Some(_) => Loss::Forsaken,
         None if chosen.in_place().is_none() => {

@@ -299,7 +299,9 @@ fn roll(d: &mut Draft, host: &Host, runs: Option<Version>, needs: Vec<Mark>, con
     let mut needs = [needs, configure::kubelet_needs(d, host)].concat();
     needs.push(configured);
     let why = from_to(d, "kubelet", runs);
-    d.must(action, why, needs, Mark::Running(name.clone(), kubelet_unit()), Guard::None);
+    // Another kubelet may start an API server anew.
+    let guard = if host.is(Role::ControlPlane) { Guard::Tolerates { down: name.clone() } } else { Guard::None };
+    d.must(action, why, needs, Mark::Running(name.clone(), kubelet_unit()), guard);
     d.or_back_to(name, &[FileSet::Kubelet]);
 }
 

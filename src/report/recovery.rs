@@ -35,7 +35,7 @@ pub fn proposal_text(proposal: &Proposal, style: &Style) -> String {
             "you chose it"
         };
         let chosen = if source.origin() == recovery.source { format!(", and is taken: {why}") } else { String::new() };
-        say("source", format!("{}{chosen}", described(source)));
+        say("source", described(source, &chosen));
     }
     if !proposal.empty.is_empty() {
         say(
@@ -112,13 +112,13 @@ fn dark(hosts: &[String]) -> String {
     }
 }
 
-fn described(source: &Source) -> String {
+fn described(source: &Source, chosen: &str) -> String {
     let (term, entry) = source.reach;
     if let Some(name) = &source.bundle {
         let age = ago(source.age_ms);
         let place = source.away.as_ref().map_or_else(String::new, |place| format!(" in {}", clean(place)));
         return format!(
-            "{} of {}{place}: term {term}, entry {entry}, revision {}, {}, taken {age}",
+            "{} of {}{place}: term {term}, entry {entry}, revision {}, {}, taken {age}{chosen}",
             clean(name),
             source.host,
             source.revision,
@@ -127,7 +127,7 @@ fn described(source: &Source) -> String {
     }
     let place = source.aside.as_ref().map_or_else(String::new, |name| format!(":{}", clean(name)));
     let mut words = format!(
-        "{}{place}: term {term}, entry {entry}, revision {} or later, {}, last written {} ago",
+        "{}{place}: term {term}, entry {entry}, revision {} or later, {}, last written {} ago{chosen}",
         source.host,
         source.revision,
         bytes(source.db_bytes),
@@ -167,9 +167,14 @@ fn loss(proposal: &Proposal) -> String {
         Loss::Forsaken => {
             "everything that the cluster took which came after it: you chose data of BEFORE a recovery".to_owned()
         }
-        Loss::Chosen { entries: 0 } => "what a newer source has of a later term: you chose an OLDER one".to_owned(),
-        Loss::Chosen { entries } => {
-            format!("at least {entries} entries that a newer source has: you chose an OLDER one")
+        Loss::Chosen { entries, revisions, ms } => {
+            let most = match entries {
+                0 => "what a newer source has of a later term".to_owned(),
+                some => format!("at least {some} entries that a newer source has"),
+            };
+            let known = if revisions > 0 { format!(", about {}", count_revisions(revisions)) } else { String::new() };
+            let stretch = if ms > 0 { format!(", written within {}", millis(ms)) } else { String::new() };
+            format!("{most}{known}{stretch}: you chose an OLDER one")
         }
         Loss::Undone { revisions } => {
             format!("everything that was written since then, {age} ago: about {}", count_revisions(revisions))

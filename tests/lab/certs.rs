@@ -1,6 +1,7 @@
 //! Certificates as people see them and have them anew.
 
 use super::support::{Writer, wait_for};
+use super::trials::{LATE, unnoticed};
 use super::{Scenario, World, in_one_line};
 use serde_json::Value;
 use std::time::Duration;
@@ -63,7 +64,9 @@ fn one(w: &World) {
     w.hactl.run(&["certs", "renew", "apiserver", "--dry-run"]).ok().says("issue 1 certificate");
     assert_eq!(serials(&listed(w)), serials(&before), "nothing was changed");
 
+    let knocking = w.api().reads(Duration::from_millis(20));
     w.hactl.run(&["certs", "renew", "apiserver"]).ok().says("1 certificate issued anew on 1 host");
+    unnoticed(&knocking.end());
     let after = listed(w);
     let (old, new) = (certificate(&before, "cp1", "apiserver"), certificate(&after, "cp1", "apiserver"));
     assert_ne!(old["serial"], new["serial"]);
@@ -79,11 +82,13 @@ fn all(w: &World) {
     w.hactl.up().ok();
     let started = || w.on("cp1", "sudo pgrep -x 'etcd|kube-apiserver|kubelet' | sort | xargs -r ps -o lstart=,pid= -p");
     let (before, processes) = (listed(w), started());
-    let writer = Writer::start(&w.api(), "w-certs");
+    let (writer, knocking) = (Writer::start(&w.api(), "w-certs"), w.api().reads(Duration::from_millis(20)));
     let ran = w.hactl.run(&["certs", "renew"]).ok();
     assert!(in_one_line(&ran).contains("stay valid until they end"), "{}", ran.all());
     let (written, longest) = writer.end();
     println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.1?}");
+    unnoticed(&knocking.end());
+    assert!(longest < LATE, "a write waited for {longest:?}");
     assert_eq!(started(), processes, "nothing that serves was restarted");
     let after = listed(w);
     for name in ["apiserver", "etcd-server", "etcd-peer", "scheduler", "controller-manager", "approver", "observer"] {

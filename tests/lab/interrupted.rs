@@ -1,18 +1,75 @@
 //! A recovery that is killed, again and again, at moments nobody chose.
 
 use super::recover::{lose_majority, recover};
-use super::support::{Writer, once_free};
-use super::{Scenario, World};
+use super::support::{GIVEN_BACK, Ran, Writer, once_free, wait_for};
+use super::{Scenario, World, in_one_line};
+use std::io::{BufRead as _, BufReader};
 use std::time::{Duration, Instant};
 
-pub const SCENARIOS: &[Scenario] = &[Scenario {
-    name: "recover killed at ten random moments is finished by the same command",
-    cut: false,
-    run: killed,
-}];
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario { name: "recover killed at ten random moments is finished by the same command", cut: false, run: killed },
+    Scenario {
+        name: "a recovery that was begun is given up for a bundle that is named, and that one is finished when it is cut off",
+        cut: false,
+        run: given_up,
+    },
+];
 /// On five members.
 pub const FIVE: &[Scenario] =
     &[Scenario { name: "five members: recover killed at ten random moments", cut: false, run: killed }];
+
+/// Runs `recover` until it says so, and kills it; what it said until then.
+fn killed_at(w: &World, arguments: &[&str], at: impl Fn(&str) -> bool) -> String {
+    let arguments = [&["recover", "--yes"], arguments].concat();
+    let ran = once_free(GIVEN_BACK, || {
+        let mut said = String::new();
+        let mut child = w.hactl.command(&arguments).spawn().expect("hactl can be started");
+        for line in BufReader::new(child.stdout.take().expect("piped")).lines() {
+            said.push_str(&line.expect("it is read"));
+            said.push('\n');
+            if said.lines().last().is_some_and(&at) {
+                child.kill().expect("it can be killed");
+                break;
+            }
+        }
+        let ended = child.wait_with_output().expect("it ends");
+        let err = String::from_utf8_lossy(&ended.stderr).into_owned();
+        Ran { code: ended.status.code().unwrap_or(-1), out: said, err, took: Duration::ZERO }
+    });
+    assert_eq!(ran.code, -1, "it was killed: {}", ran.all());
+    println!("{}", ran.out.lines().map(|l| format!("        {l}")).collect::<Vec<_>>().join("\n"));
+    ran.out
+}
+
+fn given_up(w: &World) {
+    w.hactl.up().ok();
+    w.hactl.run(&["snapshot", "take", "--host", "cp3"]).ok();
+    let bundle = w.on("cp3", "sudo sh -c 'ls /var/lib/hactl/snapshots/*-cp3.hactl | sort | tail -n 1'");
+    let bundle = bundle.trim().rsplit('/').next().expect("a name").to_owned();
+    w.hactl.kubectl(&["create", "configmap", "after-the-bundle"]).ok();
+    lose_majority(w);
+    let notes = w.hactl.state(w.lab.name()).join("recovery");
+    let mut child = w.hactl.command(&["recover", "--yes"]).spawn().expect("hactl can be started");
+    wait_for("its snapshot is noted", Duration::from_secs(60), || {
+        let there = std::fs::read_dir(&notes).into_iter().flatten().flatten();
+        there.into_iter().any(|entry| entry.path().extension().is_some_and(|ending| ending == "json"))
+    });
+    child.kill().expect("it can be killed");
+    assert!(child.wait().expect("it ends").code().is_none(), "it had not come to its end");
+    let said = killed_at(w, &["--from", &bundle], |line| line.contains("a quorum answers"));
+    let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("was agreed to and not finished: it is given up"), "{said}");
+    let revision = || w.on("cp3", "sudo cat /var/lib/hactl/high-water");
+    let leapt = revision();
+    let ran = once_free(GIVEN_BACK, || recover(w, &["--yes", "--from", &bundle])).ok();
+    assert!(in_one_line(&ran).contains("the recovery is finished; nothing else was restored"), "{}", ran.all());
+    assert_eq!(revision(), leapt, "nothing leaps twice");
+    w.hactl.kubectl(&["get", "configmap", "after-the-bundle"]).exits(1).says("NotFound");
+    w.hactl.up().ok().says("nothing to do");
+    // Whoever asks for it once more means another one, and says so.
+    recover(w, &["--yes", "--from", &bundle]).exits(3).says("nothing is restored from");
+    w.well();
+}
 
 /// So often it is killed.
 const KILLS: usize = 10;

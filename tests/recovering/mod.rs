@@ -342,7 +342,8 @@ fn the_source_is_the_data_whose_log_goes_furthest_whatever_its_revision() {
     assert_eq!(proposal.recovery.base, 1_000_000_800, "above every revision that was read, on whatever host");
     assert_eq!(proposal.recovery.members.len(), 5, "all answer and have what a member needs");
     let Ok(Diagnosis::Lost(older)) = diagnosed(&world, &facts, Some(&hosts[0])) else { panic!("it was asked for") };
-    assert_eq!((&older.recovery.source, older.loss), (&Origin::Data(hosts[0].clone()), Loss::Chosen { entries: 0 }));
+    let loss = Loss::Chosen { entries: 0, revisions: 0, ms: 0 };
+    assert_eq!((&older.recovery.source, older.loss), (&Origin::Data(hosts[0].clone()), loss));
 }
 
 #[test]

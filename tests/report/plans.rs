@@ -176,7 +176,7 @@ fn a_recovery_says_what_it_takes_what_it_loses_and_who_comes_later_before_anybod
         recovery: Recovery { members: vec![(name("cp3"), peer(3))], ..lost.recovery.clone() },
         begun: true,
         dark: vec!["cp1".into()],
-        loss: Loss::Chosen { entries: 45 },
+        loss: Loss::Chosen { entries: 45, revisions: 100, ms: 770_000 },
         ..lost.clone()
     };
     let file = "lab-20261122T060000000Z-cp1.hactl".to_owned();
