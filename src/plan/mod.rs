@@ -34,6 +34,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use certs::certs;
 pub use down::down;
 pub use holds::{etcd_balancer_unit, etcd_unit, kubelet_unit};
+pub use ranges::seen as ranges_seen;
 pub use recover::{Away, Wish, alarmed, diagnose, recover};
 
 /// What cannot be observed: choices and random values made outside.

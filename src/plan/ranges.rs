@@ -33,6 +33,13 @@ pub(super) fn judge(desired: &Desired, target: &Target, facts: &Facts, intent: &
     Ok(())
 }
 
+/// Whether an API server shows what the cluster lives with.
+pub fn seen(target: &Target, facts: &Facts) -> bool {
+    let apis = || facts.hosts.values().filter_map(|f| f.as_ref().ok()?.api.as_ref());
+    let told = target.addons.iter().flat_map(|addon| &addon.objects).filter(|object| range(object).is_some());
+    told.into_iter().any(|object| apis().any(|api| api.objects.get(&object_key(object)).and_then(range).is_some()))
+}
+
 /// The setting behind what an object says of a range: the key, what it is, and its value.
 fn range(object: &Value) -> Option<(&'static str, &'static str, String)> {
     let text = |at: &str| object.pointer(at).and_then(Value::as_str);

@@ -80,6 +80,10 @@ pub fn diagnose(
     }
     let other = |begun: &&Recovery| wish.from.as_ref().is_some_and(|from| from != &begun.source);
     let (given_up, begun) = (wish.begun.as_ref().filter(other), wish.begun.as_ref().filter(|begun| !other(begun)));
+    if let (Some(recovery), Some(asked)) = (given_up, &wish.from) {
+        unserved(desired, facts, recovery, asked)?;
+    }
+    let as_begun = intent;
     let mut intent = intent.clone();
     intent.dropped.extend(given_up.map(|recovery| recovery.id.clone()));
     // What `up` says of it keeps no member from being started.
@@ -89,7 +93,9 @@ pub fn diagnose(
         // What was begun may have got so far, and then it is there what was asked for.
         return match wish.from.clone().filter(|_| begun.is_none()) {
             Some(asked) => {
-                let begun = given_up.map(|recovery| recovery.source.clone());
+                // Where nothing of it is on any host yet, going on with it only starts them as well.
+                let wakes = super::up(desired, target, facts, as_begun).is_ok_and(|plan| !plan.is_empty());
+                let begun = given_up.filter(|_| !wakes).map(|recovery| recovery.source.clone());
                 Err(Refusal::NeedNot { asked, serves: false, begun })
             }
             None => Ok(Diagnosis::Asleep),
@@ -253,6 +259,22 @@ fn resumed(desired: &Desired, facts: &Facts, hosts: &[Host], recovery: &Recovery
         loss: Loss::CannotBeKnown,
         later: later(desired, recovery),
     })
+}
+
+/// A recovery whose cluster was written to has served, though nobody saw it: it is finished before anything else is restored.
+fn unserved(desired: &Desired, facts: &Facts, recovery: &Recovery, asked: &Origin) -> Result<(), Refusal> {
+    let written = |host: &&Host| {
+        let etcd = facts.host(&host.name).and_then(|found| found.etcd.as_ref());
+        let its = etcd.filter(|etcd| etcd.token.as_ref() == Some(&recovery.id));
+        its.and_then(|etcd| etcd.disk.as_ref()?.revision).is_some_and(|revision| revision > recovery.base)
+    };
+    let Some(host) = desired.with(Role::Etcd).find(written) else { return Ok(()) };
+    let problem = format!(
+        "{}: recovery {} from {} is not finished and was written to already: finish it with `hactl recover` without --from, then go to {asked} with \
+         `hactl recover --undo` and the same --from",
+        host.name, recovery.id, recovery.source
+    );
+    Err(Refusal::Preflight { problems: vec![problem] })
 }
 
 /// Those who do not answer could go on as the cluster that a recovery had begun to make, where they have a majority of it.

@@ -187,8 +187,11 @@ pub(super) fn wake(d: &mut Draft) -> bool {
 /// The kubelets that waited: beside API servers one at a time, workers in batches, drained before another minor version.
 pub(super) fn roll_kubelets(d: &mut Draft) {
     let waiting = d.rollout.kubelets.clone();
-    let (planes, workers): (Vec<Host>, Vec<Host>) =
+    let (mut planes, workers): (Vec<Host>, Vec<Host>) =
         d.changing().into_iter().filter(|h| waiting.contains_key(&h.name)).partition(|h| h.is(Role::ControlPlane));
+    // Whoever serves nobody comes first: it may have to stand in for the others.
+    let serves = |host: &Host| d.host_facts(&host.name).and_then(|found| said(found)).is_some();
+    planes.sort_by_key(serves);
     for host in &planes {
         let mut needs = served(d, host, waiting[&host.name]);
         let configured = Mark::Configured(host.name.clone(), FileSet::Kubelet);

@@ -51,7 +51,7 @@ impl Vault {
         self.form().map(|form| form.hosts)
     }
 
-    /// The ranges of the first run that changed a host; `None`: nobody noted any.
+    /// The ranges of the run that founded the cluster, or of the first that saw them; `None`: nobody noted any.
     pub fn ranges(&self) -> Result<Option<Ranges>, VaultError> {
         self.form().map(|form| form.ranges)
     }
@@ -88,10 +88,11 @@ impl Vault {
         self.write(&before, &form)
     }
 
-    /// Notes the ranges that the cluster lives with, unless some are noted.
-    pub fn note_ranges(&self, ranges: Ranges) -> Result<(), VaultError> {
+    /// Notes the ranges that the cluster lives with, unless some are noted; `anew`: in their place, too.
+    pub fn note_ranges(&self, ranges: Ranges, anew: bool) -> Result<(), VaultError> {
         let before = self.form()?;
-        self.write(&before, &Form { ranges: before.ranges.or(Some(ranges)), ..before.clone() })
+        let kept = before.ranges.filter(|_| !anew);
+        self.write(&before, &Form { ranges: kept.or(Some(ranges)), ..before.clone() })
     }
 
     /// Forgets everybody, and the ranges: the cluster was taken down.

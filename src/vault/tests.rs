@@ -340,9 +340,10 @@ fn hosts_that_were_taken_in_are_remembered_as_the_inventory_had_them_last() {
     let cidr = |base: &str, prefix| crate::model::desired::Cidr { base: base.parse().unwrap(), prefix };
     let range = |pods: &str| Ranges { pods: cidr(pods, 16), services: cidr("10.96.0.0", 12) };
     assert_eq!(vault.ranges().unwrap(), None);
-    vault.note_ranges(range("10.244.0.0")).unwrap();
-    vault.note_ranges(range("10.200.0.0")).unwrap();
-    assert_eq!(vault.ranges().unwrap(), Some(range("10.244.0.0")), "the first counts");
+    vault.note_ranges(range("10.100.0.0"), true).unwrap();
+    vault.note_ranges(range("10.244.0.0"), true).unwrap();
+    vault.note_ranges(range("10.200.0.0"), false).unwrap();
+    assert_eq!(vault.ranges().unwrap(), Some(range("10.244.0.0")), "the last before there was a cluster counts");
     assert_eq!(names(&vault).len(), 3, "and nobody is forgotten for it");
     vault.forget_hosts().unwrap();
     assert_eq!((vault.hosts().unwrap(), vault.ranges().unwrap()), (vec![], None));

@@ -52,9 +52,10 @@ pub(super) fn note_taken_in(state: &State, desired: &Desired, look: &Look, plan:
     let touched = |h: &&Host| plan.steps.iter().any(|step| step.action.host() == Some(&h.name));
     let hosts: Vec<&Host> = desired.hosts.iter().filter(|h| stamped(h) || touched(h)).collect();
     let lost = if state.past()?.forsakes() { orphans(state, desired)? } else { Vec::new() };
-    // By then the plan has judged them.
-    if !hosts.is_empty() {
-        state.note_ranges(&desired.network)?;
+    // Until there is a cluster it is the inventory's to say; then what is seen to be so, which the plan has compared.
+    let born = state.past()?.born.is_some();
+    if !hosts.is_empty() && (!born || crate::plan::ranges_seen(&look.target, &look.facts)) {
+        state.note_ranges(&desired.network, !born)?;
     }
     state.note_hosts(&hosts, &lost.iter().map(|h| &h.name).collect::<Vec<_>>())
 }

@@ -167,12 +167,13 @@ impl Look {
     /// What is meant where nothing may be founded, pruned or left out.
     pub(super) fn intent(&self, state: &State) -> Result<Intent, Failure> {
         let past = state.past()?;
+        let born = past.born.is_some();
         Ok(Intent {
-            born: past.born.is_some(),
+            born,
             forsakes: past.forsakes(),
             recovered: past.recovered(),
             leapt: past.leapt,
-            ranges: state.ranges()?.map(|ranges| (ranges.pods, ranges.services)),
+            ranges: state.ranges()?.filter(|_| born).map(|ranges| (ranges.pods, ranges.services)),
             dropped: past.dropped,
             lived: past.lived,
             taken_down_ms: past.taken_down_ms,

@@ -161,9 +161,11 @@ pub async fn recover(
             // Whose members were woken: the recovery's, or those of before.
             let recovered = state.past()?.recovered();
             let finished = recovered.is_some() && recovered == wish.begun.map(|begun| begun.base);
-            if finished {
-                fresh(session).await;
+            if !finished {
+                return Ok(Recovered::Woken { summary, finished });
             }
+            fresh(session).await;
+            let summary = proven(session, *summary).await?;
             return Ok(Recovered::Woken { summary, finished });
         }
         Diagnosis::Full(before) if !asked.dry_run => {

@@ -5,7 +5,7 @@
 
 use super::away::{Fetched, local};
 use super::bundles::{
-    ANSWER, Listed, asked, fetch, identities, io_error, list, machine, newest, ours, private, scratch, verify,
+    Listed, asked, fetch, identities, io_error, list, machine, newest, ours, private, scratch, verify,
 };
 use super::named::Named;
 use super::{Failure, Session, Unusable, copies};
@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 
 /// How long a host may take to take one, proof included: seconds per GB.
 const TAKE: Duration = Duration::from_secs(1800);
+/// How long a host may take to drop what is not kept: longer than it waits for a share that is dead.
+const PRUNED: Duration = Duration::from_secs(90);
 
 /// A bundle that was taken.
 #[derive(Debug)]
@@ -256,7 +258,7 @@ pub async fn prune(session: &Session) -> Result<BTreeMap<HostName, Vec<String>>,
     let (mut removed, mut first) = (BTreeMap::new(), None);
     for host in session.desired.with(Role::Etcd) {
         let Some(machine) = session.machines.get(&host.name) else { continue };
-        let failure = match machine.call(Op::PruneBundles, Feed::None, ANSWER, &|_| {}).await {
+        let failure = match machine.call(Op::PruneBundles, Feed::None, PRUNED, &|_| {}).await {
             Ok(Reply::Lines(names)) => {
                 removed.insert(host.name.clone(), names);
                 continue;

@@ -186,10 +186,10 @@ impl State {
     pub fn ranges(&self) -> Result<Option<Ranges>, Failure> {
         Ok(self.vault().map(Vault::ranges).transpose()?.flatten())
     }
-    /// Notes the ranges that the cluster lives with, unless some are noted.
-    pub fn note_ranges(&self, network: &Network) -> Result<(), Failure> {
+    /// Notes the ranges that the cluster lives with, unless some are noted; `anew`: in their place, too.
+    pub fn note_ranges(&self, network: &Network, anew: bool) -> Result<(), Failure> {
         let ranges = Ranges { pods: network.pods, services: network.services };
-        self.vault().map_or(Ok(()), |vault| Ok(vault.note_ranges(ranges)?))
+        self.vault().map_or(Ok(()), |vault| Ok(vault.note_ranges(ranges, anew)?))
     }
     /// Notes that the cluster was taken down on purpose: empty disks are no loss from here on, and nobody is part of it.
     pub fn taken_down(&self, deleted: bool) -> Result<(), Failure> {

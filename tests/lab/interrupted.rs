@@ -1,7 +1,7 @@
 //! A recovery that is killed, again and again, at moments nobody chose.
 
 use super::recover::{lose_majority, recover};
-use super::support::{GIVEN_BACK, Ran, Writer, once_free, wait_for};
+use super::support::{GIVEN_BACK, Ran, Writer, once_free};
 use super::{Scenario, World, in_one_line};
 use std::io::{BufRead as _, BufReader};
 use std::time::{Duration, Instant};
@@ -46,14 +46,20 @@ fn given_up(w: &World) {
     w.hactl.run(&["snapshot", "take", "--host", "cp3"]).ok();
     let bundle = w.on("cp3", "sudo sh -c 'ls /var/lib/hactl/snapshots/*-cp3.hactl | sort | tail -n 1'");
     let bundle = bundle.trim().rsplit('/').next().expect("a name").to_owned();
-    w.hactl.kubectl(&["create", "configmap", "after-the-bundle"]).ok();
+    w.hactl.kubectl(&["create", "configmap", "since-the-bundle"]).ok();
     lose_majority(w);
     let notes = w.hactl.state(w.lab.name()).join("recovery");
     let mut child = w.hactl.command(&["recover", "--yes"]).spawn().expect("hactl can be started");
-    wait_for("its snapshot is noted", Duration::from_secs(60), || {
+    // Members start a third of a second later.
+    let noted = || {
         let there = std::fs::read_dir(&notes).into_iter().flatten().flatten();
         there.into_iter().any(|entry| entry.path().extension().is_some_and(|ending| ending == "json"))
-    });
+    };
+    let begun = Instant::now();
+    while !noted() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "its snapshot is never noted");
+        std::thread::sleep(Duration::from_millis(2));
+    }
     child.kill().expect("it can be killed");
     assert!(child.wait().expect("it ends").code().is_none(), "it had not come to its end");
     let said = killed_at(w, &["--from", &bundle], |line| line.contains("a quorum answers"));
@@ -64,7 +70,7 @@ fn given_up(w: &World) {
     let ran = once_free(GIVEN_BACK, || recover(w, &["--yes", "--from", &bundle])).ok();
     assert!(in_one_line(&ran).contains("the recovery is finished; nothing else was restored"), "{}", ran.all());
     assert_eq!(revision(), leapt, "nothing leaps twice");
-    w.hactl.kubectl(&["get", "configmap", "after-the-bundle"]).exits(1).says("NotFound");
+    w.hactl.kubectl(&["get", "configmap", "since-the-bundle"]).exits(1).says("NotFound");
     w.hactl.up().ok().says("nothing to do");
     // Whoever asks for it once more means another one, and says so.
     recover(w, &["--yes", "--from", &bundle]).exits(3).says("nothing is restored from");

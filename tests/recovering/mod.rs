@@ -306,6 +306,12 @@ fn what_a_recovery_restored_that_is_given_up_is_no_source_and_nothing_that_a_per
     assert_eq!((proposal.loss, proposal.gives_up.as_ref()), (Loss::CannotBeKnown, Some(&begun)));
     let found = ask(&hosts[0]);
     assert!(matches!(found, Err(Refusal::NoSource { asked: Some(_), .. })), "it is a copy of the bundle: {found:?}");
+    let etcd = facts.hosts.get_mut(&hosts[0]).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
+    etcd.and_then(|etcd| etcd.disk.as_mut()).expect("its data is read").revision = Some(1_000_000_801);
+    let wish = Wish { begun: Some(begun), from: Some(Origin::Data(hosts[1].clone())), ..Wish::default() };
+    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+    let told = matches!(&found, Err(Refusal::Preflight { problems }) if problems[0].contains("was written to already"));
+    assert!(told, "somebody lived with it: {found:?}");
 }
 
 /// The facts of a cluster of three that lost one disk and one host, with the two others' data changed at will.

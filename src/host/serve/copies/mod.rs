@@ -25,7 +25,7 @@ const FOUND_WITHIN: Duration = Duration::from_secs(10);
 /// How long a piece may take.
 const PIECE_WITHIN: Duration = Duration::from_secs(25);
 /// How long a directory may take to drop what is not kept any more, which shows as well whether it answers at all.
-const TIDIED_WITHIN: Duration = Duration::from_secs(20);
+const TIDIED_WITHIN: Duration = Duration::from_secs(60);
 /// How long one may take to get a bundle, beside what its bytes take at the slowest pace that is waited for: bytes per second.
 const PUT_WITHIN: Duration = Duration::from_secs(1200);
 const SLOWEST: u64 = 1 << 20;
