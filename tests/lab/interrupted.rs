@@ -62,7 +62,7 @@ fn given_up(w: &World) {
     }
     child.kill().expect("it can be killed");
     assert!(child.wait().expect("it ends").code().is_none(), "it had not come to its end");
-    let said = killed_at(w, &["--from", &bundle], |line| line.contains("a quorum answers"));
+    let said = killed_at(w, &["--from", &bundle], |line| line.contains("✓ cluster  a quorum answers"));
     let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("was agreed to and not finished: it is given up"), "{said}");
     let revision = || w.on("cp3", "sudo cat /var/lib/hactl/high-water");
