@@ -9,7 +9,7 @@ use crate::report::{self, Reader, Style, Verdict};
 use crate::workflow::{self, Choices, Recovered, Recovering};
 use clap::Args;
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 #[derive(Debug, Args)]
@@ -51,9 +51,7 @@ pub fn run(common: &Common, args: RecoverArgs) -> u8 {
         dry_run: args.dry_run,
     };
     let checked = |_: &Desired| {
-        let file = asked.from.as_deref().filter(|from| from.contains('/')).map(Path::new);
-        // With a host before the colon, or a scheme, it lies elsewhere.
-        there("--from", file.filter(|file| !file.to_string_lossy().contains(':')))?;
+        there("--from", asked.from.as_deref().and_then(workflow::file_named).as_deref())?;
         there("--identity", asked.identity.as_deref())
     };
     let result = common.run_checked(checked, sink, Needs::Most, async |session| {

@@ -264,6 +264,13 @@ pub struct ByName<'a> {
 const STAMP: &[BorrowedFormatItem<'_>] =
     format_description!("[year][month][day]T[hour][minute][second][subsecond digits:3]Z");
 
+impl Settings {
+    /// What a file's name says, where it is that of a bundle which this host took of this cluster.
+    pub fn own<'a>(&self, name: &'a str) -> Option<ByName<'a>> {
+        by_name(name).filter(|by| by.cluster == self.cluster.as_str() && by.host == self.host.as_str())
+    }
+}
+
 /// Reads a bundle's name; `None`: it was named by somebody else.
 pub fn by_name(name: &str) -> Option<ByName<'_>> {
     let stem = name.strip_suffix(ENDING)?.strip_suffix('.')?;

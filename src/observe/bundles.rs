@@ -1,6 +1,6 @@
 //! Whether there is something to recover from: a recovery bundle of this cluster that is not too old, and no host that fails to take its own.
 
-use super::drills::{self, CLOCK_MS};
+use super::drills::{self, CLOCK_MS, Trouble};
 use crate::model::check::{Check, Outcome};
 use crate::model::desired::{Desired, Role};
 use crate::model::facts::{Etcd, Facts, HostFacts};
@@ -11,6 +11,7 @@ use crate::model::span::{seconds, span};
 /// The check's name.
 pub const BUNDLES: &str = "recovery bundles";
 const HINT: &str = "on the host: journalctl -u hactl-snapshot; one now: hactl snapshot take";
+const OF_ONE: &str = "on the host: journalctl -u hactl-snapshot; one now: hactl snapshot take --host HOST";
 const TIMER: &str = "hactl-snapshot.timer";
 
 /// The check; none where no cluster speaks.
@@ -33,12 +34,12 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
             return say(Outcome::Fail, Some(host), damaged.clone());
         }
     }
-    let drill = |(host, detail, hint): drills::Trouble<'_>| {
+    let fails = |(host, detail, hint): Trouble<'_>| {
         let hint = Some(hint.replace("HOST", host.as_str()));
         Check { name: BUNDLES, host: Some(host.clone()), outcome: Outcome::Fail, detail, hint }
     };
     if let Some(failed) = drills::failed(desired, &hosts) {
-        return Some(drill(failed));
+        return Some(fails(failed));
     }
     for (host, fact) in &hosts {
         let newest = fact.bundles.as_ref().and_then(|b| b.bundles.first());
@@ -66,16 +67,7 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
                     Some(age) => format!("its timer runs, and its newest is {} old", span(age)),
                     None => "its timer runs, and it has taken none".to_owned(),
                 };
-                let hint = Some(format!(
-                    "on the host: journalctl -u hactl-snapshot; one now: hactl snapshot take --host {host}"
-                ));
-                return Some(Check {
-                    name: BUNDLES,
-                    host: Some((*host).clone()),
-                    outcome: Outcome::Fail,
-                    detail,
-                    hint,
-                });
+                return Some(fails((host, detail, OF_ONE)));
             }
         }
     }
@@ -86,7 +78,7 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
     match (ages.min(), waited.max()) {
         (Some(age), _) if age <= stale_ms => {
             if let Some(overdue) = drills::overdue(desired, &hosts) {
-                return Some(drill(overdue));
+                return Some(fails(overdue));
             }
             let restores = hosts.iter().filter_map(|(_, f)| f.bundles.as_ref()?.bundles.first());
             let restores = restores.max_by_key(|b| b.taken_ms).map_or(0, |b| b.proof.restored_ms);

@@ -7,7 +7,8 @@ use super::configure::unit;
 use super::draft::Draft;
 use super::heal;
 use super::holds::kubelet_unit;
-use crate::model::desired::{EndpointKind, Host, Role};
+use super::retire::moves;
+use crate::model::desired::{Host, Role};
 use crate::model::facts::{HostFacts, UnitFact};
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::plan::{Action, Guard, Mark, NodeEnd};
@@ -55,8 +56,7 @@ pub(super) fn judge(d: &mut Draft) -> Result<(), Refusal> {
     }
     for host in d.desired.leaving.iter().filter(|host| lives(d, &host.name).is_some() && !d.limited()) {
         // The endpoint's address goes nowhere where nobody can take it, and the API nowhere where nobody has it.
-        let moves = matches!(d.desired.endpoint.kind, EndpointKind::Vip { .. });
-        let roles = [(Role::ControlPlane, true), (Role::LoadBalancer, moves)];
+        let roles = [(Role::ControlPlane, true), (Role::LoadBalancer, moves(d))];
         for (role, counts) in roles {
             let (others, answer) = (d.desired.with(role).count(), d.reachable_with(role).len());
             if counts && host.is(role) && answer == 0 {
@@ -77,8 +77,7 @@ pub(super) fn judge(d: &mut Draft) -> Result<(), Refusal> {
 /// and others take their places, that etcd is silent is what has to be said, and by then it was.
 pub(super) fn left_behind(d: &mut Draft) -> Result<(), Refusal> {
     for orphan in &d.intent.orphans {
-        let balances = orphan.is(Role::LoadBalancer) && matches!(d.desired.endpoint.kind, EndpointKind::Vip { .. });
-        if balances && !d.intent.forsakes {
+        if orphan.is(Role::LoadBalancer) && moves(d) && !d.intent.forsakes {
             return Err(Refusal::LeftBehind { host: orphan.name.clone() });
         }
         d.warn(format!(
@@ -111,7 +110,7 @@ fn stays(d: &Draft, name: &HostName) -> Option<String> {
 
 /// The endpoint's address leaves a host before those who stay stop counting on it: two that do not know of one another would both take it.
 pub(super) fn addresses(d: &mut Draft) {
-    if !matches!(d.desired.endpoint.kind, EndpointKind::Vip { .. }) {
+    if !moves(d) {
         return;
     }
     let keepalived = unit("keepalived.service");

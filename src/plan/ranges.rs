@@ -10,34 +10,37 @@ use crate::model::refusal::Refusal;
 use crate::model::target::{Target, object_key};
 use serde_json::Value;
 
+/// What a range is a setting of, what shows it, what it is and what it would be.
+type Shown = (&'static str, &'static str, String, String);
+
 /// Refuses another range than the one that the cluster lives with.
 pub(super) fn judge(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -> Result<(), Refusal> {
-    if let Some((pods, services)) = intent.ranges {
-        let network = &desired.network;
-        let settings =
-            [("network.pods", PODS, pods, network.pods), ("network.services", SERVICES, services, network.services)];
-        let changed = settings.into_iter().find(|(_, _, is, will)| is != will);
-        return changed.map_or(Ok(()), |(setting, what, is, will)| {
-            Err(Refusal::RangeChanged { setting, what, is: is.to_string(), will: will.to_string() })
-        });
-    }
-    let apis = || facts.hosts.values().filter_map(|f| f.as_ref().ok()?.api.as_ref());
-    for wanted in target.addons.iter().flat_map(|addon| &addon.objects) {
-        let key = object_key(wanted);
-        let live = apis().find_map(|api| api.objects.get(&key));
-        let (Some((setting, what, will)), Some((_, _, is))) = (range(wanted), live.and_then(range)) else { continue };
-        if is != will {
-            return Err(Refusal::RangeChanged { setting, what, is, will });
+    let settings: Vec<Shown> = match intent.ranges {
+        Some((pods, services)) => {
+            let network = &desired.network;
+            let pods = ("network.pods", PODS, pods.to_string(), network.pods.to_string());
+            vec![pods, ("network.services", SERVICES, services.to_string(), network.services.to_string())]
         }
-    }
-    Ok(())
+        None => shown(target, facts).collect(),
+    };
+    let changed = settings.into_iter().find(|(_, _, is, will)| is != will);
+    changed.map_or(Ok(()), |(setting, what, is, will)| Err(Refusal::RangeChanged { setting, what, is, will }))
 }
 
 /// Whether an API server shows what the cluster lives with.
 pub fn seen(target: &Target, facts: &Facts) -> bool {
-    let apis = || facts.hosts.values().filter_map(|f| f.as_ref().ok()?.api.as_ref());
-    let told = target.addons.iter().flat_map(|addon| &addon.objects).filter(|object| range(object).is_some());
-    told.into_iter().any(|object| apis().any(|api| api.objects.get(&object_key(object)).and_then(range).is_some()))
+    shown(target, facts).next().is_some()
+}
+
+/// What the API servers hold, beside what it is to be.
+fn shown(target: &Target, facts: &Facts) -> impl Iterator<Item = Shown> {
+    target.addons.iter().flat_map(|addon| &addon.objects).filter_map(|wanted| {
+        let (setting, what, will) = range(wanted)?;
+        let key = object_key(wanted);
+        let mut apis = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.api.as_ref());
+        let (_, _, is) = range(apis.find_map(|api| api.objects.get(&key))?)?;
+        Some((setting, what, is, will))
+    })
 }
 
 /// The setting behind what an object says of a range: the key, what it is, and its value.

@@ -65,10 +65,10 @@ pub fn diagnose(
     match &facts.etcd {
         Etcd::Speaks(_) if wish.undo => {}
         Etcd::Speaks(members) => {
-            let full = full(desired, facts);
             if let Some(asked) = wish.from.clone() {
                 return Err(Refusal::NeedNot { asked, serves: true, begun: None });
             }
+            let full = full(desired, facts);
             if !full.is_empty() {
                 return Ok(Diagnosis::Full(full));
             }
@@ -78,8 +78,10 @@ pub fn diagnose(
         Etcd::Founding { .. } if !intent.born => return Ok(Diagnosis::NeverBorn),
         Etcd::NeverBorn | Etcd::Founding { .. } | Etcd::Silent(_) => {}
     }
-    let other = |begun: &&Recovery| wish.from.as_ref().is_some_and(|from| from != &begun.source);
-    let (given_up, begun) = (wish.begun.as_ref().filter(other), wish.begun.as_ref().filter(|begun| !other(begun)));
+    let (given_up, begun) = match (&wish.begun, &wish.from) {
+        (Some(recovery), Some(from)) if from != &recovery.source => (Some(recovery), None),
+        (begun, _) => (None, begun.as_ref()),
+    };
     if let (Some(recovery), Some(asked)) = (given_up, &wish.from) {
         unserved(desired, facts, recovery, asked)?;
     }
@@ -144,13 +146,10 @@ pub fn diagnose(
         return Err(Refusal::NotLost { intact, voters: voters.len() });
     }
     let dark = dark(desired, facts, &voters);
-    let may_live: Vec<String> = dark.iter().filter(|h| !wish.powered_off.contains(h)).cloned().collect();
     // A bundle, and what was moved aside, does not say who had a vote since: each of them may be a whole cluster.
     let known = chosen.in_place().is_some() || matches!(facts.etcd, Etcd::Speaks(_));
     let enough = if known { quorum } else { 1 };
-    if may_live.len() >= enough {
-        return Err(Refusal::MayLive { dark: may_live, quorum: enough, voters: voters.len() });
-    }
+    all_off(&dark, wish, enough, voters.len())?;
     if let Some(recovery) = given_up {
         unfinished(desired, facts, recovery, wish)?;
     }
@@ -280,13 +279,13 @@ fn unserved(desired: &Desired, facts: &Facts, recovery: &Recovery, asked: &Origi
 /// Those who do not answer could go on as the cluster that a recovery had begun to make, where they have a majority of it.
 fn unfinished(desired: &Desired, facts: &Facts, recovery: &Recovery, wish: &Wish) -> Result<(), Refusal> {
     let members: Vec<_> = recovery.members.iter().map(|(_, peer)| (None, peer.clone())).collect();
-    let quorum = members.len() / 2 + 1;
-    let may_live = dark(desired, facts, &members).into_iter().filter(|host| !wish.powered_off.contains(host));
-    let may_live: Vec<String> = may_live.collect();
-    if may_live.len() < quorum {
-        return Ok(());
-    }
-    Err(Refusal::MayLive { dark: may_live, quorum, voters: members.len() })
+    all_off(&dark(desired, facts, &members), wish, members.len() / 2 + 1, members.len())
+}
+
+/// Refuses where so many of those who do not answer, and are not said to be off, that they could be a cluster of their own.
+fn all_off(dark: &[String], wish: &Wish, quorum: usize, voters: usize) -> Result<(), Refusal> {
+    let dark: Vec<String> = dark.iter().filter(|host| !wish.powered_off.contains(host)).cloned().collect();
+    if dark.len() < quorum { Ok(()) } else { Err(Refusal::MayLive { dark, quorum, voters }) }
 }
 
 /// Hosts whose members' data is not where it was.

@@ -57,7 +57,7 @@ pub(super) fn judge(d: &Draft) -> Result<(), Refusal> {
 }
 
 /// Whether there is an address that moves among balancers.
-fn moves(d: &Draft) -> bool {
+pub(super) fn moves(d: &Draft) -> bool {
     matches!(d.desired.endpoint.kind, EndpointKind::Vip { .. })
 }
 

@@ -166,29 +166,25 @@ pub(super) fn voters(desired: &Desired, chosen: &Found, found: &[Found]) -> Vec<
     all
 }
 
-/// All recovery bundles that can be seen.
-fn bundles<'a>(facts: &'a Facts, wish: &'a Wish) -> impl Iterator<Item = &'a BundleFact> {
-    let hosts = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.bundles.as_ref());
+/// Revisions that were given out, as bundles and data that can be read tell, each with the cluster that did.
+fn told<'a>(facts: &'a Facts, wish: &'a Wish) -> impl Iterator<Item = (&'a str, i64)> {
+    let answered = || facts.hosts.values().filter_map(|f| f.as_ref().ok());
+    let bundles = answered().filter_map(|f| f.bundles.as_ref()).flat_map(|b| &b.bundles);
     let given = wish.bundle.iter().map(|(_, bundle)| bundle);
-    hosts.flat_map(|b| &b.bundles).chain(given).chain(wish.away.iter().map(|away| &away.bundle))
+    let bundles = bundles.chain(given).chain(wish.away.iter().map(|away| &away.bundle)).map(|b| &b.point);
+    let disks = answered().filter_map(|f| f.etcd.as_ref()).flat_map(|e| e.disk.iter().chain(e.aside.values()));
+    let bundles = bundles.map(|point| (point.cluster.as_str(), point.revision.max(point.high_water)));
+    bundles.chain(disks.filter_map(|disk| Some((disk.cluster.as_str(), disk.revision?))))
 }
 
 /// The highest revision that a cluster is known to have given out.
 pub(super) fn reached(facts: &Facts, wish: &Wish, cluster: &str) -> i64 {
-    let of =
-        bundles(facts, wish).filter(|b| b.point.cluster == cluster).map(|b| b.point.revision.max(b.point.high_water));
-    let etcd = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.etcd.as_ref());
-    let disks = etcd.flat_map(|e| e.disk.iter().chain(e.aside.values())).filter(|disk| disk.cluster == cluster);
-    of.chain(disks.filter_map(|disk| disk.revision)).max().unwrap_or(0)
+    told(facts, wish).filter(|(by, _)| *by == cluster).map(|(_, revision)| revision).max().unwrap_or(0)
 }
 
 /// The highest revision that is known to have been given out.
 pub(super) fn highest(facts: &Facts, wish: &Wish) -> i64 {
-    let bundles = bundles(facts, wish).map(|b| b.point.revision.max(b.point.high_water)).max().unwrap_or(0);
     let etcd = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.etcd.as_ref());
-    let known = etcd.flat_map(|e| {
-        let disks = e.disk.iter().chain(e.aside.values()).filter_map(|disk| disk.revision);
-        disks.chain(e.high_water).chain(e.view.as_ref().map(|view| view.revision)).collect::<Vec<_>>()
-    });
-    known.max().unwrap_or(0).max(bundles)
+    let members = etcd.flat_map(|e| e.high_water.into_iter().chain(e.view.as_ref().map(|view| view.revision)));
+    told(facts, wish).map(|(_, revision)| revision).chain(members).max().unwrap_or(0)
 }

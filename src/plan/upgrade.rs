@@ -266,7 +266,7 @@ fn batches(d: &mut Draft, workers: Vec<Host>) -> Vec<Vec<Host>> {
 pub(super) fn older_and_silent(d: &Draft) -> Vec<Mark> {
     let wanted = Version::parse(&d.desired.versions.kubernetes).map(|wanted| wanted.minor);
     let known = kubelets(d.desired, d.facts);
-    let older = |name: &HostName| known.get(name).map(|runs| runs.minor) < wanted && known.contains_key(name);
+    let older = |name: &HostName| known.get(name).zip(wanted).is_some_and(|(runs, wanted)| runs.minor < wanted);
     let silent = d.desired.with(Role::ControlPlane).map(|host| &host.name).filter(|name| d.facts.host(name).is_none());
     silent.filter(|name| older(name)).map(|name| Mark::ApiServer(name.clone())).collect()
 }

@@ -4,6 +4,7 @@
 
 use super::verdict::{UNTOUCHED, Verdict, exit};
 use super::words::{count, one_line};
+use crate::model::desired::Role;
 use crate::model::facts::Evidence;
 use crate::model::names::HostName;
 use crate::model::refusal::Refusal;
@@ -139,22 +140,12 @@ impl From<&Refusal> for Verdict {
                     "for another range found another cluster, and move what runs there".to_owned(),
                 ],
             ),
-            Refusal::CannotLeave { role, .. } => (
-                "cannot-leave",
-                vec!["Nobody who answers could take over what it does.".to_owned(), untouched.to_owned()],
-                vec![
-                    format!("bring another host with the role {role} back, then run the same command again"),
-                    "or add one to the inventory: with the same command it comes in first".to_owned(),
-                ],
-            ),
-            Refusal::LastOfRole { role, .. } => (
-                "last-of-role",
-                vec!["Nobody who answers could take over what it does.".to_owned(), untouched.to_owned()],
-                vec![
-                    format!("bring another host with the role {role} back, then run the same command again"),
-                    "or give this one the role again in the inventory".to_owned(),
-                ],
-            ),
+            Refusal::CannotLeave { role, .. } => {
+                nobody_else("cannot-leave", *role, "or add one to the inventory: with the same command it comes in first")
+            }
+            Refusal::LastOfRole { role, .. } => {
+                nobody_else("last-of-role", *role, "or give this one the role again in the inventory")
+            }
             Refusal::LeftBehind { host } => (
                 "left-behind",
                 vec![
@@ -331,6 +322,13 @@ impl From<&Refusal> for Verdict {
         }
         Self { code, causes, hints, ..verdict }
     }
+}
+
+/// Why a host keeps a role, or stays with it, that nobody else has who answers; `or`: what helps beside a host that comes back.
+fn nobody_else(code: &'static str, role: Role, or: &str) -> (&'static str, Vec<String>, Vec<String>) {
+    let causes = vec!["Nobody who answers could take over what it does.".to_owned(), UNTOUCHED.to_owned()];
+    let back = format!("bring another host with the role {role} back, then run the same command again");
+    (code, causes, vec![back, or.to_owned()])
 }
 
 /// What each host said, one line each, in a column.

@@ -51,9 +51,10 @@ pub(super) fn note_taken_in(state: &State, desired: &Desired, look: &Look, plan:
     let stamped = |h: &&Host| look.facts.host(&h.name).is_some_and(|f| f.stamp.is_some());
     let touched = |h: &&Host| plan.steps.iter().any(|step| step.action.host() == Some(&h.name));
     let hosts: Vec<&Host> = desired.hosts.iter().filter(|h| stamped(h) || touched(h)).collect();
-    let lost = if state.past()?.forsakes() { orphans(state, desired)? } else { Vec::new() };
+    let past = state.past()?;
+    let lost = if past.forsakes() { orphans(state, desired)? } else { Vec::new() };
     // Until there is a cluster it is the inventory's to say; then what is seen to be so, which the plan has compared.
-    let born = state.past()?.born.is_some();
+    let born = past.born.is_some();
     if !hosts.is_empty() && (!born || crate::plan::ranges_seen(&look.target, &look.facts)) {
         state.note_ranges(&desired.network, !born)?;
     }

@@ -40,6 +40,7 @@ pub use failure::Failure;
 pub use kubeconfig::{Kind as KubeconfigKind, kubeconfig, kubectl};
 pub use leaving::leaving;
 pub use manifests::collisions;
+pub use named::file_named;
 pub use recover::{Recovered, Recovering, recover};
 pub use renew::{Renewed, renew, renew_kubeconfig, would_renew};
 pub use rotate::{Rotated, Rotating, rotate, would_rotate};

@@ -28,6 +28,14 @@ pub(super) enum Named {
     Aside(HostName, String),
 }
 
+/// The file of this machine that was named, where it was one.
+pub fn file_named(words: &str) -> Option<PathBuf> {
+    match Named::parse(words) {
+        Ok(Named::File(path)) => Some(path),
+        _ => None,
+    }
+}
+
 impl Named {
     /// Tells which of them it is. What is a file, or has a slash and leads to no host, is a file.
     pub fn parse(words: &str) -> Result<Self, Unusable> {

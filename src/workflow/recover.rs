@@ -164,9 +164,7 @@ pub async fn recover(
             if !finished {
                 return Ok(Recovered::Woken { summary, finished });
             }
-            fresh(session).await;
-            let summary = proven(session, *summary).await?;
-            return Ok(Recovered::Woken { summary, finished });
+            return finished_with(session, *summary).await;
         }
         Diagnosis::Full(before) if !asked.dry_run => {
             let after = super::room::make_room(session, &before, choices, ask).await?;
@@ -312,8 +310,13 @@ async fn finish(
     }
     roomy(session, choices, ask).await?;
     let summary = rest(session, choices, ask).await?;
+    finished_with(session, *summary).await
+}
+
+/// The end of a recovery that was cut off: as that of one that was not.
+async fn finished_with(session: &Session, summary: Summary) -> Result<Recovered, Failure> {
     fresh(session).await;
-    let summary = proven(session, *summary).await?;
+    let summary = proven(session, summary).await?;
     Ok(Recovered::Woken { summary, finished: true })
 }
 

@@ -55,10 +55,8 @@ pub(super) async fn make_room(
 /// All voters that answer, if a member has the alarm that its store has reached its quota.
 pub(super) async fn alarmed(session: &Session) -> Vec<Fullness> {
     let answers = asked(session, |host| host.is(Role::Etcd)).await;
-    let view =
-        |facts: &'_ Result<crate::model::facts::HostFacts, Failure>| facts.as_ref().ok()?.etcd.as_ref()?.view.clone();
-    let views: Vec<_> = answers.iter().filter_map(|(host, facts)| Some((host, view(facts)?))).collect();
-    crate::plan::alarmed(views.iter().map(|(host, view)| (*host, view)).collect())
+    let views: Vec<_> = answers.into_iter().filter_map(|(host, facts)| Some((host, facts.ok()?.etcd?.view?))).collect();
+    crate::plan::alarmed(views.iter().map(|(host, view)| (host, view)).collect())
 }
 
 fn is_full(one: &Fullness) -> bool {

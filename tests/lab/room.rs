@@ -21,17 +21,14 @@ const HEAL: Duration = Duration::from_secs(180);
 
 /// etcd's quota, set so low that a few values reach it: lower than an inventory can. The second is below what they are.
 const QUOTAS: [u64; 2] = [24_000_000, 12_000_000];
+/// Takes it away again.
+const AS_BEFORE: &str = "sudo rm /etc/systemd/system/etcd.service.d/90-small.conf /etc/etcd/small.env";
 
 fn full(w: &World) {
     w.hactl.up().ok();
     started_with(w, &small(QUOTAS[0]));
     w.healthy(HEAL);
-    let fill = format!(
-        "head -c 1000000 /dev/zero | tr '\\0' x > /tmp/x; n=0; while [ $n -lt 60 ]; do {ETCDCTL} put /filler/$n < /tmp/x 2>&1 \
-         || break; n=$((n+1)); done"
-    );
-    let said = w.on("cp1", &fill);
-    assert!(said.contains("database space exceeded"), "{said}");
+    filled(w, 60);
     let told = w.hactl.run(&["status"]).exits(4);
     assert!(told.all().contains("NOSPACE") && told.all().contains("hactl recover"), "{}", told.all());
     recover(w, &["--dry-run"]).ok().says("nothing is lost");
@@ -48,7 +45,7 @@ fn full(w: &World) {
     recover(w, &["--yes"]).ok().says("takes writes again");
     w.healthy(HEAL);
     w.hactl.run(&["recover", "--yes"]).ok().says("nothing to recover");
-    started_with(w, "sudo rm /etc/systemd/system/etcd.service.d/90-small.conf /etc/etcd/small.env");
+    started_with(w, AS_BEFORE);
     w.healthy(HEAL);
     w.hactl.up().ok().says("nothing to do");
 }
@@ -57,7 +54,7 @@ fn full_and_lost(w: &World) {
     w.hactl.up().ok();
     started_with(w, &small(QUOTAS[0]));
     w.healthy(HEAL);
-    filled(w);
+    filled(w, 6);
     lose_majority(w);
     // Who is left has the small quota still, and the alarm is in what is restored.
     let ran = recover(w, &["--yes"]).ok().says("etcd is recovered from");
@@ -66,7 +63,7 @@ fn full_and_lost(w: &World) {
     w.hactl.kubectl(&["delete", "configmap", "after-the-room", "after-the-loss", "--ignore-not-found"]).ok();
     w.on("cp1", &format!("{ETCDCTL} del --prefix /filler/"));
     w.healthy(HEAL);
-    started_with(w, "sudo rm /etc/systemd/system/etcd.service.d/90-small.conf /etc/etcd/small.env");
+    started_with(w, AS_BEFORE);
     w.healthy(HEAL);
     w.hactl.up().ok().says("nothing to do");
 }
@@ -79,10 +76,10 @@ fn small(bytes: u64) -> String {
     )
 }
 
-/// Writes the same few keys until etcd takes no more.
-fn filled(w: &World) {
+/// Writes so many keys, and then the same again, until etcd takes no more.
+fn filled(w: &World, keys: u32) {
     let fill = format!(
-        "head -c 1000000 /dev/zero | tr '\\0' x > /tmp/x; n=0; while [ $n -lt 60 ]; do {ETCDCTL} put /filler/$((n%6)) < /tmp/x 2>&1 \
+        "head -c 1000000 /dev/zero | tr '\\0' x > /tmp/x; n=0; while [ $n -lt 60 ]; do {ETCDCTL} put /filler/$((n%{keys})) < /tmp/x 2>&1 \
          || break; n=$((n+1)); done"
     );
     let said = w.on("cp1", &fill);

@@ -242,21 +242,19 @@ fn a_majority_that_has_its_data_is_never_restored() {
     assert!(matches!(found, Ok(Diagnosis::Lost(_))), "who means it says so: {found:?}");
 }
 
+/// A recovery of all members that was agreed to.
+fn begun(world: &World, source: Origin, reach: (u64, u64)) -> Recovery {
+    let members = world.desired.with(Role::Etcd).map(|host| (host.name.clone(), host.peer_url())).collect();
+    Recovery { id: "recovery1".to_owned(), source, reach, base: 1_000_000_800, members, undo: false }
+}
+
 #[test]
 fn a_recovery_that_was_begun_is_given_up_for_another_source_unless_those_who_are_silent_could_go_on_with_it() {
     let (world, mut facts, hosts) = two_sources(|at, disk| {
         (disk.cluster, disk.term, disk.index, disk.revision) =
             ("c".to_owned(), 4, 900, Some(if at == 0 { 800 } else { 801 }));
     });
-    let members = hosts.iter().map(|host| (host.clone(), world.desired.host(host).expect("it is there").peer_url()));
-    let begun = Recovery {
-        id: "recovery1".to_owned(),
-        source: Origin::Data(hosts[0].clone()),
-        reach: (4, 900),
-        base: 1_000_000_800,
-        members: members.collect(),
-        undo: false,
-    };
+    let begun = begun(&world, Origin::Data(hosts[0].clone()), (4, 900));
     let other = Origin::Data(hosts[1].clone());
     let ask = |facts: &Facts, from: &Origin, powered_off: &[&HostName]| {
         let powered_off = powered_off.iter().map(ToString::to_string).collect();
@@ -288,15 +286,7 @@ fn what_a_recovery_restored_that_is_given_up_is_no_source_and_nothing_that_a_per
     let etcd = facts.hosts.get_mut(&hosts[0]).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
     let etcd = etcd.expect("an etcd host");
     (etcd.token, etcd.born) = (Some("recovery1".to_owned()), None);
-    let members = hosts.iter().map(|host| (host.clone(), world.desired.host(host).expect("it is there").peer_url()));
-    let begun = Recovery {
-        id: "recovery1".to_owned(),
-        source: Origin::Bundle("older.hactl".to_owned()),
-        reach: (3, 700),
-        base: 1_000_000_800,
-        members: members.collect(),
-        undo: false,
-    };
+    let begun = begun(&world, Origin::Bundle("older.hactl".to_owned()), (3, 700));
     let ask = |from: &HostName| {
         let (begun, from) = (Some(begun.clone()), Some(Origin::Data(from.clone())));
         let wish = Wish { id: "recovery2".to_owned(), begun, from, ..Wish::default() };

@@ -28,6 +28,16 @@ fn of(shape: Shape, version: &str) -> World {
     world
 }
 
+/// Three control-plane hosts and so many workers of the older version, which are to get the next one, two of them at once.
+fn with_workers(count: u8) -> World {
+    let mut world = World::bare(3, count);
+    world.kubernetes(OLD);
+    world.desired.upgrade.max_unavailable = 2;
+    assert_eq!(world.converge(3, 4), Ok(Ended::Converged));
+    world.kubernetes(NEXT);
+    world
+}
+
 fn version(text: &str) -> Version {
     Version::parse(text).expect("a version")
 }
@@ -98,11 +108,7 @@ fn a_patch_goes_the_same_way_and_drains_nobody() {
 
 #[test]
 fn workers_are_drained_for_another_minor_version_in_batches_and_open_again() {
-    let mut world = World::bare(3, 5);
-    world.kubernetes(OLD);
-    world.desired.upgrade.max_unavailable = 2;
-    assert_eq!(world.converge(3, 4), Ok(Ended::Converged));
-    world.kubernetes(NEXT);
+    let mut world = with_workers(5);
     let plan = planned(&mut world);
     let drained = at(&plan, |a| matches!(a, Action::Drain { within_s: 300, .. }));
     assert_eq!(drained.len(), 5);
@@ -123,11 +129,7 @@ fn workers_are_drained_for_another_minor_version_in_batches_and_open_again() {
 
 #[test]
 fn a_worker_that_is_away_counts_among_those_that_may_be_and_one_that_waits_for_its_kubelet_does_not() {
-    let mut world = World::bare(3, 4);
-    world.kubernetes(OLD);
-    world.desired.upgrade.max_unavailable = 2;
-    assert_eq!(world.converge(3, 4), Ok(Ended::Converged));
-    world.kubernetes(NEXT);
+    let mut world = with_workers(4);
     let of = |n: u8| make::host_name(&format!("w{n}"));
     world.power_off(&of(1));
     let plan = planned(&mut world);

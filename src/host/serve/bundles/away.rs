@@ -7,7 +7,7 @@ use super::super::fault::{Explain, Outcome, failed};
 use super::super::root::Root;
 use super::super::run::blocking;
 use crate::model::bucket::{BucketUrl, Destination, Storage};
-use crate::model::snapshot::{Settings, by_name};
+use crate::model::snapshot::Settings;
 use crate::snapshot::{Bucket, BucketError, BucketTrouble};
 use std::fs;
 use std::path::Path;
@@ -74,11 +74,7 @@ async fn copy(
 
 /// Removes what this host put there and does not keep, but never `fresh`.
 async fn prune(bucket: &Bucket, fresh: &str, settings: &Settings) -> Result<(), BucketError> {
-    let mine = |name: String| {
-        let by = by_name(&name)?;
-        let ours = by.cluster == settings.cluster.as_str() && by.host == settings.host.as_str();
-        ours.then_some((by.taken_ms, name))
-    };
+    let mine = |name: String| Some((settings.own(&name)?.taken_ms, name));
     let names = bucket.list().await?.into_iter().filter(|one| &one.place == bucket.place()).map(|one| one.name);
     let found: Vec<(i64, String)> = names.filter_map(mine).collect();
     let times: Vec<i64> = found.iter().map(|(at, _)| *at).collect();

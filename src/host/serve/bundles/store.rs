@@ -11,9 +11,7 @@ use super::super::when;
 use super::own;
 use crate::model::bucket::Destination;
 use crate::model::drill::{OwnDrill, RECORD};
-use crate::model::snapshot::{
-    BundleFact, BundlesFact, Drill, ENDING, FOLDER, LEADER_WAITS, Proof, Settings, by_name, is_name,
-};
+use crate::model::snapshot::{BundleFact, BundlesFact, Drill, ENDING, FOLDER, LEADER_WAITS, Proof, Settings, is_name};
 use crate::snapshot::Bundle;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -93,11 +91,7 @@ pub(super) fn held(root: &Root, drill: &OwnDrill) -> Outcome<()> {
 
 /// The newest that this host made of this cluster, by its name: one that cannot be read any more counts as well.
 pub(super) fn newest(folder: &Path, settings: &Settings) -> Outcome<Option<(i64, String)>> {
-    let mine = |name: String| {
-        let by = by_name(&name)?;
-        let ours = by.cluster == settings.cluster.as_str() && by.host == settings.host.as_str();
-        ours.then_some((by.taken_ms, name))
-    };
+    let mine = |name: String| Some((settings.own(&name)?.taken_ms, name));
     let mut found: Vec<(i64, String)> = names(folder)?.into_iter().filter_map(mine).collect();
     found.sort_unstable();
     // Another cluster of this name may have been here before.
@@ -180,15 +174,12 @@ pub(in crate::host::serve) fn tended(root: &Root, directory: &Path, fresh: Optio
 
 /// Removes what is left of copies of this host's that were cut off long ago.
 fn half_copies(directory: &Path, settings: &Settings) -> Outcome<()> {
-    let mine = |name: &str| {
-        let by = by_name(name.strip_suffix(BEGUN)?)?;
-        Some(by.cluster == settings.cluster.as_str() && by.host == settings.host.as_str())
-    };
+    let mine = |name: &str| settings.own(name.strip_suffix(BEGUN)?).map(drop);
     for entry in fs::read_dir(directory).explain("list", directory)? {
         let entry = entry.explain("list", directory)?;
         let old = |of: fs::Metadata| of.is_file().then_some(of.modified().ok()?.elapsed().ok()? > CUT_OFF_AFTER);
         let name = entry.file_name();
-        if name.to_str().and_then(mine) == Some(true) && entry.metadata().ok().and_then(old) == Some(true) {
+        if name.to_str().and_then(mine).is_some() && entry.metadata().ok().and_then(old) == Some(true) {
             absent(fs::remove_file(entry.path())).explain("remove", &entry.path())?;
         }
     }
