@@ -75,6 +75,11 @@ fn given_up(w: &World) {
     // Whoever asks for it once more means another one, and says so.
     recover(w, &["--yes", "--from", &bundle]).exits(3).says("nothing is restored from");
     w.well();
+    // Whoever is killed leaves the bundle that it had fetched, sealed as it is.
+    let fetched = notes.join(&bundle);
+    if fetched.exists() {
+        std::fs::remove_file(&fetched).expect("it is ours");
+    }
 }
 
 /// So often it is killed.
