@@ -35,6 +35,10 @@ impl Hands {
             Action::RemoveMember { peer } => {
                 self.desired.entered().find(|host| &host.peer_url() == peer).map(|host| &host.name)
             }
+            // From the moment the list names the new address, the others find nobody there until its etcd has started anew.
+            Action::MoveMember { to, .. } => {
+                self.desired.entered().find(|host| &host.peer_url() == to).map(|host| &host.name)
+            }
             _ => None,
         }
     }

@@ -401,7 +401,8 @@ impl Action {
         let p = |seconds, impact, stage| Profile { patience: Duration::from_secs(seconds), impact, stage };
         match self {
             Self::Stamp { .. } => p(20, Impact::None, Stage::Prepare),
-            Self::Prepare { .. } => p(60, Impact::None, Stage::Prepare),
+            // A firewall takes its rules one by one, about a second each on a host that is busy.
+            Self::Prepare { .. } => p(180, Impact::None, Stage::Prepare),
             Self::InstallPackages { .. } => p(600, Impact::None, Stage::Prepare),
             Self::Deliver { .. } => p(1800, Impact::None, Stage::Deliver),
             Self::Import { .. } => p(300, Impact::None, Stage::Deliver),

@@ -3,6 +3,7 @@
 //! In: the desired state, a host, the authorities' public halves. Out: the host's target leaves.
 
 use crate::model::desired::{Desired, Host, Role};
+use crate::model::facts::HostFacts;
 use crate::model::target::{CaId, Leaf, LeafId};
 use crate::vault::{PublicAuthority, Publics};
 use std::collections::BTreeSet;
@@ -280,6 +281,18 @@ pub fn leaves(desired: &Desired, host: &Host, authorities: &Publics) -> Vec<Leaf
     all.filter(|(row, _)| !row.id.issues() || row.by.authority(authorities).1.below != Some(0))
         .map(|(_, leaf)| leaf)
         .collect()
+}
+
+/// A member stays who it is under its earlier address for as long as its host has that, too: from a host with both the connections come by the
+/// older one, and members let in only those whose certificate names where they come from (etcd has checked that since 3.2). Kept is what the
+/// certificate names already, so that nothing is added that hactl did not once give the host itself.
+pub fn keep_addresses(leaves: &mut [Leaf], facts: &HostFacts) {
+    let Some(leaf) = leaves.iter_mut().find(|leaf| leaf.id == LeafId::EtcdPeer) else { return };
+    let Some(found) = facts.leaves.get(&leaf.id) else { return };
+    let has: BTreeSet<String> = facts.addresses.iter().map(|on| address(on.address)).collect();
+    leaf.sans.extend(found.sans.iter().filter(|name| has.contains(*name)).cloned());
+    leaf.sans.sort_unstable();
+    leaf.sans.dedup();
 }
 
 /// The authorities whose certificates nobody renews but `up`, although hosts are to renew their own: they may have nobody below them.

@@ -6,6 +6,7 @@ use crate::model::desired::{
     Cidr, Cni, ControlPlane, Desired, Endpoint, EndpointKind, EtcdSettings, Extra, Host, KubeProxy, Network, Proxy,
     Role, Security, Snapshots, SshTarget, Upgrade, Versions,
 };
+use crate::model::facts::{HostFacts, InterfaceAddress, LeafFact};
 use crate::model::rotation::Rotatable;
 use crate::model::secret::Secret;
 use crate::model::target::{CaId, Leaf, LeafId};
@@ -223,6 +224,41 @@ fn an_api_server_answers_for_itself_and_the_endpoint_but_not_for_other_hosts() {
     outside.endpoint.kind = EndpointKind::External("lb.example.org".into());
     let all = leaves(&outside, &outside.hosts[0], &founded().publics());
     assert!(all.iter().any(|l| l.sans.contains(&"DNS:lb.example.org".to_owned())));
+}
+
+#[test]
+fn a_member_stays_valid_for_the_address_of_before_while_its_host_has_it() {
+    let on =
+        |address: &str| InterfaceAddress { interface: "eth0".into(), address: address.parse().unwrap(), prefix: 24 };
+    let found = LeafFact {
+        common_name: "cp1".into(),
+        organizations: vec![],
+        sans: vec!["DNS:cp1".into(), "DNS:stranger".into(), "IP:10.88.0.7".into(), "IP:10.88.0.8".into()],
+        authority: String::new(),
+        through: None,
+        not_before_s: 0,
+        not_after_s: 0,
+        key_matches: true,
+        changed_ms: 0,
+    };
+    let mut facts =
+        HostFacts { addresses: ["10.88.0.7", "10.88.0.9", "10.88.0.11"].map(on).into(), ..HostFacts::default() };
+    let own = leaf_of(0, LeafId::EtcdPeer, &founded()).sans;
+    let kept = |facts: &HostFacts| {
+        let mut leaves = vec![leaf_of(0, LeafId::Apiserver, &founded()), leaf_of(0, LeafId::EtcdPeer, &founded())];
+        let api = leaves[0].clone();
+        keep_addresses(&mut leaves, facts);
+        assert_eq!(leaves[0], api, "clients find an API server by its new address alone");
+        leaves.remove(1).sans
+    };
+    assert_eq!(kept(&facts), own, "a host without a certificate gets its own names");
+    facts.leaves.insert(LeafId::EtcdPeer, found);
+    let mut both = own.clone();
+    both.push("IP:10.88.0.7".into());
+    both.sort();
+    assert_eq!(kept(&facts), both, "what it names and the host has; neither alone");
+    facts.addresses.remove(0);
+    assert_eq!(kept(&facts), own, "the address has gone, and with it the name");
 }
 
 #[test]

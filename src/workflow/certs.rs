@@ -48,11 +48,14 @@ async fn of_host(session: &Session, publics: &Publics, host: &Host) -> Result<Of
         let unknown = Silence { why: "it was not connected to".to_owned(), hint: None };
         return Err(session.silent.get(&host.name).cloned().unwrap_or(unknown));
     };
-    let leaves = pki::leaves(&session.desired, host, publics);
+    let mut leaves = pki::leaves(&session.desired, host, publics);
     let certificates = pki::certificates_ask(&session.desired, host, &leaves);
     let ask = ObserveAsk { leaves: leaves.clone(), certificates, ..ObserveAsk::default() };
     match machine.call(Op::Observe(Box::new(ask)), Feed::None, PATIENCE, &|_| {}).await {
-        Ok(Reply::Facts(facts)) => Ok(pki::list::of_host(&session.desired, host, &leaves, publics, &facts)),
+        Ok(Reply::Facts(facts)) => {
+            pki::keep_addresses(&mut leaves, &facts);
+            Ok(pki::list::of_host(&session.desired, host, &leaves, publics, &facts))
+        }
         Ok(_) => Err(Silence { why: "it answered something else than was asked".to_owned(), hint: None }),
         Err(error) => Err(error.silence()),
     }

@@ -107,7 +107,8 @@ impl Look {
                 sa_key: material.service_account_key_pem,
                 encryption: &material.encryption,
             };
-            let leaves = crate::pki::leaves(desired, host, &publics);
+            let mut leaves = crate::pki::leaves(desired, host, &publics);
+            crate::pki::keep_addresses(&mut leaves, facts);
             let rendered = crate::render::host_sets(&Input {
                 desired,
                 host,

@@ -2,10 +2,10 @@
 
 use super::failures::{leads, moves_since};
 use super::shapes::{STACKED, inventory, vip};
-use super::support::{Knock, Knocking, Writer};
+use super::support::{Knock, Knocking, Writer, wait_for};
 use super::trials::{failed_but_for_moves, unnoticed};
 use super::{Scenario, World, in_one_line, with_pod};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// On five hosts, of which three are a cluster.
 pub const SCENARIOS: &[Scenario] = &[
@@ -216,6 +216,18 @@ fn dead(w: &World) {
     w.wipe(lost);
 }
 
+/// etcd's lead is on this host from now on: the worst case of whatever becomes of its member.
+fn lead_goes_to(w: &World, host: &str) {
+    let members = ids(w, "cp1");
+    let (_, id) = members.iter().find(|(name, _)| name == host).expect("a member");
+    let leader = members.iter().map(|(name, _)| name).find(|name| leads(w, name)).expect("some member leads");
+    if leader != host {
+        let said = w.on(leader, &format!("{ETCDCTL} move-leader {id}"));
+        assert!(said.contains("Leadership transferred"), "{said}");
+    }
+    wait_for("it leads", Duration::from_secs(10), || leads(w, host));
+}
+
 fn readdressed(w: &World) {
     only(w, &["cp1", "cp2", "cp4"]);
     let before = ids(w, "cp1");
@@ -233,12 +245,21 @@ fn readdressed(w: &World) {
     assert!(text.contains(&from), "{text}");
     std::fs::write(&path, text.replace(&from, &format!("{{name: {host}, address: {new}, ssh: {{host: {old}}}, ")))
         .expect("writable");
+    lead_goes_to(w, host);
     let watched = Watched::start(w, "w-readdressed");
+    let begun = watched.since;
     let ran = w.hactl.up().ok().says(&format!("list member https://{old}:2380 as https://{new}:2380"));
     println!("        another address in {:.1?}", ran.took);
     watched.nobody_noticed();
     assert_eq!(ids(w, "cp1"), before, "the members are who they were");
     w.well().says("3 voters, quorum 2, 3 healthy");
+    // It still dials from the older address, which comes first on its interface.
+    let since = begun.duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+    let turned_away =
+        format!("sudo journalctl -u etcd --since @{since} -o cat -q | grep -c 'rejected connection on peer endpoint'");
+    for other in ["cp1", "cp2", "cp4"].into_iter().filter(|other| *other != host) {
+        assert_eq!(w.on(other, &turned_away).trim(), "0", "{other} lets {host} in by either address");
+    }
     let ends = w.hactl.kubectl(&["get", "node", host, "-o", "jsonpath={.status.addresses[0].address}"]).ok().out;
     assert_eq!(ends, new);
     w.hactl.up().ok().says("nothing to do");
