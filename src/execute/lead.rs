@@ -32,12 +32,9 @@ impl Hands {
         match action {
             Action::RunUnit { host, unit, .. } if *unit == etcd_unit() => Some(host),
             Action::Defragment { host } => Some(host),
-            Action::RemoveMember { peer } => {
+            // A move, too: once the list names the new address, the others find nobody there until its etcd has started anew.
+            Action::RemoveMember { peer } | Action::MoveMember { to: peer, .. } => {
                 self.desired.entered().find(|host| &host.peer_url() == peer).map(|host| &host.name)
-            }
-            // From the moment the list names the new address, the others find nobody there until its etcd has started anew.
-            Action::MoveMember { to, .. } => {
-                self.desired.entered().find(|host| &host.peer_url() == to).map(|host| &host.name)
             }
             _ => None,
         }
