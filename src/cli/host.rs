@@ -3,6 +3,7 @@
 use super::common::block_on;
 use crate::host::serve::{Fence, Root};
 use crate::model::drill::{OwnDrill, Showed, Turn};
+use crate::model::names::HostName;
 use crate::model::recovery::STAYS_DOWN;
 use clap::Args;
 use std::io::Write as _;
@@ -62,6 +63,14 @@ pub struct FenceArgs {
     key: String,
 }
 
+/// Arguments of `host-pass-to`.
+#[derive(Debug, Args)]
+pub struct PassToArgs {
+    /// The member, by its host's name
+    #[arg(long)]
+    member: HostName,
+}
+
 /// Speaks the vocabulary on standard input and output.
 pub fn serve() -> u8 {
     let served = block_on(async { Ok(crate::host::serve::serve(tokio::io::stdin(), tokio::io::stdout()).await) });
@@ -117,6 +126,19 @@ pub fn fence(args: &FenceArgs) -> u8 {
     // Without a journal there is nobody to tell.
     let _ = writeln!(std::io::stderr(), "{line}");
     code
+}
+
+/// 0 when clients are sent there, or no balancer names it.
+pub fn pass_to(args: &PassToArgs) -> u8 {
+    match block_on(async { Ok(crate::host::serve::pass_to(&Root::host(), &args.member).await) }) {
+        Ok(Ok(())) => 0,
+        Ok(Err(fault)) => {
+            // Without a journal there is nobody to tell.
+            let _ = writeln!(std::io::stderr(), "hactl host-pass-to: {}", fault.what);
+            1
+        }
+        Err(verdict) => verdict.exit,
+    }
 }
 
 /// Runs until it is stopped.

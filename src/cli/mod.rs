@@ -151,6 +151,9 @@ enum Verb {
     /// Ask the members of etcd whether this host's data is of before a recovery; run before etcd starts
     #[command(hide = true)]
     HostFence(host::FenceArgs),
+    /// Have the balancer in front of etcd send clients to a member again; run by a timer while one is passed over
+    #[command(hide = true)]
+    HostPassTo(host::PassToArgs),
 }
 
 /// Runs one verb and tells how it went.
@@ -174,6 +177,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::HostCopies(args) => host::copies(&args),
         Verb::HostRenew => host::renew(),
         Verb::HostFence(args) => host::fence(&args),
+        Verb::HostPassTo(args) => host::pass_to(&args),
         Verb::Up(args) => verbs::up(&common, args),
         Verb::Plan(args) => verbs::plan(&common, &args),
         Verb::Status(args) => verbs::status(&common, &args),

@@ -378,9 +378,25 @@ impl Perform for Hands {
                 guard::tolerates(self, down, what, step.action.profile().patience).await?;
             }
         }
-        if let Some(host) = member_of {
-            self.must_not_lead(index, host).await?;
+        let Some(host) = member_of else { return self.act(index, step).await };
+        self.must_not_lead(index, host).await?;
+        let passed_over = self.pass_over(index, host, &step.action).await;
+        self.act(index, step).await?;
+        // One that did not come up, or is a member no more, is left to the timer: who went there would wait for nothing.
+        if passed_over && !matches!(step.action, Action::RemoveMember { .. }) {
+            self.pass_to(index, host).await;
         }
+        Ok(())
+    }
+
+    async fn conclude(&self, index: usize, step: &Step, result: Result<(), StepError>) -> Result<(), StepError> {
+        super::fallback::conclude(self, index, step, result).await
+    }
+}
+
+impl Hands {
+    /// Does what the step says, whose guard holds.
+    async fn act(&self, index: usize, step: &Step) -> Result<(), StepError> {
         let patience = step.action.profile().patience;
         let data_dir = self.desired.etcd.data_dir.display().to_string();
         let ms = within_ms(patience);
@@ -504,9 +520,5 @@ impl Perform for Hands {
                 self.call(index, host, Op::Wipe(ask), patience).await.map(drop)
             }
         }
-    }
-
-    async fn conclude(&self, index: usize, step: &Step, result: Result<(), StepError>) -> Result<(), StepError> {
-        super::fallback::conclude(self, index, step, result).await
     }
 }

@@ -7,13 +7,11 @@
 use super::act::{Hands, failed};
 use super::guard;
 use super::walk::StepError;
-use crate::host::op::{MemberChange, Op};
-use crate::model::desired::Role;
+use crate::host::op::{Balancing, MemberChange, Op};
 use crate::model::event::Event;
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::plan::Action;
-use crate::plan::{etcd_balancer_unit, etcd_unit};
-use futures::future::join_all;
+use crate::plan::etcd_unit;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -74,10 +72,10 @@ impl Hands {
             self.stays(host, "no other member that stays is well");
             return Ok(());
         };
-        let unit = etcd_balancer_unit();
-        self.balancers(index, STOPPED, || Op::Pause { unit: unit.clone(), most_ms: MOST_MS }).await;
+        // One that does not stand still costs a write at worst, which fails after seven seconds.
+        self.balancers(index, STOPPED, &Balancing::Pause { most_ms: MOST_MS }).await;
         let done = self.call(index, host, Op::ChangeMembers { etcd, change: MemberChange::Lead(to) }, patience).await;
-        self.balancers(index, RUNS, || Op::Resume { unit: unit.clone() }).await;
+        self.balancers(index, RUNS, &Balancing::Resume).await;
         match done {
             Err(StepError::Failed { what, .. }) => {
                 self.stays(host, &what);
@@ -85,13 +83,5 @@ impl Hands {
             }
             other => other.map(drop),
         }
-    }
-
-    /// Asks the same of every host that has an API server, leaving ones too. One that cannot do it costs a write at worst, which fails after
-    /// seven seconds.
-    async fn balancers(&self, index: usize, within: Duration, op: impl Fn() -> Op) {
-        let serve = |name: &HostName| self.machines.contains_key(name);
-        let hosts = self.desired.entered().filter(|host| host.is(Role::ControlPlane) && serve(&host.name));
-        join_all(hosts.map(|host| timeout(within, self.call(index, &host.name, op(), within)))).await;
     }
 }

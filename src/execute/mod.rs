@@ -4,6 +4,7 @@
 //! `act`, whether it is still safe is in `guard`.
 
 mod act;
+mod balancers;
 mod drain;
 mod fallback;
 mod guard;

@@ -19,9 +19,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
+mod balancing;
 mod copies;
 mod meeting;
 mod restore;
+pub use balancing::{Balancing, ETCD_BALANCER_SOCKET};
 pub use copies::CopiesAsk;
 pub use meeting::{Expected, Heard, Knock, Meeting};
 pub use restore::{RestoreAsk, SNAPSHOT_PIECE, SnapshotAsk};
@@ -197,17 +199,12 @@ pub enum Op {
         /// Which.
         unit: UnitName,
     },
-    /// Keeps the processes of a unit from running until [`Op::Resume`], or for so long at most: who talks through it waits for them.
-    Pause {
-        /// Which.
+    /// Has the balancer in front of etcd do something for a moment.
+    Balance {
+        /// The balancer's unit.
         unit: UnitName,
-        /// Milliseconds.
-        most_ms: u32,
-    },
-    /// Lets them run again.
-    Resume {
-        /// Which.
-        unit: UnitName,
+        /// What.
+        how: Balancing,
     },
     /// Stops and disables units.
     StopUnits {

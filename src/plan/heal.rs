@@ -7,7 +7,7 @@
 use super::draft::Draft;
 use super::etcd::{etcd_fact, ready_to_start, seal};
 use super::follow::{Moved, follow, moved};
-use super::holds::etcd_unit;
+use super::holds::{etcd_balancer_unit, etcd_unit};
 use super::versions;
 use crate::model::desired::{Host, Role};
 use crate::model::facts::{DiskFact, EtcdFact, EtcdView, Members};
@@ -392,6 +392,7 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
         let unit = etcd_unit();
         let running = Mark::Running(host.name.clone(), unit.clone());
         let mut needs = ready_to_start(d, &host.name);
+        needs.extend(balancers_first(d));
         needs.extend(chain.last.clone());
         if !chain.spares_one() {
             needs.extend(chain.woken.iter().cloned());
@@ -416,6 +417,14 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
             d.or_back_to(&host.name, &[FileSet::Etcd]);
         }
     }
+}
+
+/// Balancers in front of etcd that are to read their files anew do so before a member is restarted: one that does so meanwhile forgets whom
+/// it passes over.
+fn balancers_first(d: &Draft) -> Vec<Mark> {
+    let unit = etcd_balancer_unit();
+    let there = d.reachable_with(Role::ControlPlane).into_iter().filter(|host| d.look().is_active(&host.name, &unit));
+    there.map(|host| Mark::Running(host.name, unit.clone())).filter(|running| d.plans(running)).collect()
 }
 
 /// Whether the member on a host leads.

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use super::table::{FILES, unit};
 use super::views::Setting;
 use super::{Input, addons};
-use crate::host::op::{ApiAsk, EtcdAsk, Preparation, WipeAsk};
+use crate::host::op::{ApiAsk, ETCD_BALANCER_SOCKET, EtcdAsk, Preparation, WipeAsk};
 use crate::model::desired::{Desired, EndpointKind, Host, Role};
 use crate::model::drill;
 use crate::model::firewall::Firewall;
@@ -224,6 +224,7 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
         "/etc/cni/net.d/10-flannel.conflist",
         "/opt/cni/bin",
         "/run/flannel",
+        ETCD_BALANCER_SOCKET,
         // What replaced files held.
         "/var/lib/hactl/kept",
     ];

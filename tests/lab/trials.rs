@@ -20,7 +20,7 @@ pub const SCENARIOS: &[Scenario] = &[
         run: others,
     },
     Scenario {
-        name: "members are restarted one after the other, and of those who write nobody waits for who hands over the lead",
+        name: "members are restarted one after the other: no reader notices, and of those who write nobody waits for who hands over the lead",
         cut: true,
         run: handed,
     },
@@ -28,6 +28,11 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "a run that is killed while the balancers stand still leaves none standing",
         cut: false,
         run: killed_while_balancers_stand,
+    },
+    Scenario {
+        name: "a run that is killed while a member is passed over leaves it so until a timer ends it, and the next one goes on",
+        cut: false,
+        run: killed_while_passed_over,
     },
     Scenario {
         name: "killed while a host tries what does not come up, the same command goes back, and a mended one goes on",
@@ -143,8 +148,11 @@ fn handed(w: &World) {
     let mut late = Vec::new();
     for most in [200, 201, 202] {
         let writers: Vec<_> = (0..3).map(|n| Writer::start(&w.api(), &format!("w-handed-{most}-{n}"))).collect();
+        let reading = w.api().reads(Duration::from_millis(10));
         let ran = with(w, &format!("etcd: {{args: {{max-txn-ops: {most}}}}}")).up().ok();
         assert!(in_one_line(&ran).contains("hand over etcd's lead to https://"), "{}", ran.all());
+        assert!(!ran.all().contains("still sends clients"), "{}", ran.all());
+        unnoticed(&reading.end());
         let paused = writers.into_iter().map(|writer| {
             let (written, longest) = writer.end_within(DROPPED);
             println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.2?}");
@@ -190,6 +198,41 @@ fn killed_while_balancers_stand(w: &World) {
     once_free(GIVEN_BACK, || changed.up()).ok();
     w.hactl.up().ok();
     w.healthy(Duration::from_secs(60));
+}
+
+/// Prints the members that the host's balancer in front of etcd sends nobody to.
+const PASSED_OVER: &str = "sudo perl -MIO::Socket::UNIX -e '$s = IO::Socket::UNIX->new(Peer => \"/run/hactl-etcd-balancer.sock\") or die; \
+                           print $s \"show stat members 4 -1\\n\"; while (<$s>) { @c = split /,/; print \"$c[1] \" if /,MAINT,/ }'";
+/// Has every timer that is to end it do so now, and prints how many there are.
+const END_IT: &str = "sudo sh -c 'for t in $(systemctl list-units --no-legend --plain \"hactl-passes-over-*.timer\" | cut -d\" \" -f1); do \
+                      systemctl start ${t%.timer}.service; echo $t; done' | wc -l";
+
+/// Whether any member is passed over on a host, by the words that `END_IT` and `PASSED_OVER` print.
+fn passed_over(w: &World) -> Vec<(&str, String)> {
+    let told = members(w).into_iter().map(|host| (host, w.on(host, PASSED_OVER).trim().to_owned()));
+    told.filter(|(_, names)| !names.is_empty()).collect()
+}
+
+fn killed_while_passed_over(w: &World) {
+    w.hactl.up().ok();
+    assert!(passed_over(w).is_empty(), "{:?}", passed_over(w));
+    let changed = with(w, "etcd: {args: {max-txn-ops: 204}}");
+    let mut child = changed.command(&["up", "--yes"]).stdout(Stdio::null()).spawn().expect("hactl can be started");
+    wait_for("a member is passed over", Duration::from_secs(60), || !w.on("cp1", PASSED_OVER).trim().is_empty());
+    child.kill().expect("it can be killed");
+    child.wait().expect("it ends");
+    println!("        passed over after the kill: {:?}", passed_over(w));
+    w.healthy(Duration::from_secs(60));
+    let knocking = w.api().reads(Duration::from_millis(20));
+    once_free(GIVEN_BACK, || changed.up()).ok();
+    unnoticed(&knocking.end());
+    for host in members(w) {
+        println!("        {host}: {} timers", w.on(host, END_IT).trim());
+    }
+    assert!(passed_over(w).is_empty(), "each timer has ended it: {:?}", passed_over(w));
+    w.hactl.up().ok();
+    w.healthy(Duration::from_secs(60));
+    assert!(passed_over(w).is_empty(), "whoever restarts a member undoes it: {:?}", passed_over(w));
 }
 
 fn killed(w: &World) {

@@ -9,6 +9,7 @@
 //! on their way are then ignored.
 
 mod alone;
+mod balancer;
 mod bundles;
 mod copies;
 mod defragment;
@@ -27,7 +28,6 @@ mod observe;
 mod packages;
 mod packed;
 mod parts;
-mod pause;
 mod pki;
 mod prepare;
 mod reach;
@@ -45,6 +45,7 @@ mod web;
 mod when;
 mod wipe;
 
+pub use balancer::pass_to;
 pub use copies::copies_beside;
 pub use dns::{DnsError, dns_probe};
 pub use fence::{Fence, fence};
@@ -110,8 +111,7 @@ fn changes(op: &Op) -> bool {
         | Op::Relay { .. }
         | Op::Gather(_)
         // These change nothing that a run would look at.
-        | Op::Pause { .. }
-        | Op::Resume { .. }
+        | Op::Balance { .. }
         | Op::SaveBundle
         | Op::ReadBundle { .. }
         | Op::Copies(_)
@@ -172,8 +172,7 @@ async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
         Op::InstallCerts { certs } => pki::install(host, certs).await.map(done),
         Op::Blame { unit } => Err(units::blame(&unit, crate::host::op::FaultKind::Failed, "does not stay up").await),
         Op::RunUnit { unit, how, no_wait } => units::run_unit(host, &unit, how, no_wait).await.map(done),
-        Op::Pause { unit, most_ms } => pause::pause(host, &unit, Duration::from_millis(most_ms.into())).await.map(done),
-        Op::Resume { unit } => pause::resume(host, &unit).await.map(done),
+        Op::Balance { unit, how } => balancer::balance(host, &unit, how).await.map(done),
         Op::StopUnits { units } => units::stop(host, &units).await.map(done),
         Op::StartMember(start) => member::start(host, start).await.map(done),
         Op::MoveAside { data_dir } => member::move_aside(host, data_dir).await.map(done),

@@ -52,6 +52,10 @@ impl Shown {
     pub(super) fn active(&self) -> &str {
         self.get("ActiveState")
     }
+    /// Its main process, while it runs.
+    pub(super) fn main_process(&self) -> Option<u32> {
+        self.get("MainPID").parse().ok().filter(|pid| *pid > 0)
+    }
     /// Whether there is something to stop.
     fn up(&self) -> bool {
         matches!(self.active(), "active" | "activating" | "reloading" | "deactivating")
@@ -88,7 +92,7 @@ impl Shown {
         self.get("NRestarts").parse().unwrap_or(0)
     }
     fn started_ms(&self) -> i64 {
-        let since = if self.get("MainPID").parse::<u32>().is_ok_and(|pid| pid > 0) {
+        let since = if self.main_process().is_some() {
             "ExecMainStartTimestamp"
         } else if self.active() == "active" {
             // A timer, or a program that did its work and ended.
@@ -174,7 +178,7 @@ fn parse(text: &str) -> Vec<Shown> {
         .collect()
 }
 
-async fn show_one(unit: &UnitName) -> Outcome<Shown> {
+pub(super) async fn show_one(unit: &UnitName) -> Outcome<Shown> {
     Ok(show(std::slice::from_ref(unit)).await?.pop().unwrap_or_default())
 }
 
@@ -213,7 +217,7 @@ async fn file_states(ids: &[String]) -> Outcome<Vec<String>> {
 pub(super) async fn facts(root: &Root, units: &[UnitName]) -> Outcome<BTreeMap<UnitName, UnitFact>> {
     let shown = with_files(units).await?;
     let fact = |(unit, shown): (&UnitName, Shown)| {
-        let reloaded = fs::read_to_string(reload_stamp(root, unit)).ok().and_then(|t| t.trim().parse().ok());
+        let reloaded = reloaded_ms(root, unit);
         let fact = UnitFact {
             active: shown.active().to_owned(),
             enabled: matches!(shown.get(FILE_STATE), "enabled" | "enabled-runtime" | "static" | "alias"),
@@ -228,6 +232,11 @@ pub(super) async fn facts(root: &Root, units: &[UnitName]) -> Outcome<BTreeMap<U
 /// Where the time of the last reload stands; systemd keeps none, and a reboot, which forgets it, starts the unit anew.
 fn reload_stamp(root: &Root, unit: &UnitName) -> PathBuf {
     root.own("/run/hactl/reloaded").join(unit.as_str())
+}
+
+/// When it was last reloaded, milliseconds since 1970.
+pub(super) fn reloaded_ms(root: &Root, unit: &UnitName) -> Option<i64> {
+    fs::read_to_string(reload_stamp(root, unit)).ok()?.trim().parse().ok()
 }
 
 /// A directory that stands for a host has no systemd, and this machine's own must not answer for it.

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::{CIPHERS, Setting, in_url};
+use crate::host::op::ETCD_BALANCER_SOCKET;
 use crate::model::desired::{Host, Role};
 use crate::model::recovery::STAYS_DOWN;
 use crate::render::{Input, RenderError};
@@ -68,6 +69,7 @@ fn data_dir(input: &Input<'_>) -> String {
 /// For `etcd-balancer/haproxy.cfg`.
 #[derive(Debug, Serialize)]
 pub(in crate::render) struct Balancer {
+    socket: &'static str,
     trusts: String,
     members: Vec<Member>,
 }
@@ -83,7 +85,7 @@ pub(in crate::render) fn balancer(input: &Input<'_>) -> Balancer {
         .into_iter()
         .map(|host| Member { name: host.name.to_string(), address: in_url(host.address) })
         .collect();
-    Balancer { trusts: input.trust.etcd(), members }
+    Balancer { socket: ETCD_BALANCER_SOCKET, trusts: input.trust.etcd(), members }
 }
 
 /// The members as this host prefers them: its own, then those of its zone, then the others. Within each the ring of the

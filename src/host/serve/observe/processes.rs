@@ -31,6 +31,16 @@ pub(in crate::host::serve) fn started() -> BTreeMap<String, i64> {
     found
 }
 
+/// When a process started, hundredths of a second since the boot: what tells exactly which of two is older.
+pub(in crate::host::serve) fn start(process: u32) -> Option<i64> {
+    start_ticks(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
+}
+
+/// The same in milliseconds since 1970, to some hundredths of a second.
+pub(in crate::host::serve) fn started_at(process: u32) -> Option<i64> {
+    Some(now_ms() - uptime_ms()? + start(process)? * 1000 / TICKS)
+}
+
 fn uptime_ms() -> Option<i64> {
     let text = fs::read_to_string("/proc/uptime").ok()?;
     let (whole, hundredths) = text.split_whitespace().next()?.split_once('.')?;
