@@ -22,7 +22,7 @@ STORAGE := $(CACHE)/tools/versitygw-$(STORAGE_VERSION)/versitygw
 PACKAGES := build-essential cmake protobuf-compiler libprotobuf-dev lxc mmdebstrap iptables nftables iproute2 \
             openssh-client openssh-server sudo openssl shellcheck ca-certificates age zstd curl $(shell sed 's/\#.*//' components/packages)
 
-.PHONY: help lab lab-down build packages components bundle older registry storage test test-all check unit fuzz bench clean
+.PHONY: help lab lab-down build packages components bundle older registry storage test test-all test-first test-second check unit fuzz bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -84,13 +84,19 @@ unit: build ## tests that need no lab
 	cargo test --release --locked -q
 
 # Vagrant, and the providers whose settings the tests run or read.
-test test-all: PACKAGES += vagrant vagrant-lxc vagrant-libvirt
+test test-all test-first test-second: PACKAGES += vagrant vagrant-lxc vagrant-libvirt
 
 test: bundle registry storage ## everything, with a cut of the lab that touches every capability
 	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" tests/run.sh cut
 
 test-all: bundle older registry storage ## everything, the whole lab
 	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" tests/run.sh all
+
+test-first: bundle older registry storage ## the first half of that: everything but half the lab
+	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" tests/run.sh first
+
+test-second: bundle older storage ## the second half: the rest of the lab
+	@DIST="$(DIST)" OBJECT_STORAGE="$(STORAGE)" tests/run.sh second
 
 fuzz: ## damaged inputs for every reader, $(FUZZ_SECONDS) seconds each
 	@HACTL_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release --locked --test fuzz -- --nocapture --test-threads=1

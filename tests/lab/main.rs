@@ -141,12 +141,18 @@ struct Tally {
     chosen: Vec<String>,
 }
 
+/// The labs of the first half, by the time that they take.
+const FIRST: [&str; 5] = ["t-main", "t-up", "t-found", "t-rec", "t-moved"];
+
 impl Tally {
-    fn wants(&self, scenario: &Scenario) -> bool {
+    /// A half, or whatever is chosen by the lab's name or by words of its own.
+    fn wants(&self, lab: &str, scenario: &Scenario) -> bool {
         match self.chosen.first().map(String::as_str) {
             None | Some("cut") => scenario.cut,
             Some("all") => true,
-            Some(_) => self.chosen.iter().any(|c| scenario.name.contains(c.as_str())),
+            Some("first") => FIRST.contains(&lab),
+            Some("second") => !FIRST.contains(&lab),
+            Some(_) => self.chosen.iter().any(|c| c == lab || scenario.name.contains(c.as_str())),
         }
     }
 
@@ -155,11 +161,11 @@ impl Tally {
     }
 
     fn suite_in(&mut self, lab: &str, make: impl Fn() -> World, scenarios: &[Scenario]) {
-        if !scenarios.iter().any(|s| self.wants(s)) {
+        if !scenarios.iter().any(|s| self.wants(lab, s)) {
             return;
         }
         let mut world = None;
-        let chosen: Vec<Scenario> = scenarios.iter().filter(|s| self.wants(s)).copied().collect();
+        let chosen: Vec<Scenario> = scenarios.iter().filter(|s| self.wants(lab, s)).copied().collect();
         for scenario in chosen {
             let begun = Instant::now();
             let result = catch_unwind(AssertUnwindSafe(|| {
