@@ -128,16 +128,23 @@ pub fn fence(args: &FenceArgs) -> u8 {
     code
 }
 
+/// How long a balancer that does not answer is asked again: one that stands still does so for less than two seconds.
+const ANSWERS: Duration = Duration::from_secs(60);
+
 /// 0 when clients are sent there, or no balancer names it.
 pub fn pass_to(args: &PassToArgs) -> u8 {
-    match block_on(async { Ok(crate::host::serve::pass_to(&Root::host(), &args.member).await) }) {
-        Ok(Ok(())) => 0,
-        Ok(Err(fault)) => {
-            // Without a journal there is nobody to tell.
-            let _ = writeln!(std::io::stderr(), "hactl host-pass-to: {}", fault.what);
-            1
+    let until = Instant::now() + ANSWERS;
+    loop {
+        match block_on(async { Ok(crate::host::serve::pass_to(&Root::host(), &args.member).await) }) {
+            Ok(Ok(())) => return 0,
+            Ok(Err(_)) if Instant::now() < until => std::thread::sleep(ASK_AGAIN),
+            Ok(Err(fault)) => {
+                // Without a journal there is nobody to tell.
+                let _ = writeln!(std::io::stderr(), "hactl host-pass-to: {}", fault.what);
+                return 1;
+            }
+            Err(verdict) => return verdict.exit,
         }
-        Err(verdict) => verdict.exit,
     }
 }
 

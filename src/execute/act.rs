@@ -381,16 +381,27 @@ impl Perform for Hands {
         let Some(host) = member_of else { return self.act(index, step).await };
         self.must_not_lead(index, host).await?;
         let passed_over = self.pass_over(index, host, &step.action).await;
-        self.act(index, step).await?;
+        let done = self.act(index, step).await;
         // One that did not come up, or is a member no more, is left to the timer: who went there would wait for nothing.
-        if passed_over && !matches!(step.action, Action::RemoveMember { .. }) {
+        let there = match step.action {
+            Action::RemoveMember { .. } => false,
+            // It is started again whatever came of it.
+            Action::Defragment { .. } => true,
+            _ => done.is_ok(),
+        };
+        if passed_over && there {
             self.pass_to(index, host).await;
         }
-        Ok(())
+        done
     }
 
     async fn conclude(&self, index: usize, step: &Step, result: Result<(), StepError>) -> Result<(), StepError> {
-        super::fallback::conclude(self, index, step, result).await
+        let ended = super::fallback::conclude(self, index, step, result).await;
+        if let (Some(host), Err(StepError::PutBack { .. })) = (self.disturbed(&step.action), &ended) {
+            // It runs again, by the earlier files.
+            self.pass_to(index, host).await;
+        }
+        ended
     }
 }
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// How long a balancer may take to pass a member over, or to send people there again. It waits for a second for its last reload.
-const TOLD: Duration = Duration::from_secs(3);
+const TOLD: Duration = Duration::from_secs(6);
 
 impl Hands {
     /// Nobody asks the member on a host any more, where there is another to ask. Whether anybody was told: they are to be told, too, when

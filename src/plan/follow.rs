@@ -5,7 +5,7 @@
 
 use super::draft::Draft;
 use super::etcd::{etcd_fact, ready_to_start};
-use super::heal::{Chain, Change, change};
+use super::heal::{Chain, Change, balancers_first, change};
 use super::holds::etcd_unit;
 use crate::model::desired::Host;
 use crate::model::facts::{Members, UnitFact};
@@ -69,6 +69,7 @@ pub(super) fn follow(
         needs.push(Mark::Listed(to.clone()));
         let started = if unit.is_some_and(UnitFact::runs_or_starts) {
             let running = Mark::Running(host.name.clone(), etcd_unit());
+            needs.extend(balancers_first(d));
             let action = Action::RunUnit { host: host.name.clone(), unit: etcd_unit(), how: HowToRun::Restart };
             d.must(action, "it runs by its earlier address", needs, running.clone(), Guard::None);
             running

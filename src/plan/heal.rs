@@ -421,7 +421,7 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
 
 /// Balancers in front of etcd that are to read their files anew do so before a member is restarted: one that does so meanwhile forgets whom
 /// it passes over.
-fn balancers_first(d: &Draft) -> Vec<Mark> {
+pub(super) fn balancers_first(d: &Draft) -> Vec<Mark> {
     let unit = etcd_balancer_unit();
     let there = d.reachable_with(Role::ControlPlane).into_iter().filter(|host| d.look().is_active(&host.name, &unit));
     there.map(|host| Mark::Running(host.name, unit.clone())).filter(|running| d.plans(running)).collect()

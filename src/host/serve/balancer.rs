@@ -33,10 +33,12 @@ const MOST_PASSED_S: u32 = 1800;
 const SOON: Duration = Duration::from_millis(500);
 /// How long a balancer that was told to read its file anew may take until it runs by it. One that cannot goes on by the earlier one.
 const RELOADED: Duration = Duration::from_secs(1);
+/// How long it may take altogether to pass a member over.
+const ALTOGETHER: Duration = Duration::from_secs(3);
 /// How exactly the start of a process is known.
 const ABOUT_MS: i64 = 50;
-/// What asks for the servers and no others: of the proxy `members`, of type 4, all.
-const MEMBERS: &str = "show stat members 4 -1";
+/// What asks who answers, and in the same breath for the servers of the proxy `members`: of type 4, all.
+const LOOK: &str = "show info;show stat members 4 -1";
 /// Between two looks.
 const AGAIN_IN: Duration = Duration::from_millis(10);
 
@@ -61,32 +63,61 @@ async fn pause(unit: &UnitName, most: Duration) -> Outcome<()> {
     must(&["systemctl", "kill", STOP, "--", unit.as_str()], ANSWER).await.map(drop)
 }
 
-/// A balancer that is not there, or older than its socket, has nobody to send elsewhere.
+/// Whoever goes through the balancer goes to another member.
 async fn pass_over(host: &Host, unit: &UnitName, member: &HostName, most_s: u32) -> Outcome<()> {
+    if show_one(unit).await?.active() != "active" {
+        // Nobody goes through it.
+        return Ok(());
+    }
     let socket = host.root.own(ETCD_BALANCER_SOCKET);
-    let mut worker = newest_worker(host, unit, &socket).await?;
-    while let Some(now) = worker {
-        match others_up(&ask(&socket, MEMBERS).await?, member) {
-            None => return Ok(()),
-            Some(0) => return Err(failed("it knows no other member that is up")),
-            Some(_) => {}
+    let until = Instant::now() + ALTOGETHER;
+    loop {
+        let worker = newest_worker(host, unit, &socket).await?;
+        // What its file does not name any more has connections of before alone.
+        let others = others_up(&ask(&socket, LOOK).await?, member);
+        if others == Some(0) {
+            return Err(failed("it knows no other member that is up"));
         }
-        later(member, most_s).await?;
-        set(&socket, member, "maint").await?;
+        if others.is_some() {
+            later(member, most_s).await?;
+            set(&socket, member, "maint").await?;
+        }
         // A worker of before the last reload hears nothing of it, and keeps the connections that it has until it is told to end.
         let workers = show_one(unit).await?.main_process().map(children).unwrap_or_default();
-        former(now, workers.into_iter().map(|w| (w, start(w)))).into_iter().for_each(end);
-        let begun = Instant::now();
-        while let Some(left) = connections(&ask(&socket, MEMBERS).await?, member).filter(|left| *left > 0) {
-            if begun.elapsed() >= SOON {
-                return Err(failed(format!("{left} connections to it are still open after {SOON:?}")));
-            }
-            tokio::time::sleep(AGAIN_IN).await;
+        let former = former(worker, workers.into_iter().map(|w| (w, start(w))));
+        for (process, _) in &former {
+            end(*process);
         }
-        // Whoever has taken its place meanwhile knows nothing of it.
-        worker = newest_worker(host, unit, &socket).await?.filter(|then| *then != now);
+        if let_go(&socket, worker, &former, member).await? {
+            return Ok(());
+        }
+        if Instant::now() >= until {
+            return Err(failed("it is told to read its file anew again and again"));
+        }
     }
-    Ok(())
+}
+
+/// Waits until nobody is with the member any more. No, when another worker has taken this one's place, who knows nothing of it.
+async fn let_go(socket: &Path, worker: u32, former: &[(u32, i64)], member: &HostName) -> Outcome<bool> {
+    let begun = Instant::now();
+    loop {
+        let told = ask(socket, LOOK).await?;
+        if process(&told) != Some(worker) {
+            return Ok(false);
+        }
+        let (open, passed) = members(&told)
+            .find(|(name, ..)| *name == member.as_str())
+            .map_or((0, true), |(_, open, status)| (open, status == "MAINT"));
+        let left = former.iter().filter(|(process, since)| start(*process) == Some(*since)).count();
+        if open == 0 && passed && left == 0 {
+            return Ok(true);
+        }
+        if begun.elapsed() >= SOON {
+            let what = format!("{open} connections to it, and {left} former workers, are still there after {SOON:?}");
+            return Err(failed(what));
+        }
+        tokio::time::sleep(AGAIN_IN).await;
+    }
 }
 
 /// Sends whoever comes to the member again. One that the file does not name any more is left alone.
@@ -122,15 +153,15 @@ async fn forget(member: &HostName) -> Outcome<()> {
 }
 
 /// The process that answers, once it runs by the file that was last reloaded: haproxy starts it some time after systemd has told it to.
-async fn newest_worker(host: &Host, unit: &UnitName, socket: &Path) -> Outcome<Option<u32>> {
+async fn newest_worker(host: &Host, unit: &UnitName, socket: &Path) -> Outcome<u32> {
     let reloaded = reloaded_ms(&host.root, unit);
     let begun = Instant::now();
     loop {
-        let Some(info) = tell(socket, "show info").await? else { return Ok(None) };
-        let worker = process(&info).ok_or_else(|| failed("the balancer in front of etcd does not say who it is"))?;
+        let told = ask(socket, LOOK).await?;
+        let worker = process(&told).ok_or_else(|| failed("the balancer in front of etcd does not say who it is"))?;
         let before = started_at(worker) < reloaded.map(|at| at - ABOUT_MS);
         if !before || begun.elapsed() >= RELOADED {
-            return Ok(Some(worker));
+            return Ok(worker);
         }
         tokio::time::sleep(AGAIN_IN).await;
     }
@@ -145,7 +176,7 @@ async fn set(socket: &Path, member: &HostName, state: &str) -> Outcome<()> {
 }
 
 async fn ask(socket: &Path, command: &str) -> Outcome<String> {
-    let gone = || failed("the balancer in front of etcd does not listen any more");
+    let gone = || failed(format!("it does not listen at {}", socket.display()));
     tell(socket, command).await?.ok_or_else(gone)
 }
 
@@ -174,35 +205,31 @@ fn process(info: &str) -> Option<u32> {
     info.lines().find_map(|line| line.strip_prefix("Pid: ")?.trim().parse().ok())
 }
 
-/// The rows of `show stat` about members: name, connections, and whether clients are sent there.
-fn members(stat: &str) -> impl Iterator<Item = (&str, u32, bool)> {
-    let column = |name: &str| {
-        stat.lines().next().and_then(|head| head.split(',').position(|n| n.trim_start_matches("# ") == name))
-    };
+/// The rows of `show stat` about members: name, connections, status.
+fn members(stat: &str) -> impl Iterator<Item = (&str, u32, &str)> {
+    let head = stat.lines().position(|line| line.starts_with("# "));
+    let names = head.and_then(|at| stat.lines().nth(at)).unwrap_or_default();
+    let column = |name: &str| names.trim_start_matches("# ").split(',').position(|n| n == name);
     let columns = [column("pxname"), column("svname"), column("scur"), column("status")];
-    stat.lines().skip(1).filter_map(move |line| {
+    stat.lines().skip(head.map_or(usize::MAX, |at| at + 1)).filter_map(move |line| {
         let cells: Vec<&str> = line.split(',').collect();
         let [proxy, name, connections, status] = columns.map(|at| at.and_then(|at| cells.get(at).copied()));
-        (proxy? == "members").then_some((name?, connections?.parse().ok()?, status?.starts_with("UP")))
+        (proxy? == "members").then_some((name?, connections?.parse().ok()?, status?))
     })
 }
 
 /// How many others clients are sent to; `None`: the member is none of those it knows.
 fn others_up(stat: &str, member: &HostName) -> Option<usize> {
     members(stat).find(|(name, ..)| *name == member.as_str())?;
-    Some(members(stat).filter(|(name, _, up)| *up && *name != member.as_str()).count())
+    Some(members(stat).filter(|(name, _, status)| status.starts_with("UP") && *name != member.as_str()).count())
 }
 
-/// How many connections there are to a member.
-fn connections(stat: &str, member: &HostName) -> Option<u32> {
-    members(stat).find_map(|(name, connections, _)| (name == member.as_str()).then_some(connections))
-}
-
-/// The workers that are older than the one that answers.
-fn former(newest: u32, workers: impl IntoIterator<Item = (u32, Option<i64>)>) -> Vec<u32> {
+/// The workers that are older than the one that answers, and since when they are.
+fn former(newest: u32, workers: impl IntoIterator<Item = (u32, Option<i64>)>) -> Vec<(u32, i64)> {
     let workers: BTreeMap<u32, Option<i64>> = workers.into_iter().collect();
     let Some(newest) = workers.get(&newest).copied().flatten() else { return Vec::new() };
-    workers.into_iter().filter(|(_, start)| start.is_some_and(|start| start < newest)).map(|(w, _)| w).collect()
+    let started = workers.into_iter().filter_map(|(worker, start)| Some((worker, start?)));
+    started.filter(|(_, start)| *start < newest).collect()
 }
 
 fn children(process: u32) -> Vec<u32> {
@@ -280,29 +307,50 @@ mod tests {
 
     #[test]
     fn only_workers_older_than_the_one_that_answers_are_ended() {
-        assert_eq!(former(7, [(7, Some(100)), (5, Some(90)), (6, Some(99))]), [5, 6]);
-        assert_eq!(former(7, [(7, Some(100)), (9, Some(101)), (8, None)]), [0_u32; 0], "one that has just begun stays");
-        assert_eq!(former(7, [(5, Some(90))]), [0_u32; 0], "who answers is none of this unit's");
-        assert_eq!(former(7, [(7, None), (5, Some(90))]), [0_u32; 0], "who answers has ended meanwhile");
+        assert_eq!(former(7, [(7, Some(100)), (5, Some(90)), (6, Some(99))]), [(5, 90), (6, 99)]);
+        assert_eq!(former(7, [(7, Some(100)), (9, Some(101)), (8, None)]), [], "one that has just begun stays");
+        assert_eq!(former(7, [(5, Some(90))]), [], "who answers is none of this unit's");
+        assert_eq!(former(7, [(7, None), (5, Some(90))]), [], "who answers has ended meanwhile");
     }
+
+    const TOLD: &str = "Name: HAProxy\nPid: 4711\nUptime_sec: 3\n\n\
+                        # pxname,svname,qcur,qmax,scur,smax,status,\nmembers,cp1,0,0,66,70,UP,\nmembers,cp10,0,0,0,4,MAINT,\n\
+                        members,cp3,0,0,0,4,DOWN 1/3,\nother,cp2,0,0,9,9,UP,\n\n";
 
     #[test]
     fn who_answers_is_read() {
-        assert_eq!(process("Name: HAProxy\nUptime_sec: 3\nPid: 4711\n"), Some(4711));
+        assert_eq!(process(TOLD), Some(4711));
         assert_eq!(process("Name: HAProxy\n"), None);
     }
 
     #[test]
     fn a_member_is_passed_over_only_where_another_is_up() {
-        let stat = "# pxname,svname,qcur,qmax,scur,smax,status,\n\
-                    members,cp1,0,0,66,70,UP,\nmembers,cp10,0,0,3,4,MAINT,\nmembers,cp3,0,0,0,4,DOWN 1/3,\nother,cp2,0,0,9,9,UP,\n";
-        let of = |name: &str| {
-            let name = name.parse().unwrap();
-            (connections(stat, &name), others_up(stat, &name))
-        };
-        assert_eq!(of("cp1"), (Some(66), Some(0)), "the others are down or passed over");
-        assert_eq!(of("cp10"), (Some(3), Some(1)));
-        assert_eq!(of("cp2"), (None, None), "of another proxy");
+        let of = |name: &str| others_up(TOLD, &name.parse().unwrap());
+        assert_eq!(of("cp1"), Some(0), "the others are down or passed over");
+        assert_eq!(of("cp10"), Some(1));
+        assert_eq!(of("cp2"), None, "of another proxy");
         assert_eq!(others_up("", &"cp1".parse().unwrap()), None);
+    }
+
+    #[tokio::test]
+    async fn a_member_is_let_go_of_once_nobody_is_with_it_and_the_same_worker_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        for (n, (member, worker, former, done)) in [
+            ("cp10", 4711, vec![], Some(true)),
+            ("cp10", 4712, vec![], Some(false)),
+            ("cp2", 4711, vec![(u32::MAX, 1)], Some(true)),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let socket = folder.path().join(n.to_string());
+            let asked = balancer(&socket, TOLD);
+            let let_go = let_go(&socket, worker, &former, &member.parse().unwrap()).await.ok();
+            assert_eq!(
+                (let_go, asked.join().unwrap().as_str()),
+                (done, "show info;show stat members 4 -1\n"),
+                "{member}"
+            );
+        }
     }
 }
