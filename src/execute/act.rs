@@ -367,29 +367,26 @@ pub fn member_start(data_dir: &str, birth: &Birth) -> MemberStart {
 
 impl Perform for Hands {
     async fn perform(&self, index: usize, step: &Step) -> Result<(), StepError> {
-        let member_of = self.disturbed(&step.action);
+        let disturbed = self.disturbs(&step.action);
         match &step.guard {
             Guard::None => {}
             Guard::Members { list } => {
                 guard::members_are(self, list, &step.action).await?;
             }
             Guard::Tolerates { down } => {
-                let what = if member_of.is_some() { guard::Disturbs::Member } else { guard::Disturbs::ApiServer };
+                let what = if disturbed.is_some() { guard::Disturbs::Member } else { guard::Disturbs::ApiServer };
                 guard::tolerates(self, down, what, step.action.profile().patience).await?;
             }
         }
-        let Some(host) = member_of else { return self.act(index, step).await };
+        let Some((host, away)) = disturbed else { return self.act(index, step).await };
         self.must_not_lead(index, host).await?;
-        let passed_over = self.pass_over(index, host, &step.action).await;
+        if !self.is_passed_over(host, away) {
+            return self.act(index, step).await;
+        }
+        self.pass_over(index, host, &step.action).await;
         let done = self.act(index, step).await;
-        // One that did not come up, or is a member no more, is left to the timer: who went there would wait for nothing.
-        let there = match step.action {
-            Action::RemoveMember { .. } => false,
-            // It is started again whatever came of it.
-            Action::Defragment { .. } => true,
-            _ => done.is_ok(),
-        };
-        if passed_over && there {
+        // One that is not back is left to the timer.
+        if away.is_back(done.is_ok()) {
             self.pass_to(index, host).await;
         }
         done
@@ -397,9 +394,12 @@ impl Perform for Hands {
 
     async fn conclude(&self, index: usize, step: &Step, result: Result<(), StepError>) -> Result<(), StepError> {
         let ended = super::fallback::conclude(self, index, step, result).await;
-        if let (Some(host), Err(StepError::PutBack { .. })) = (self.disturbed(&step.action), &ended) {
+        match (self.disturbs(&step.action), &ended) {
             // It runs again, by the earlier files.
-            self.pass_to(index, host).await;
+            (Some((host, away)), Err(StepError::PutBack { .. })) if self.is_passed_over(host, away) => {
+                self.pass_to(index, host).await;
+            }
+            _ => {}
         }
         ended
     }

@@ -10,7 +10,7 @@ use crate::host::op::{Balancing, Op};
 use crate::model::desired::Role;
 use crate::model::event::Event;
 use crate::model::names::HostName;
-use crate::model::plan::{Action, HowToRun};
+use crate::model::plan::Action;
 use crate::plan::etcd_balancer_unit;
 use futures::future::join_all;
 use std::time::Duration;
@@ -20,13 +20,8 @@ use tokio::time::timeout;
 const TOLD: Duration = Duration::from_secs(6);
 
 impl Hands {
-    /// Nobody asks the member on a host any more, where there is another to ask. Whether anybody was told: they are to be told, too, when
-    /// it is there again.
-    pub(super) async fn pass_over(&self, index: usize, host: &HostName, action: &Action) -> bool {
-        let others = self.desired.with(Role::Etcd).any(|other| &other.name != host);
-        if !others || !stops(action) {
-            return false;
-        }
+    /// Nobody asks the member on a host any more.
+    pub(super) async fn pass_over(&self, index: usize, host: &HostName, action: &Action) {
         // For as long as the step may take: whoever is killed in it leaves it to the timer.
         let most_s = u32::try_from(action.profile().patience.as_secs()).unwrap_or(u32::MAX);
         let how = Balancing::PassOver { member: host.clone(), most_s };
@@ -36,7 +31,6 @@ impl Hands {
             );
             self.sink.emit(Event::Warning { text });
         }
-        true
     }
 
     /// Whoever comes may ask it again. Who does not hear of it now hears of it by the timer.
@@ -60,14 +54,5 @@ impl Hands {
             done.err().map(|why| (host.name.clone(), why))
         });
         join_all(told).await.into_iter().flatten().collect()
-    }
-}
-
-/// Whether etcd on the host stops by this while it may be asked.
-fn stops(action: &Action) -> bool {
-    match action {
-        Action::RunUnit { how, .. } => *how == HowToRun::Restart,
-        Action::Defragment { .. } | Action::RemoveMember { .. } => true,
-        _ => false,
     }
 }

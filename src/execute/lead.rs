@@ -10,8 +10,6 @@ use super::walk::StepError;
 use crate::host::op::{Balancing, MemberChange, Op};
 use crate::model::event::Event;
 use crate::model::names::{HostName, PeerUrl};
-use crate::model::plan::Action;
-use crate::plan::etcd_unit;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -25,19 +23,6 @@ const RUNS: Duration = Duration::from_secs(1);
 const LATE: Duration = Duration::from_secs(15);
 
 impl Hands {
-    /// Whose member an action takes away from those who write, for a moment or for good.
-    pub(super) fn disturbed<'a>(&'a self, action: &'a Action) -> Option<&'a HostName> {
-        match action {
-            Action::RunUnit { host, unit, .. } if *unit == etcd_unit() => Some(host),
-            Action::Defragment { host } => Some(host),
-            // A move, too: once the list names the new address, the others find nobody there until its etcd has started anew.
-            Action::RemoveMember { peer } | Action::MoveMember { to: peer, .. } => {
-                self.desired.entered().find(|host| &host.peer_url() == peer).map(|host| &host.name)
-            }
-            _ => None,
-        }
-    }
-
     /// The lead may have come to a member since the plan was made, as others were restarted: it hands over before it is disturbed, too.
     pub(super) async fn must_not_lead(&self, index: usize, host: &HostName) -> Result<(), StepError> {
         let handing = async {

@@ -5,6 +5,7 @@
 
 mod act;
 mod balancers;
+mod disturb;
 mod drain;
 mod fallback;
 mod guard;

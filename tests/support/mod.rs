@@ -1,5 +1,8 @@
 //! What the lab tests and the benchmark share: running hactl, an API client of their own, a writer that never lies.
 
+mod machine;
+
+use machine::Watch;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -187,7 +190,7 @@ impl Api {
             }
             knocks
         });
-        Knocking { begun, stop: Stop(stop), task, runtime: Arc::clone(&self.runtime) }
+        Knocking { begun, stop: Stop(stop), machine: Watch::begin(), task, runtime: Arc::clone(&self.runtime) }
     }
 }
 
@@ -195,6 +198,7 @@ impl Api {
 pub struct Knocking {
     begun: Instant,
     stop: Stop,
+    machine: Watch,
     task: tokio::task::JoinHandle<Vec<Knock>>,
     runtime: Arc<tokio::runtime::Runtime>,
 }
@@ -218,6 +222,11 @@ impl Knocking {
     }
     pub fn end(self) -> Vec<Knock> {
         drop(self.stop);
+        let stalls = self.machine.end();
+        if !stalls.is_empty() {
+            let told: Vec<String> = stalls.iter().map(ToString::to_string).collect();
+            println!("        the machine itself: {}", told.join(", "));
+        }
         self.runtime.block_on(self.task).expect("the knocking ends")
     }
 }

@@ -12,7 +12,6 @@ use super::{Host, Root};
 use crate::host::op::{Balancing, ETCD_BALANCER_SOCKET};
 use crate::model::names::{HostName, UnitName};
 use rustix::process::{Pid, Signal, kill_process};
-use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -65,16 +64,19 @@ async fn pause(unit: &UnitName, most: Duration) -> Outcome<()> {
 
 /// Whoever goes through the balancer goes to another member.
 async fn pass_over(host: &Host, unit: &UnitName, member: &HostName, most_s: u32) -> Outcome<()> {
-    if show_one(unit).await?.active() != "active" {
+    let balancer = show_one(unit).await?;
+    if balancer.active() != "active" {
         // Nobody goes through it.
         return Ok(());
     }
+    // It stays through every reload, and starts a worker for each.
+    let master = balancer.main_process();
     let socket = host.root.own(ETCD_BALANCER_SOCKET);
     let until = Instant::now() + ALTOGETHER;
     loop {
-        let worker = newest_worker(host, unit, &socket).await?;
+        let (worker, told) = newest_worker(host, unit, &socket).await?;
         // What its file does not name any more has connections of before alone.
-        let others = others_up(&ask(&socket, LOOK).await?, member);
+        let others = others_up(&told, member);
         if others == Some(0) {
             return Err(failed("it knows no other member that is up"));
         }
@@ -83,8 +85,8 @@ async fn pass_over(host: &Host, unit: &UnitName, member: &HostName, most_s: u32)
             set(&socket, member, "maint").await?;
         }
         // A worker of before the last reload hears nothing of it, and keeps the connections that it has until it is told to end.
-        let workers = show_one(unit).await?.main_process().map(children).unwrap_or_default();
-        let former = former(worker, workers.into_iter().map(|w| (w, start(w))));
+        let workers = master.map(children).unwrap_or_default();
+        let former = former(start(worker), workers.into_iter().map(|other| (other, start(other))));
         for (process, _) in &former {
             end(*process);
         }
@@ -152,8 +154,9 @@ async fn forget(member: &HostName) -> Outcome<()> {
     run(&["systemctl", "stop", "--quiet", "--", &timer], ANSWER).await.map(drop)
 }
 
-/// The process that answers, once it runs by the file that was last reloaded: haproxy starts it some time after systemd has told it to.
-async fn newest_worker(host: &Host, unit: &UnitName, socket: &Path) -> Outcome<u32> {
+/// The process that answers and what it says, once it runs by the file that was last reloaded: haproxy starts it some time after systemd has
+/// told it to.
+async fn newest_worker(host: &Host, unit: &UnitName, socket: &Path) -> Outcome<(u32, String)> {
     let reloaded = reloaded_ms(&host.root, unit);
     let begun = Instant::now();
     loop {
@@ -161,7 +164,7 @@ async fn newest_worker(host: &Host, unit: &UnitName, socket: &Path) -> Outcome<u
         let worker = process(&told).ok_or_else(|| failed("the balancer in front of etcd does not say who it is"))?;
         let before = started_at(worker) < reloaded.map(|at| at - ABOUT_MS);
         if !before || begun.elapsed() >= RELOADED {
-            return Ok(worker);
+            return Ok((worker, told));
         }
         tokio::time::sleep(AGAIN_IN).await;
     }
@@ -225,11 +228,9 @@ fn others_up(stat: &str, member: &HostName) -> Option<usize> {
 }
 
 /// The workers that are older than the one that answers, and since when they are.
-fn former(newest: u32, workers: impl IntoIterator<Item = (u32, Option<i64>)>) -> Vec<(u32, i64)> {
-    let workers: BTreeMap<u32, Option<i64>> = workers.into_iter().collect();
-    let Some(newest) = workers.get(&newest).copied().flatten() else { return Vec::new() };
+fn former(newest: Option<i64>, workers: impl IntoIterator<Item = (u32, Option<i64>)>) -> Vec<(u32, i64)> {
     let started = workers.into_iter().filter_map(|(worker, start)| Some((worker, start?)));
-    started.filter(|(_, start)| *start < newest).collect()
+    started.filter(|(_, start)| newest.is_some_and(|newest| *start < newest)).collect()
 }
 
 fn children(process: u32) -> Vec<u32> {
@@ -307,10 +308,9 @@ mod tests {
 
     #[test]
     fn only_workers_older_than_the_one_that_answers_are_ended() {
-        assert_eq!(former(7, [(7, Some(100)), (5, Some(90)), (6, Some(99))]), [(5, 90), (6, 99)]);
-        assert_eq!(former(7, [(7, Some(100)), (9, Some(101)), (8, None)]), [], "one that has just begun stays");
-        assert_eq!(former(7, [(5, Some(90))]), [], "who answers is none of this unit's");
-        assert_eq!(former(7, [(7, None), (5, Some(90))]), [], "who answers has ended meanwhile");
+        assert_eq!(former(Some(100), [(7, Some(100)), (5, Some(90)), (6, Some(99))]), [(5, 90), (6, 99)]);
+        assert_eq!(former(Some(100), [(7, Some(100)), (9, Some(101)), (8, None)]), [], "one that has just begun stays");
+        assert_eq!(former(None, [(5, Some(90))]), [], "who answers has ended meanwhile");
     }
 
     const TOLD: &str = "Name: HAProxy\nPid: 4711\nUptime_sec: 3\n\n\

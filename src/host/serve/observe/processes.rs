@@ -15,8 +15,7 @@ const TICKS: i64 = 100;
 /// Start times in milliseconds since 1970.
 pub(in crate::host::serve) fn started() -> BTreeMap<String, i64> {
     let mut found = BTreeMap::new();
-    let (Some(uptime), Ok(entries)) = (uptime_ms(), fs::read_dir("/proc")) else { return found };
-    let booted = now_ms() - uptime;
+    let (Some(booted), Ok(entries)) = (booted_ms(), fs::read_dir("/proc")) else { return found };
     for entry in entries.flatten() {
         let path = entry.path();
         let Ok(command) = fs::read(path.join("cmdline")) else { continue };
@@ -38,13 +37,15 @@ pub(in crate::host::serve) fn start(process: u32) -> Option<i64> {
 
 /// The same in milliseconds since 1970, to some hundredths of a second.
 pub(in crate::host::serve) fn started_at(process: u32) -> Option<i64> {
-    Some(now_ms() - uptime_ms()? + start(process)? * 1000 / TICKS)
+    Some(booted_ms()? + start(process)? * 1000 / TICKS)
 }
 
-fn uptime_ms() -> Option<i64> {
+/// When the host booted, milliseconds since 1970.
+fn booted_ms() -> Option<i64> {
     let text = fs::read_to_string("/proc/uptime").ok()?;
     let (whole, hundredths) = text.split_whitespace().next()?.split_once('.')?;
-    Some(whole.parse::<i64>().ok()? * 1000 + hundredths.parse::<i64>().ok()? * 10)
+    let uptime = whole.parse::<i64>().ok()? * 1000 + hundredths.parse::<i64>().ok()? * 10;
+    Some(now_ms() - uptime)
 }
 
 /// Field 22 of /proc/PID/stat; the second field may hold blanks and brackets, so counting starts behind it.

@@ -1,0 +1,130 @@
+//! What the machine does by itself on which every host of a lab runs. Where a second is the bound, a host that got no processor, or a disk that
+//! stood still, is to be told from a cluster that did.
+//!
+//! In: the kernel's pressure of each host's group. Out: the worst second of each, and the longest time that the disk took to keep a few bytes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::fs::File;
+use std::io::{Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Between two looks.
+const REST: Duration = Duration::from_millis(100);
+/// So many looks are a second.
+const LOOKS: usize = 10;
+/// Shorter ones are not told.
+const WITHOUT: Duration = Duration::from_millis(500);
+const STILL: Duration = Duration::from_millis(200);
+/// Where control groups lie, of the second kind alone or beside the first.
+const GROUPS: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
+
+/// Something that happened to the machine, not to a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stall {
+    /// Everybody on a host waited for a processor for so much of one second.
+    Host { name: String, without: Duration, until: Duration },
+    /// The disk took so long to keep a few bytes.
+    Disk { took: Duration, until: Duration },
+}
+
+impl fmt::Display for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host { name, without, until } => {
+                write!(f, "{name} got no processor for {without:.1?} of the second before {until:.1?}")
+            }
+            Self::Disk { took, until } => write!(f, "the disk kept a few bytes in {took:.1?} at {until:.1?}"),
+        }
+    }
+}
+
+/// Whoever watches, until it is told to end or is dropped.
+pub struct Watch {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Vec<Stall>>>,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Watch {
+    pub fn begin() -> Self {
+        let (stop, begun) = (Arc::new(AtomicBool::new(false)), Instant::now());
+        let file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).expect("a file can be made");
+        let (of_hosts, of_disk) = (Arc::clone(&stop), Arc::clone(&stop));
+        let hosts = std::thread::spawn(move || hosts(&of_hosts, begun));
+        let disk = std::thread::spawn(move || disk(file, &of_disk, begun));
+        Self { stop, threads: vec![hosts, disk] }
+    }
+
+    /// What was seen.
+    pub fn end(mut self) -> Vec<Stall> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads.drain(..).flat_map(|thread| thread.join().expect("it ends")).collect()
+    }
+}
+
+/// The worst second of each host that had a bad one.
+fn hosts(stop: &AtomicBool, begun: Instant) -> Vec<Stall> {
+    let mut seen: BTreeMap<String, VecDeque<Duration>> = BTreeMap::new();
+    let mut worst: BTreeMap<String, (Duration, Duration)> = BTreeMap::new();
+    while !stop.load(Ordering::Relaxed) {
+        for (name, total) in groups().into_iter().filter_map(|group| Some((name(&group)?, waited(&group)?))) {
+            let totals = seen.entry(name.clone()).or_default();
+            totals.push_back(total);
+            if totals.len() > LOOKS + 1 {
+                totals.pop_front();
+            }
+            let without = total.saturating_sub(totals[0]);
+            let entry = worst.entry(name).or_default();
+            *entry = (*entry).max((without, begun.elapsed()));
+        }
+        std::thread::sleep(REST);
+    }
+    let bad = worst.into_iter().filter(|(_, (without, _))| *without >= WITHOUT);
+    bad.map(|(name, (without, until))| Stall::Host { name, without, until }).collect()
+}
+
+/// The groups of all hosts of all labs.
+fn groups() -> Vec<PathBuf> {
+    let labs = GROUPS.iter().flat_map(|top| entries(Path::new(top)));
+    let labs = labs.filter(|path| name(path).is_some_and(|name| name.starts_with("hactl-lab-")));
+    labs.flat_map(|lab| entries(&lab)).filter(|path| path.is_dir()).collect()
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
+fn name(path: &Path) -> Option<String> {
+    Some(path.file_name()?.to_str()?.to_owned())
+}
+
+/// How long everybody of a group has waited for a processor so far: the last field of `full avg10=… avg60=… avg300=… total=MICROSECONDS`.
+fn waited(group: &Path) -> Option<Duration> {
+    let text = std::fs::read_to_string(group.join("cpu.pressure")).ok()?;
+    let full = text.lines().find(|line| line.starts_with("full "))?;
+    Some(Duration::from_micros(full.rsplit_once("total=")?.1.parse().ok()?))
+}
+
+fn disk(mut file: File, stop: &AtomicBool, begun: Instant) -> Vec<Stall> {
+    let mut seen = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let tried = Instant::now();
+        let kept = file.rewind().and_then(|()| file.write_all(b"a few bytes")).and_then(|()| file.sync_data());
+        kept.expect("the disk keeps it");
+        if tried.elapsed() >= STILL {
+            seen.push(Stall::Disk { took: tried.elapsed(), until: begun.elapsed() });
+        }
+        std::thread::sleep(REST);
+    }
+    seen
+}
