@@ -75,9 +75,9 @@ enum Verb {
         after_help = "Examples:\n  hactl kubectl -- get nodes -o wide\n  hactl kubectl -i lab.yaml -- logs -n kube-system -l k8s-app=kube-dns"
     )]
     Kubectl(verbs::KubectlArgs),
-    /// Bring etcd back when its majority is lost: says what is wrong, what it costs, asks, and does it
+    /// Bring etcd back when its majority is lost, it is full or a member has other keys: says what it costs, asks, and does it
     #[command(
-        after_help = "Examples:\n  hactl recover --dry-run     what is wrong, and what would be done\n  hactl recover               asks for the cluster's name first\n  hactl recover --confirm-powered-off cp2 --confirm-powered-off cp3\n                              when the others are gone for good\n  hactl recover --from cp2    take cp2's data, and not the newest\n  hactl recover --from lab-20261122T060000000Z-cp1.hactl\n                              from a recovery bundle, also onto bare hosts\n  hactl recover --drill       would it work? with the newest bundle, and nothing live touched\n\nIt needs neither quorum nor the API. Data that is replaced is moved aside, never deleted. Cut off, the same\ncommand goes on with what was agreed to."
+        after_help = "Examples:\n  hactl recover --dry-run     what is wrong, and what would be done\n  hactl recover               asks for the cluster's name first\n  hactl recover --confirm-powered-off cp2 --confirm-powered-off cp3\n                              when the others are gone for good\n  hactl recover --from cp2    take cp2's data, and not the newest\n  hactl recover --from lab-20261122T060000000Z-cp1.hactl\n                              from a recovery bundle, also onto bare hosts\n  hactl recover --undo --dry-run\n                              what going back to before the last recovery would lose\n  hactl recover --drill       would it work? with the newest bundle, and nothing live touched\n\nIt needs neither quorum nor the API. Data that is replaced is moved aside, never deleted. Cut off, the same\ncommand goes on with what was agreed to."
     )]
     Recover(recover::RecoverArgs),
     /// Take, list, verify and prune recovery bundles; the etcd hosts take theirs by themselves
@@ -85,9 +85,9 @@ enum Verb {
         after_help = "Examples:\n  hactl snapshot list                     what lies on which host, and how old it is\n  hactl snapshot take                     one now, on a host whose member follows\n  hactl snapshot take --to /mnt/backup/   and fetch it\n  hactl snapshot verify                   the newest: every byte, and whether it opens\n  hactl snapshot verify --deep FILE       restore it on a host, beside what runs there\n\nA bundle is a snapshot of etcd, restored once for proof, with the cluster's keys and its inventory, sealed to the\nidentity in the state directory and to vault.recipients. Keep a copy of that identity and of the inventory\nelsewhere: with them and any bundle the whole cluster can be rebuilt."
     )]
     Snapshot(snapshot::SnapshotArgs),
-    /// List certificates, and issue them anew
+    /// List certificates, issue them anew, and replace authorities and keys
     #[command(
-        after_help = "Examples:\n  hactl certs list                        when each ends, and what becomes of it\n  hactl certs renew --dry-run             what issuing them anew would do\n  hactl certs renew apiserver --host cp1\n\n`up` renews what has less than a third of its life left; `status` warns 30 days before an end."
+        after_help = "Examples:\n  hactl certs list                        when each ends, and what becomes of it\n  hactl certs renew --dry-run             what issuing them anew would do\n  hactl certs renew apiserver --host cp1\n  hactl certs rotate etcd-ca --dry-run    what replacing a key that may be stolen would do\n\n`up` renews what has less than a third of its life left; `status` warns 30 days before an end."
     )]
     Certs(certs::CertsArgs),
     /// Print the disaster-recovery runbook of this cluster, also by hand without hactl
@@ -100,9 +100,9 @@ enum Verb {
         after_help = "Examples:\n  hactl state pull --identity ~/lab-identity.txt    from the newest bundle that a host has"
     )]
     State(state::StateArgs),
-    /// Stop the cluster on all hosts; asks for its name
+    /// End the cluster on all hosts: a later `up` begins empty; asks for its name
     #[command(
-        after_help = "Examples:\n  hactl down                  data is moved aside\n  hactl down --wipe           data is deleted"
+        after_help = "Examples:\n  hactl snapshot take --to /mnt/backup/   before: bundles on the hosts go as well\n  hactl down                              data and recovery bundles are moved aside\n  hactl down --wipe                       they are deleted"
     )]
     Down(verbs::DownArgs),
     /// Gather journals, logs and states of all hosts in one archive, without secrets

@@ -17,7 +17,7 @@ pub struct StateArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Rebuild a lost state directory from a recovery bundle: the newest on the hosts and where copies go, or one that is named
+    /// Rebuild a lost state directory from a recovery bundle or from what lies sealed on the hosts, whichever is later
     #[command(
         after_help = "Examples:\n  hactl state pull --identity ~/lab-identity.txt\n  hactl state pull --identity ~/lab-identity.txt --from lab-20261122T060000000Z-cp1.hactl"
     )]

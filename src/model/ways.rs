@@ -59,7 +59,8 @@ pub fn wanted(
 fn between(desired: &Desired, from: &Host, to: &Host) -> Vec<Way> {
     let mut ways = Vec::new();
     if to.is(Role::Etcd) {
-        if from.is(Role::ControlPlane) {
+        // Before it starts, etcd's host asks the others, as a client does, whether the cluster was recovered without it.
+        if from.is(Role::ControlPlane) || from.is(Role::Etcd) {
             ways.push(Way::Tcp(ETCD_CLIENTS));
         }
         if from.is(Role::Etcd) {
@@ -164,6 +165,19 @@ mod tests {
     fn a_host_that_is_not_there_takes_no_part() {
         let ways = lines(&wanted(&sample(3), &|h| h.as_str() != "cp2", &|_| true, &|_, _| true));
         assert!(!ways.is_empty() && ways.iter().all(|w| !w.contains("cp2")));
+    }
+
+    #[test]
+    fn etcd_on_hosts_of_its_own_is_asked_by_the_other_members_whether_it_was_recovered_without_them() {
+        let mut desired = sample(3);
+        for host in &mut desired.hosts[..2] {
+            host.roles = [Role::Etcd].into();
+        }
+        let ways = lines(&wanted(&desired, &|_| true, &|_| true, &|_, _| true));
+        let asked: Vec<_> = ways.iter().filter(|way| way.starts_with("cp1>cp2")).collect();
+        assert_eq!(asked, ["cp1>cp2 2379/tcp true", "cp1>cp2 2380/tcp true"]);
+        let open: Vec<String> = openings(&desired, &desired.hosts[1]).iter().map(ToString::to_string).collect();
+        assert!(open.contains(&"2379/tcp from 10.88.0.11".to_owned()), "{open:?}");
     }
 
     #[test]

@@ -35,6 +35,7 @@ pub struct About {
 #[derive(Serialize)]
 struct View {
     cluster: String,
+    kubernetes: String,
     version: &'static str,
     printed: String,
     inventory: String,
@@ -117,6 +118,7 @@ pub fn runbook(desired: &Desired, answers: &Answers, about: &About) -> Result<St
     let quorum = etcd.len() / 2 + 1;
     let view = View {
         cluster: desired.cluster.to_string(),
+        kubernetes: desired.versions.kubernetes.clone(),
         version: env!("CARGO_PKG_VERSION"),
         printed: utc(about.now_ms),
         inventory_word: shell(&about.inventory),

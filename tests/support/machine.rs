@@ -18,7 +18,7 @@ const REST: Duration = Duration::from_millis(100);
 /// So many looks are a second.
 const LOOKS: usize = 10;
 /// Shorter ones are not told.
-const WITHOUT: Duration = Duration::from_millis(500);
+const WITHOUT: Duration = Duration::from_millis(700);
 const STILL: Duration = Duration::from_millis(200);
 /// Where control groups lie, of the second kind alone or beside the first.
 const GROUPS: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
