@@ -394,12 +394,12 @@ impl Perform for Hands {
 
     async fn conclude(&self, index: usize, step: &Step, result: Result<(), StepError>) -> Result<(), StepError> {
         let ended = super::fallback::conclude(self, index, step, result).await;
-        match (self.disturbs(&step.action), &ended) {
-            // It runs again, by the earlier files.
-            (Some((host, away)), Err(StepError::PutBack { .. })) if self.is_passed_over(host, away) => {
-                self.pass_to(index, host).await;
-            }
-            _ => {}
+        // It runs again, by the earlier files.
+        if matches!(ended, Err(StepError::PutBack { .. }))
+            && let Some((host, away)) = self.disturbs(&step.action)
+            && self.is_passed_over(host, away)
+        {
+            self.pass_to(index, host).await;
         }
         ended
     }

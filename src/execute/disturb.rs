@@ -26,7 +26,7 @@ pub(super) enum Away {
 
 impl Away {
     /// Whether it stops while it is being asked.
-    pub(super) fn stops(self) -> bool {
+    fn stops(self) -> bool {
         matches!(self, Self::Restarts | Self::Defragments | Self::Goes)
     }
 

@@ -149,8 +149,8 @@ fn others(w: &World) {
 }
 
 /// Writes that a leader drops while it hands over would wait for seven seconds each: several who write meet that soon, and many who read find
-/// out whether a member that stops fails any. So many keep two processors busy with all three hosts: that one host gets none for a second of
-/// its own, which the machine tells, is forgiven once. Who fails is not.
+/// out whether a member that stops fails any. So many keep two processors busy with all three hosts, and a host may get none for a second: one
+/// round of the three may be late, whatever the reason; what the machine says of itself stands beside it. Who fails is not forgiven.
 fn handed(w: &World) {
     w.hactl.up().ok();
     let mut late = Vec::new();

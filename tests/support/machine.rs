@@ -3,6 +3,7 @@
 //!
 //! In: the kernel's pressure of each host's group. Out: the worst second of each, and the longest time that the disk took to keep a few bytes.
 
+use super::Stop;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::fs::File;
@@ -24,7 +25,6 @@ const STILL: Duration = Duration::from_millis(200);
 const GROUPS: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
 
 /// Something that happened to the machine, not to a cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stall {
     /// Everybody on a host waited for a processor for so much of one second.
     Host { name: String, without: Duration, until: Duration },
@@ -45,14 +45,8 @@ impl fmt::Display for Stall {
 
 /// Whoever watches, until it is told to end or is dropped.
 pub struct Watch {
-    stop: Arc<AtomicBool>,
+    stop: Stop,
     threads: Vec<JoinHandle<Vec<Stall>>>,
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-    }
 }
 
 impl Watch {
@@ -62,13 +56,13 @@ impl Watch {
         let (of_hosts, of_disk) = (Arc::clone(&stop), Arc::clone(&stop));
         let hosts = std::thread::spawn(move || hosts(&of_hosts, begun));
         let disk = std::thread::spawn(move || disk(file, &of_disk, begun));
-        Self { stop, threads: vec![hosts, disk] }
+        Self { stop: Stop(stop), threads: vec![hosts, disk] }
     }
 
     /// What was seen.
-    pub fn end(mut self) -> Vec<Stall> {
-        self.stop.store(true, Ordering::Relaxed);
-        self.threads.drain(..).flat_map(|thread| thread.join().expect("it ends")).collect()
+    pub fn end(self) -> Vec<Stall> {
+        drop(self.stop);
+        self.threads.into_iter().flat_map(|thread| thread.join().expect("it ends")).collect()
     }
 }
 
