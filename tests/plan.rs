@@ -418,3 +418,39 @@ fn a_learner_whose_host_left_the_inventory_keeps_nobody_from_joining() {
         }
     }
 }
+
+#[test]
+fn flannels_interfaces_are_taken_down_on_the_host_whose_node_has_another_range_and_nowhere_else() {
+    use hactl::model::desired::{Cidr, Cni};
+    use hactl::model::facts::InterfaceAddress;
+    use hactl::model::plan::Action;
+
+    let mut world = converged(Shape::Stacked(3));
+    let mut facts = world.observe();
+    let hosts = world.with(Role::ControlPlane);
+    for (third, host) in [0_u8, 1, 2].into_iter().zip(&hosts) {
+        let bridge = |third: u8| InterfaceAddress {
+            interface: "cni0".to_owned(),
+            address: [10, 244, third, 1].into(),
+            prefix: 24,
+        };
+        // The last Node registered itself anew and got the next range.
+        let range = Cidr { base: [10, 244, if third == 2 { 3 } else { third }, 0].into(), prefix: 24 };
+        for found in facts.hosts.values_mut().filter_map(|f| f.as_mut().ok()) {
+            let nodes = found.api.iter_mut().flat_map(|api| &mut api.nodes);
+            nodes.filter(|node| node.name == host.as_str()).for_each(|node| node.pods = Some(range));
+        }
+        facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).expect("it answers").addresses.push(bridge(third));
+    }
+    let steps = |world: &World| {
+        let plan = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent).expect("a quorum answers");
+        plan.steps.into_iter().map(|step| (step.action, step.why)).collect::<Vec<_>>()
+    };
+    let why = "cni0 has 10.244.2.1, and its Node's pods are of 10.244.3.0/24 now: nobody finds them";
+    assert_eq!(steps(&world), [(Action::Rewire { host: hosts[2].clone() }, why.to_owned())]);
+    world.desired.network.cni = Cni::None;
+    assert!(
+        !steps(&world).iter().any(|(action, _)| matches!(action, Action::Rewire { .. })),
+        "the network is another's to mend"
+    );
+}

@@ -525,6 +525,7 @@ impl Hands {
             Action::AwaitNode { host } => self.await_node(index, host, patience).await,
             Action::Drain { host, .. } => self.drain(index, host, patience).await,
             Action::Uncordon { host } => self.uncordon(host, patience).await,
+            Action::Rewire { host } => self.call(index, host, Op::Sweep(Leftovers::Wires), patience).await.map(drop),
             Action::DeleteNode { node, end } => self.delete_node(index, node, *end, patience).await,
             Action::Wipe { host, delete } => {
                 let ask = crate::render::wipe(&self.desired, self.asks.host(host).map_err(failed)?, *delete);

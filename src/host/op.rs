@@ -569,6 +569,8 @@ pub enum Leftovers {
     KubeProxy,
     /// flannel's packet filter tables, and the file by which containerd takes flannel for the network.
     Flannel,
+    /// flannel's interfaces, with the pods that hang on them and flannel itself: all of them start anew.
+    Wires,
 }
 
 /// What to stop and clear.

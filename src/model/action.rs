@@ -260,6 +260,11 @@ pub enum Action {
         /// Which.
         host: HostName,
     },
+    /// Takes flannel's interfaces down, with the pods that hang on them: flannel and they start anew, in the Node's range.
+    Rewire {
+        /// Where.
+        host: HostName,
+    },
     /// Deletes a Node that the inventory does not name, with its pods, once nobody reports for it any more.
     DeleteNode {
         /// Which.
@@ -382,6 +387,7 @@ impl Action {
             | Self::AwaitNode { host }
             | Self::Drain { host, .. }
             | Self::Uncordon { host }
+            | Self::Rewire { host }
             | Self::Wipe { host, .. } => Some(host),
             Self::ProveQuorum
             | Self::RemoveMember { .. }
@@ -436,6 +442,7 @@ impl Action {
             Self::AwaitNode { .. } => p(300, Impact::None, Stage::Cluster),
             Self::Drain { within_s, .. } => p(u64::from(*within_s), Impact::Restart, Stage::Cluster),
             Self::Uncordon { .. } => p(60, Impact::None, Stage::Cluster),
+            Self::Rewire { .. } => p(60, Impact::Restart, Stage::Cluster),
             // The controllers must lead first, and then miss a kubelet for 50 seconds, and for half a minute more.
             Self::DeleteNode { .. } => p(240, Impact::Destructive, Stage::Cluster),
             Self::Wipe { .. } => p(180, Impact::Destructive, Stage::Cluster),
@@ -516,6 +523,9 @@ impl fmt::Display for Action {
             Self::AwaitNode { .. } => f.write_str("wait for the Node to be Ready"),
             Self::Drain { within_s, .. } => write!(f, "drain the Node within {within_s} s"),
             Self::Uncordon { .. } => f.write_str("uncordon the Node"),
+            Self::Rewire { .. } => {
+                f.write_str("take flannel's interfaces down, with the pods on them, which start anew")
+            }
             Self::DeleteNode { node, end: NodeEnd::Stopped } => write!(f, "delete the Node {node} and its pods"),
             Self::DeleteNode { node, .. } => {
                 write!(f, "delete the Node {node} and its pods, once its kubelet is silent")

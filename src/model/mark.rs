@@ -78,6 +78,8 @@ pub enum Mark {
     Drained(HostName),
     /// hactl keeps no pods away from the Node.
     Schedulable(HostName),
+    /// The pods of the host have addresses of its Node's range.
+    Wired(HostName),
     /// There is no Node of this name.
     NodeGone(HostName),
     /// The host runs nothing of the cluster any more.
@@ -122,6 +124,7 @@ impl fmt::Display for Mark {
             Self::NodeReady(h) => write!(f, "the Node {h} Ready"),
             Self::Drained(h) => write!(f, "the Node {h} drained"),
             Self::Schedulable(h) => write!(f, "the Node {h} open to pods"),
+            Self::Wired(h) => write!(f, "the pods of {h} in their Node's range"),
             Self::NodeGone(h) => write!(f, "no Node {h} any more"),
             Self::Wiped(h) => write!(f, "{h} rid of the cluster"),
         }

@@ -3,7 +3,8 @@
 //! The API keeps what a kubelet said last. For up to 40 seconds after a host has lost its power, and after a recovery of etcd for as long as
 //! its API servers were away, that is of a kubelet which is no more: nobody may take it for the one that has just started.
 
-use super::facts::UnitFact;
+use super::desired::Cidr;
+use super::facts::{InterfaceAddress, UnitFact};
 use super::moment::parse_rfc3339;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,6 +14,9 @@ pub const OWNS: &str = "/metadata/annotations/hactl.dev~1owns";
 
 /// Where a Node remembers that it is hactl that cordoned it, and who else did before is not overruled.
 pub const CORDONED: &str = "/metadata/annotations/hactl.dev~1cordoned";
+
+/// Interfaces that flannel and its plugin make: the bridge that pods hang on, and the tunnel to the other hosts. Both are named by flannel.
+pub const PODS_INTERFACES: [&str; 2] = ["cni0", "flannel.1"];
 
 /// Heartbeats are told in whole seconds, cut off.
 const SECOND_MS: i64 = 1000;
@@ -45,6 +49,8 @@ pub struct NodeFact {
     pub silent: bool,
     /// Whether hactl has had it in an inventory: it bears the memory of [`OWNS`].
     pub ours: bool,
+    /// The range that its pods have their addresses of, once it was given one.
+    pub pods: Option<Cidr>,
 }
 
 impl NodeFact {
@@ -64,7 +70,17 @@ impl NodeFact {
             drained: object.pointer(CORDONED).is_some(),
             silent: ready.is_none_or(|c| c["status"] == "Unknown"),
             ours: object.pointer(OWNS).is_some(),
+            pods: object.pointer("/spec/podCIDR").and_then(Value::as_str).and_then(range),
         })
+    }
+
+    /// An interface of flannel's, by what its host has, with an address that is not of the Node's range: its pods get addresses there that the
+    /// other hosts look for elsewhere. A Node has another range than its host where it was deleted and registered itself anew, or where etcd
+    /// went back to when it had; and neither flannel nor its plugin ever gives a bridge that is there another address.
+    pub fn astray<'a>(&self, addresses: &'a [InterfaceAddress]) -> Option<&'a InterfaceAddress> {
+        let pods = self.pods?;
+        let made = |a: &&InterfaceAddress| PODS_INTERFACES.contains(&a.interface.as_str()) && a.address.is_ipv4();
+        addresses.iter().filter(made).find(|a| !pods.contains(a.address))
     }
 
     /// The same, as far as it is of the kubelet that its host shows: what an earlier one said does not make it Ready. `now_ms` is that host's
@@ -79,6 +95,12 @@ impl NodeFact {
         };
         if self.ready { Self { ready: false, message: why.to_owned(), ..self } } else { self }
     }
+}
+
+/// A range as the API writes it.
+fn range(text: &str) -> Option<Cidr> {
+    let (base, prefix) = text.split_once('/')?;
+    Some(Cidr { base: base.parse().ok()?, prefix: prefix.parse().ok()? })
 }
 
 #[cfg(test)]
@@ -114,5 +136,26 @@ mod tests {
             NodeFact::of(&json!({"metadata": {"name": "new"}})).map(|n| (n.ready, n.heard_ms)),
             Some((false, 0))
         );
+    }
+
+    #[test]
+    fn an_interface_of_flannels_is_astray_where_its_address_is_not_of_the_nodes_range() {
+        let node = |spec| NodeFact::of(&json!({"metadata": {"name": "cp1"}, "spec": spec})).expect("it has a name");
+        let at = |interface: &str, address: &str, prefix| InterfaceAddress {
+            interface: interface.to_owned(),
+            address: address.parse().expect("an address"),
+            prefix,
+        };
+        let others = [at("eth0", "10.0.0.11", 24), at("cni0", "fe80::1", 64)];
+        let whole = [&others[..], &[at("cni0", "10.244.1.1", 24), at("flannel.1", "10.244.1.0", 32)]].concat();
+        let found = |pods: &str, has: &[InterfaceAddress]| {
+            node(json!({"podCIDR": pods})).astray(has).map(|astray| astray.interface.clone())
+        };
+        assert_eq!(found("10.244.1.0/24", &whole), None);
+        assert_eq!(found("10.244.1.0/24", &others), None, "a host that has no pods yet");
+        assert_eq!(found("10.244.3.0/24", &whole).as_deref(), Some("cni0"));
+        assert_eq!(found("10.244.3.0/24", &whole[3..]).as_deref(), Some("flannel.1"));
+        assert_eq!(found("", &whole), None);
+        assert_eq!(node(json!({})).astray(&whole), None, "nobody has given it a range yet");
     }
 }

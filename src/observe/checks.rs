@@ -11,6 +11,8 @@ use std::collections::BTreeSet;
 
 /// A leader that has not renewed for this many lease durations is no leader.
 const STALE_LEASES: i64 = 1;
+/// That pods have addresses where the other hosts look for them.
+const RANGES: &str = "pods in their Node's range";
 /// A pod this long past its grace period is stuck, seconds.
 const STUCK_AFTER_S: i64 = 30;
 
@@ -196,7 +198,7 @@ fn cluster(desired: &Desired, api: &ApiFact, facts: &Facts, list: &mut Vec<Check
         };
         list.push(check(check_name, None, outcome, detail, None));
     }
-    nodes(desired, api, list);
+    nodes(desired, api, facts, list);
     pods(desired, facts, api, list);
     dns(desired, facts, list);
     let secret =
@@ -209,10 +211,11 @@ fn cluster(desired: &Desired, api: &ApiFact, facts: &Facts, list: &mut Vec<Check
     list.push(check("Secrets are ciphertext in etcd", None, outcome, detail.to_owned(), None));
 }
 
-fn nodes(desired: &Desired, api: &ApiFact, list: &mut Vec<Check>) {
+fn nodes(desired: &Desired, api: &ApiFact, facts: &Facts, list: &mut Vec<Check>) {
     let wanted: Vec<&str> = desired.hosts.iter().filter(|h| h.is_node()).map(|h| h.name.as_str()).collect();
     let mut ready = 0;
     for name in &wanted {
+        astray(desired, api, facts, name, list);
         match api.nodes.iter().find(|n| n.name == *name) {
             Some(node) if node.ready => ready += 1,
             Some(_) if desired.network.cni == Cni::None => {}
@@ -248,6 +251,20 @@ fn nodes(desired: &Desired, api: &ApiFact, list: &mut Vec<Check>) {
             let hint = (!elsewhere).then_some(hint);
             list.push(check("nodes known", None, Outcome::Warn, detail, hint));
         }
+    }
+}
+
+/// Pods with addresses that the other hosts look for elsewhere.
+fn astray(desired: &Desired, api: &ApiFact, facts: &Facts, name: &str, list: &mut Vec<Check>) {
+    let host = name.parse().ok().filter(|_| desired.network.cni == Cni::Flannel);
+    let found = host.as_ref().and_then(|host| {
+        let node = api.nodes.iter().find(|n| n.name == *name)?;
+        Some((node.astray(&facts.host(host)?.addresses)?, node.pods?))
+    });
+    if let Some((astray, pods)) = found {
+        let (interface, address) = (&astray.interface, astray.address);
+        let detail = format!("{interface} has {address}, and the Node's range is {pods}: nobody finds its pods");
+        list.push(check(RANGES, host.as_ref(), Outcome::Fail, detail, Some("hactl up")));
     }
 }
 
@@ -302,6 +319,10 @@ fn dns(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
         list.push(check(name, None, Outcome::Skip, "needs your network plugin".to_owned(), None));
         return;
     }
+    // Where pods have wrong addresses, that is what is to be mended.
+    let astray = list.iter().any(|check| check.name == RANGES);
+    let offload = "VXLAN checksum offload? try: ethtool -K flannel.1 tx-checksum-ip-generic off";
+    let hint = (!astray).then_some(offload);
     let mut asked = 0;
     let mut fine = true;
     for (host, dns) in told() {
@@ -310,7 +331,6 @@ fn dns(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
             DnsFact::Failed(_) if !desired.network.is_whole() => {}
             DnsFact::Failed(why) => {
                 fine = false;
-                let hint = Some("VXLAN checksum offload? try: ethtool -K flannel.1 tx-checksum-ip-generic off");
                 list.push(check(name, Some(host), Outcome::Fail, why.clone(), hint));
             }
         }

@@ -2,7 +2,8 @@
 
 use super::Intent;
 use super::upgrade::API_MANIFEST;
-use crate::model::facts::{ETCD_UNIT, Etcd, Facts, HostFacts, Members, UnitFact};
+use crate::model::desired::Cidr;
+use crate::model::facts::{ETCD_UNIT, Etcd, Facts, HostFacts, InterfaceAddress, Members, UnitFact};
 use crate::model::firewall::Opening;
 use crate::model::leaf::needs_renewal;
 use crate::model::names::{HostName, PeerUrl, UnitName};
@@ -314,8 +315,16 @@ impl<'a> Look<'a> {
             // Who was drained may have got pods since; where there is no Node, there is nothing on it.
             Mark::Drained(h) | Mark::NodeGone(h) => !self.registered(h),
             Mark::Schedulable(h) => !self.apis().any(|a| a.nodes.iter().any(|n| n.name == h.as_str() && n.drained)),
+            Mark::Wired(h) => self.astray(h).is_none(),
             Mark::Wiped(_) => false,
         }
+    }
+
+    /// What of flannel's on a host has an address that is not of its Node's range, and that range.
+    pub fn astray(&self, host: &HostName) -> Option<(&InterfaceAddress, Cidr)> {
+        let mut nodes = self.apis().flat_map(|a| &a.nodes).filter(|n| n.name == host.as_str());
+        let node = nodes.find(|n| n.pods.is_some())?;
+        Some((node.astray(&self.facts.host(host)?.addresses)?, node.pods?))
     }
 
     /// Whether an API server shows a Node of this name, whatever it says of it.

@@ -62,6 +62,8 @@ pub fn diagnose(
     intent: &Intent,
     wish: &Wish,
 ) -> Result<Diagnosis, Refusal> {
+    // Who names what to go back to was told of a cluster, though the journal ends with it having been taken down.
+    let born = intent.born || wish.from.is_some() || wish.begun.is_some();
     match &facts.etcd {
         Etcd::Speaks(_) if wish.undo => {}
         Etcd::Speaks(members) => {
@@ -74,10 +76,11 @@ pub fn diagnose(
             }
             return Ok(Diagnosis::Serves { healthy: members.healthy(), voters: members.voters() });
         }
-        Etcd::NeverBorn if !intent.born => return Ok(Diagnosis::NeverBorn),
-        Etcd::Founding { .. } if !intent.born => return Ok(Diagnosis::NeverBorn),
+        Etcd::NeverBorn | Etcd::Founding { .. } if !born => return Ok(Diagnosis::NeverBorn),
         Etcd::NeverBorn | Etcd::Founding { .. } | Etcd::Silent(_) => {}
     }
+    // Nobody founds another one where a cluster is to come back.
+    let intent = &Intent { born, ..intent.clone() };
     let (given_up, begun) = match (&wish.begun, &wish.from) {
         (Some(recovery), Some(from)) if from != &recovery.source => (Some(recovery), None),
         (begun, _) => (None, begun.as_ref()),

@@ -240,7 +240,9 @@ pub fn nothing(diagnosis: &Diagnosis) -> String {
                 "nothing to recover: {healthy} of {voters} members of etcd are a quorum; `hactl up` heals the others"
             )
         }
-        Diagnosis::NeverBorn => "nothing to recover: there is no cluster yet; `hactl up` founds one".to_owned(),
+        Diagnosis::NeverBorn => {
+            "nothing to recover: there is no cluster; `hactl up` founds one, and `--from BUNDLE` brings back one that was taken down".to_owned()
+        },
         Diagnosis::Asleep => {
             "nothing is lost: members have their data and only have to be started, without a restore".to_owned()
         }

@@ -57,7 +57,7 @@ struct Noticed {
 }
 
 fn notice(api: &Api, act: impl FnOnce()) -> Noticed {
-    let knocking = api.knock(EVERY);
+    let knocking = api.reads(EVERY);
     std::thread::sleep(Duration::from_secs(2));
     act();
     std::thread::sleep(Duration::from_secs(8));

@@ -352,3 +352,35 @@ fn bare_hosts_where_members_were_do_not_make_a_minority_that_sleeps_a_majority()
     let found = diagnosed(&world, &facts, None);
     assert!(matches!(found, Ok(Diagnosis::Lost(_))), "two of five are no majority, asleep or not: {found:?}");
 }
+
+#[test]
+fn where_there_is_no_cluster_any_more_a_bundle_that_is_named_is_restored_and_none_without_its_name() {
+    let mut world = Shape::Stacked(3).bare();
+    let mut facts = world.observe();
+    let hosts = world.with(Role::Etcd);
+    assert_eq!(facts.etcd, Etcd::NeverBorn);
+    let name = with_bundle(&world, &mut facts, &hosts[0], point("c", (4, 700), 600));
+    // As `down` leaves it: what lies there is of a life that ended.
+    world.intent.taken_down_ms = Some(i64::MAX);
+    let wish = |from: Option<&str>| Wish {
+        id: "recovery1".to_owned(),
+        from: from.map(|name| Origin::Bundle(name.to_owned())),
+        ..Wish::default()
+    };
+    let diagnosed = |facts: &Facts, from| diagnose(&world.desired, &world.target, facts, &world.intent, &wish(from));
+    assert_eq!(diagnosed(&facts, None), Ok(Diagnosis::NeverBorn));
+    let found = diagnosed(&facts, Some(&name));
+    let Ok(Diagnosis::Lost(proposal)) = found else { panic!("a person named it: {found:?}") };
+    assert_eq!(proposal.recovery.source, Origin::Bundle(name.clone()));
+    assert_eq!(proposal.recovery.members.len(), 3, "all of them are bare, and all of them are members");
+    let refused = diagnosed(&facts, Some("lab-9-cp1.hactl"));
+    assert!(matches!(refused, Err(Refusal::NoSource { asked: Some(_), .. })), "{refused:?}");
+    // A run that was cut off before any host had anything of it goes on.
+    let wish = Wish { begun: Some(proposal.recovery.clone()), ..wish(None) };
+    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+    assert!(matches!(&found, Ok(Diagnosis::Lost(again)) if again.begun), "{found:?}");
+    // A host that did not hear of the end may go on as the old cluster.
+    facts.hosts.insert(hosts[2].clone(), Err(hactl::model::facts::Silence { why: "no answer".to_owned(), hint: None }));
+    let refused = diagnosed(&facts, Some(&name));
+    assert!(matches!(refused, Err(Refusal::MayLive { .. })), "{refused:?}");
+}

@@ -103,7 +103,7 @@ fn processes(w: &World) {
 fn killed_api_server(w: &World) {
     let api = w.api();
     for host in HOSTS {
-        let knocking = api.knock(Duration::from_millis(20));
+        let knocking = api.reads(Duration::from_millis(20));
         std::thread::sleep(Duration::from_secs(1));
         let before = knocking.elapsed();
         kill_process(w, host, "kube-apiserver");
@@ -128,7 +128,7 @@ fn leader_dies(w: &World) {
     let none =
         |host: &str| w.on(host, "sudo journalctl -t haproxy -o cat | grep -c 'api-servers has no server available'");
     let before = HOSTS.map(none);
-    let knocking = w.api().knock(Duration::from_millis(20));
+    let knocking = w.api().reads(Duration::from_millis(20));
     std::thread::sleep(Duration::from_secs(1));
     kill_process(w, leader, "etcd");
     wait_for("another member leads", Duration::from_secs(20), || HOSTS.into_iter().any(|h| leads(w, h)));
@@ -171,7 +171,7 @@ pub fn moves_since(w: &World, hosts: &[&str], since: SystemTime) -> Vec<String> 
 
 fn holder(w: &World) {
     let holder = holder_of(w);
-    let knocking = w.api().knock(Duration::from_millis(20));
+    let knocking = w.api().reads(Duration::from_millis(20));
     std::thread::sleep(Duration::from_secs(1));
     w.lab.kill(holder).expect("the power can be cut");
     std::thread::sleep(Duration::from_secs(6));
@@ -187,7 +187,7 @@ fn holder(w: &World) {
 /// interface. (networkd itself does nothing in a container that has no udev.)
 fn address_dropped(w: &World) {
     let holder = holder_of(w);
-    let knocking = w.api().knock(Duration::from_millis(20));
+    let knocking = w.api().reads(Duration::from_millis(20));
     std::thread::sleep(Duration::from_secs(1));
     let gone = knocking.elapsed();
     let found = format!("ip -o -4 address show to {} | awk '{{print $4, \"dev\", $2}}'", w.lab.vip());

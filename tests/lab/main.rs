@@ -15,6 +15,7 @@ mod storage;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod again;
 mod bad_input;
 mod bare_hosts;
 mod bundles;
@@ -215,6 +216,7 @@ fn main() {
             interrupted::SCENARIOS,
             runbook::SCENARIOS,
             bundles::SCENARIOS,
+            again::SCENARIOS,
             expired::SCENARIOS,
             parted::SCENARIOS,
         ]

@@ -277,6 +277,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
                     drained: false,
                     silent: false,
                     ours: true,
+                    pods: None,
                 })
                 .collect(),
             ..ApiFact::default()

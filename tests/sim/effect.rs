@@ -158,7 +158,7 @@ pub fn effects(world: &World, action: &Action) -> Vec<Effect> {
         }
         Action::DeleteNode { node, end: _ } => vec![Effect::NodeGone(node.clone())],
         // Pods are none of this world's business.
-        Action::Drain { .. } | Action::Uncordon { .. } => Vec::new(),
+        Action::Drain { .. } | Action::Uncordon { .. } | Action::Rewire { .. } => Vec::new(),
         Action::AwaitNode { host } => vec![Effect::NodeSeen(host.clone())],
         Action::Wipe { host, delete } => {
             let units = world.host(host).units.keys().cloned();

@@ -71,7 +71,7 @@ impl World {
             Mark::Applied(addon) => self.applied(addon),
             Mark::Pruned(addon) => self.stale(addon).is_empty(),
             Mark::NodeGone(h) => !self.strangers.contains_key(h),
-            Mark::Drained(_) | Mark::Schedulable(_) => true,
+            Mark::Drained(_) | Mark::Schedulable(_) | Mark::Wired(_) => true,
             Mark::NodeReady(h) => self.node_ready(h),
             Mark::Wiped(h) => at(h).stamp.is_none() && at(h).disk.is_none() && at(h).units.values().all(|u| !u.running),
         }

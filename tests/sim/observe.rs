@@ -204,6 +204,7 @@ impl World {
             drained: false,
             silent,
             ours,
+            pods: None,
         };
         let own = self.desired.hosts.iter().filter(|h| h.is_node());
         let own = own.map(|h| node(&h.name, self.node_ready(&h.name), (false, true)));

@@ -156,20 +156,13 @@ impl Api {
         self.runtime.block_on(async { send(request).await })
     }
 
-    /// New connections to `/readyz` every `every`, until told to stop: how long each took, or why it failed. An API server that is
-    /// about to stop says there that it is not ready, and serves still.
-    pub fn knock(&self, every: Duration) -> Knocking {
-        self.knock_at("/readyz", every)
-    }
-
-    /// New connections that read an object, as a client's would.
+    /// New connections every `every` that read an object, as a client's would, until told to stop: how long each took, or why it failed.
+    /// Not `/readyz`: an API server that stops, and one that still compares its own roles with what etcd has, says there that it is
+    /// not ready, and serves.
     pub fn reads(&self, every: Duration) -> Knocking {
-        self.knock_at("/api/v1/namespaces/default", every)
-    }
-
-    fn knock_at(&self, path: &str, every: Duration) -> Knocking {
         let stop = Arc::new(AtomicBool::new(false));
-        let (flag, client, url) = (Arc::clone(&stop), self.client.clone(), format!("{}{path}", self.base));
+        let (flag, client, url) =
+            (Arc::clone(&stop), self.client.clone(), format!("{}/api/v1/namespaces/default", self.base));
         let begun = Instant::now();
         let task = self.runtime.spawn(async move {
             let mut tasks = Vec::new();

@@ -8,6 +8,7 @@ use super::files::absent;
 use super::run::{blocking, must, run};
 use super::{Host, files, firewall, lock, observe, units, when};
 use crate::host::op::{Leftovers, WipeAsk};
+use crate::model::node::PODS_INTERFACES;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,8 +26,9 @@ const API_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
 const API_SERVER: &str = "kube-apiserver";
 /// Below these, everything mounted belongs to pods.
 const MOUNTS: [&str; 3] = ["/var/lib/kubelet/", "/run/containerd/", "/run/netns/cni-"];
-/// Interfaces that the network plugin made.
-const INTERFACES: [&str; 2] = ["cni0", "flannel.1"];
+/// What flannel tells its plugin, the Node's range among it: it writes this when it starts.
+const FLANNEL_SAYS: &str = "/run/flannel/subnet.env";
+const FLANNEL: &str = "flanneld";
 /// Packet filter tables that kube-proxy and flannel made.
 const KUBE_PROXYS: [(&str, &str); 2] = [("ip", "kube-proxy"), ("ip6", "kube-proxy")];
 const FLANNELS: [(&str, &str); 2] = [("ip", "flannel-ipv4"), ("ip6", "flannel-ipv6")];
@@ -123,17 +125,40 @@ pub(super) async fn end_pods(host: &Host, manifests: &[String]) -> Outcome<()> {
     Ok(())
 }
 
-/// Removes what pods that are gone left behind. Interfaces stay: pods that still run hang on them.
+/// Removes what pods that are gone left behind. Interfaces stay where pods that still run hang on them, but for wires that are to be gone.
 pub(super) async fn sweep(host: &Host, what: Leftovers) -> Outcome<()> {
     let (names, files): (&[_], &[&str]) = match what {
         Leftovers::KubeProxy => (&KUBE_PROXYS, &[]),
         Leftovers::Flannel => (&FLANNELS, &FLANNELS_FILES),
+        Leftovers::Wires => return unwire(host).await,
     };
     if host.root.is_host() {
         tables(names).await?;
     }
     let files: Vec<PathBuf> = files.iter().map(|path| host.root.own(path)).collect();
     blocking(move || files.iter().try_for_each(|path| files::remove(path))).await
+}
+
+/// Takes flannel's interfaces down, with the pods that hang on them. Their kubelet starts pods and flannel anew, and until flannel has read the
+/// Node's range, no pod is given an address.
+async fn unwire(host: &Host) -> Outcome<()> {
+    let said = host.root.own(FLANNEL_SAYS);
+    blocking(move || files::remove(&said)).await?;
+    if !host.root.is_host() {
+        return Ok(());
+    }
+    host.waits("pods and flannel to end, which start anew");
+    end_all("pods", GONE, wired).await?;
+    end_all("flannel", GONE, || pods_of(&[FLANNEL.to_owned()])).await?;
+    interfaces().await
+}
+
+/// The processes of pods that have a network of their own.
+fn wired() -> Vec<Pid> {
+    let network = |of: &str| fs::read_link(format!("/proc/{of}/ns/net")).ok();
+    let hosts = network("self");
+    let own = |pid: &Pid| network(&pid.as_raw_nonzero().to_string()).is_some_and(|its| Some(its) != hosts);
+    pod_processes().into_iter().filter(own).collect()
 }
 
 /// A path that a wipe may remove: never a folder that the system itself stands on.
@@ -252,11 +277,17 @@ async fn network(vip: Option<IpAddr>) -> Outcome<()> {
             must(&["ip", "addr", "del", &prefixed, "dev", &found.interface], SHORT).await?;
         }
     }
-    for interface in INTERFACES.iter().filter(|i| Path::new("/sys/class/net").join(i).exists()) {
-        must(&["ip", "link", "delete", interface], SHORT).await?;
-    }
+    interfaces().await?;
     tables(&KUBE_PROXYS).await?;
     tables(&FLANNELS).await
+}
+
+/// Removes the interfaces that flannel and its plugin made.
+async fn interfaces() -> Outcome<()> {
+    for interface in PODS_INTERFACES.iter().filter(|i| Path::new("/sys/class/net").join(i).exists()) {
+        must(&["ip", "link", "delete", interface], SHORT).await?;
+    }
+    Ok(())
 }
 
 /// Removes packet filter tables. Where the host has no nft of its own they stay until it boots again; they point nowhere.

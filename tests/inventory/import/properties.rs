@@ -90,7 +90,8 @@ proptest! {
 
     #[test]
     fn every_text_comes_back_as_it_was(
-        args in btree_map("[a-z]{1,8}-x", "[^\\p{Cc}]{0,20}", 0..5),
+        // Flags that hactl sets itself are refused, whole families of them (tls-*); none begins with x.
+        args in btree_map("x[a-z]{0,7}-x", "[^\\p{Cc}]{0,20}", 0..5),
         fields in btree_map("x[a-zA-Z.:# {\\[]{0,10}", any::<String>(), 0..5),
     ) {
         let written = write(&draft(&args, &fields));

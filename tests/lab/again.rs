@@ -1,0 +1,95 @@
+//! What was there before and comes again: a Node that was deleted, and a cluster that was taken down.
+
+use super::support::wait_for;
+use super::{Scenario, World, in_one_line, with_pod};
+use std::time::Duration;
+
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "a Node that was deleted registers itself anew with another range, and its pods get theirs of it",
+        cut: true,
+        run: registered_anew,
+    },
+    Scenario {
+        name: "a cluster that was taken down comes back from a bundle, also in the place of one founded since",
+        cut: false,
+        run: taken_down,
+    },
+];
+
+/// How long the controllers may take to give a Node its range.
+const REGISTERED: Duration = Duration::from_secs(60);
+const HEAL: Duration = Duration::from_secs(180);
+
+/// The range that a Node's pods are to have addresses of.
+fn range(w: &World, node: &str) -> String {
+    w.hactl.kubectl(&["get", "node", node, "-o", "jsonpath={.spec.podCIDR}"]).out.trim().to_owned()
+}
+
+/// What the bridge of a host's pods has.
+fn bridge(w: &World, host: &str) -> String {
+    w.on(host, "ip -4 -o addr show cni0 | awk '{print $4}'").trim().to_owned()
+}
+
+/// The bridge's address is the first of its Node's range.
+fn in_range(w: &World, host: &str) {
+    // Where no pod has a network of its own there is no bridge.
+    with_pod(&w.hactl, host, || assert_eq!(bridge(w, host), range(w, host).replace(".0/", ".1/"), "{host}"));
+}
+
+fn registered_anew(w: &World) {
+    w.hactl.up().ok();
+    in_range(w, "cp2");
+    let before = range(w, "cp2");
+    w.hactl.kubectl(&["delete", "node", "cp2"]).ok();
+    w.on("cp2", "sudo systemctl restart kubelet");
+    wait_for("cp2 has a range again", REGISTERED, || !range(w, "cp2").is_empty());
+    assert_ne!(range(w, "cp2"), before, "the controllers give the next range that is free");
+    let said = in_one_line(&w.hactl.run(&["status"]).exits(4));
+    // The bridge has the first address of that range, and the tunnel the one before.
+    assert!(said.contains(&format!(" has {}", before.replace(".0/24", "."))), "{said}");
+    assert!(said.contains(&format!("and the Node's range is {}: nobody finds its pods", range(w, "cp2"))), "{said}");
+    let ran = w.hactl.up().ok();
+    let said = in_one_line(&ran);
+    assert!(said.contains("cp2 take flannel's interfaces down, with the pods on them"), "{said}");
+    assert!(!said.contains("cp1 take flannel's") && !said.contains("cp3 take flannel's"), "{said}");
+    w.healthy(HEAL);
+    in_range(w, "cp2");
+    w.hactl.up().ok().says("nothing to do");
+}
+
+fn taken_down(w: &World) {
+    w.hactl.up().ok();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("before.hactl");
+    let path = file.to_str().expect("a path of letters");
+    w.hactl.kubectl(&["create", "configmap", "of-before"]).ok();
+    w.hactl.run(&["snapshot", "take", "--to", path]).ok();
+
+    w.hactl.run(&["down", "--yes"]).ok();
+    let said = in_one_line(&w.hactl.run(&["recover", "--yes"]).ok());
+    assert!(said.contains("nothing to recover: there is no cluster"), "{said}");
+    let nowhere = folder.path().join("nowhere.hactl");
+    w.hactl.run(&["recover", "--yes", "--from", nowhere.to_str().expect("letters")]).exits(2).says("nowhere.hactl");
+    let said = in_one_line(&w.hactl.run(&["recover", "--dry-run", "--from", path]).ok());
+    assert!(said.contains("everything that was written since") && said.contains("before.hactl"), "{said}");
+    w.hactl.run(&["recover", "--yes", "--from", path]).ok().says("etcd is recovered from before.hactl");
+    w.hactl.kubectl(&["get", "configmap", "of-before"]).ok();
+    w.healthy(HEAL);
+    w.hactl.up().ok().says("nothing to do");
+
+    // And where somebody has founded another one by the same inventory since, which has given its Nodes ranges of its own.
+    w.hactl.run(&["down", "--yes"]).ok();
+    w.hactl.up().ok();
+    w.hactl.kubectl(&["get", "configmap", "of-before"]).exits(1);
+    w.hactl.kubectl(&["create", "configmap", "of-after"]).ok();
+    w.hactl.run(&["recover", "--yes", "--from", path]).exits(3).says("etcd answers");
+    w.hactl.run(&["recover", "--yes", "--undo", "--from", path]).ok().says("etcd is recovered from before.hactl");
+    w.hactl.kubectl(&["get", "configmap", "of-before"]).ok();
+    w.hactl.kubectl(&["get", "configmap", "of-after"]).exits(1);
+    w.healthy(HEAL);
+    for host in ["cp1", "cp2", "cp3"] {
+        in_range(w, host);
+    }
+    w.hactl.up().ok().says("nothing to do");
+}
