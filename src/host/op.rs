@@ -569,7 +569,7 @@ pub enum Leftovers {
     KubeProxy,
     /// flannel's packet filter tables, and the file by which containerd takes flannel for the network.
     Flannel,
-    /// flannel's interfaces, with the pods that hang on them and flannel itself: all of them start anew.
+    /// flannel's interfaces, and the pods that hang on them, which are killed as flannel itself is.
     Wires,
 }
 

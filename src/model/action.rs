@@ -260,7 +260,8 @@ pub enum Action {
         /// Which.
         host: HostName,
     },
-    /// Takes flannel's interfaces down, with the pods that hang on them: flannel and they start anew, in the Node's range.
+    /// Takes flannel's interfaces down and kills the pods that hang on them. flannel starts anew and makes them in the Node's range; so do those
+    /// of the pods that are ever started again.
     Rewire {
         /// Where.
         host: HostName,
@@ -524,7 +525,7 @@ impl fmt::Display for Action {
             Self::Drain { within_s, .. } => write!(f, "drain the Node within {within_s} s"),
             Self::Uncordon { .. } => f.write_str("uncordon the Node"),
             Self::Rewire { .. } => {
-                f.write_str("take flannel's interfaces down, with the pods on them, which start anew")
+                f.write_str("take flannel's interfaces down and kill the pods on them, to be made anew")
             }
             Self::DeleteNode { node, end: NodeEnd::Stopped } => write!(f, "delete the Node {node} and its pods"),
             Self::DeleteNode { node, .. } => {

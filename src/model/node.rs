@@ -8,6 +8,7 @@ use super::facts::{InterfaceAddress, UnitFact};
 use super::moment::parse_rfc3339;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::net::IpAddr;
 
 /// Where a Node remembers which of its labels and taints are the inventory's.
 pub const OWNS: &str = "/metadata/annotations/hactl.dev~1owns";
@@ -15,7 +16,8 @@ pub const OWNS: &str = "/metadata/annotations/hactl.dev~1owns";
 /// Where a Node remembers that it is hactl that cordoned it, and who else did before is not overruled.
 pub const CORDONED: &str = "/metadata/annotations/hactl.dev~1cordoned";
 
-/// Interfaces that flannel and its plugin make: the bridge that pods hang on, and the tunnel to the other hosts. Both are named by flannel.
+/// Interfaces that flannel and its plugin make: the bridge that pods hang on, by the bridge plugin's own name for it, and the tunnel to the
+/// other hosts.
 pub const PODS_INTERFACES: [&str; 2] = ["cni0", "flannel.1"];
 
 /// Heartbeats are told in whole seconds, cut off.
@@ -74,13 +76,17 @@ impl NodeFact {
         })
     }
 
-    /// An interface of flannel's, by what its host has, with an address that is not of the Node's range: its pods get addresses there that the
+    /// An interface of flannel's that has addresses, by what its host says, and none of the Node's range: pods on it have addresses that the
     /// other hosts look for elsewhere. A Node has another range than its host where it was deleted and registered itself anew, or where etcd
-    /// went back to when it had; and neither flannel nor its plugin ever gives a bridge that is there another address.
+    /// went back to when it had. flannel reads the range when it starts, and the bridge plugin never gives a bridge that is there another address.
     pub fn astray<'a>(&self, addresses: &'a [InterfaceAddress]) -> Option<&'a InterfaceAddress> {
         let pods = self.pods?;
-        let made = |a: &&InterfaceAddress| PODS_INTERFACES.contains(&a.interface.as_str()) && a.address.is_ipv4();
-        addresses.iter().filter(made).find(|a| !pods.contains(a.address))
+        // What a host gives to interfaces by itself tells nothing.
+        let counts = |a: &&InterfaceAddress| matches!(a.address, IpAddr::V4(v4) if !v4.is_link_local());
+        PODS_INTERFACES.iter().find_map(|name| {
+            let its: Vec<_> = addresses.iter().filter(|a| a.interface == *name).filter(counts).collect();
+            its.first().copied().filter(|_| !its.iter().any(|a| pods.contains(a.address)))
+        })
     }
 
     /// The same, as far as it is of the kubelet that its host shows: what an earlier one said does not make it Ready. `now_ms` is that host's
@@ -155,6 +161,9 @@ mod tests {
         assert_eq!(found("10.244.1.0/24", &others), None, "a host that has no pods yet");
         assert_eq!(found("10.244.3.0/24", &whole).as_deref(), Some("cni0"));
         assert_eq!(found("10.244.3.0/24", &whole[3..]).as_deref(), Some("flannel.1"));
+        let more = [&whole[..], &[at("cni0", "192.168.7.1", 24), at("cni0", "169.254.1.1", 16)]].concat();
+        assert_eq!(found("10.244.1.0/24", &more), None, "somebody gave it another one besides");
+        assert_eq!(found("10.244.1.0/24", &[at("cni0", "169.254.1.1", 16)]), None, "a host gave that by itself");
         assert_eq!(found("", &whole), None);
         assert_eq!(node(json!({})).astray(&whole), None, "nobody has given it a range yet");
     }

@@ -263,7 +263,8 @@ fn astray(desired: &Desired, api: &ApiFact, facts: &Facts, name: &str, list: &mu
     });
     if let Some((astray, pods)) = found {
         let (interface, address) = (&astray.interface, astray.address);
-        let detail = format!("{interface} has {address}, and the Node's range is {pods}: nobody finds its pods");
+        let detail =
+            format!("{interface} has {address}, and the Node's range is {pods}: other hosts do not find its pods");
         list.push(check(RANGES, host.as_ref(), Outcome::Fail, detail, Some("hactl up")));
     }
 }

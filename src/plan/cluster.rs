@@ -183,7 +183,6 @@ pub(super) fn nodes(d: &mut Draft) {
     }
     let addons: Vec<Mark> =
         d.target.addons.iter().filter(|a| a.needed_for_ready).map(|a| Mark::Applied(a.name.clone())).collect();
-    let mut last = None;
     for host in d.changing().into_iter().filter(crate::model::desired::Host::is_node) {
         let mut needs = vec![Mark::Api];
         d.after_turns(&mut needs);
@@ -197,12 +196,11 @@ pub(super) fn nodes(d: &mut Draft) {
             && let Some((astray, pods)) = d.look().astray(&host.name)
         {
             let why = format!(
-                "{} has {}, and its Node's pods are of {pods} now: nobody finds them",
+                "{} has {}, and its Node's range is {pods} now: other hosts do not find its pods",
                 astray.interface, astray.address
             );
-            let wired = Mark::Wired(host.name.clone());
-            let before = needs.iter().cloned().chain(last.replace(wired.clone())).collect();
-            d.ensure(Action::Rewire { host: host.name.clone() }, why, before, wired);
+            let action = Action::Rewire { host: host.name.clone() };
+            d.ensure(action, why, needs.clone(), Mark::Wired(host.name.clone()));
         }
         let action = Action::AwaitNode { host: host.name.clone() };
         d.ensure(action, "its Node is not Ready", needs, Mark::NodeReady(host.name));

@@ -79,6 +79,8 @@ pub fn diagnose(
         Etcd::NeverBorn | Etcd::Founding { .. } if !born => return Ok(Diagnosis::NeverBorn),
         Etcd::NeverBorn | Etcd::Founding { .. } | Etcd::Silent(_) => {}
     }
+    // Where a founding was cut off nobody was ever told that anything is kept, so that nothing is lost with it.
+    let unborn = !intent.born && wish.begun.is_none();
     // Nobody founds another one where a cluster is to come back.
     let intent = &Intent { born, ..intent.clone() };
     let (given_up, begun) = match (&wish.begun, &wish.from) {
@@ -94,7 +96,7 @@ pub fn diagnose(
     // What `up` says of it keeps no member from being started.
     intent.ranges = None;
     let intent = &intent;
-    if !wish.undo && super::up(desired, target, facts, intent).is_ok_and(|plan| !plan.is_empty()) {
+    if !wish.undo && !unborn && super::up(desired, target, facts, intent).is_ok_and(|plan| !plan.is_empty()) {
         // What was begun may have got so far, and then it is there what was asked for.
         return match wish.from.clone().filter(|_| begun.is_none()) {
             Some(asked) => {

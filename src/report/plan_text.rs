@@ -67,6 +67,7 @@ pub fn disturbance(plan: &Plan) -> String {
     let nodes = plan.steps.iter().filter(|s| matches!(s.action, Action::DeleteNode { .. })).count();
     let halted = plan.steps.iter().filter(|s| matches!(s.action, Action::Halt { .. })).count();
     let restored = plan.steps.iter().filter(|s| matches!(s.action, Action::Restore { .. })).count();
+    let rewired = plan.steps.iter().filter(|s| matches!(s.action, Action::Rewire { .. })).count();
     let cleared = plan.steps.iter().filter(|s| matches!(s.action, Action::ClearNode { .. })).count();
     let aside =
         of(Impact::Destructive) - wiped - emptied - halted - restored - nodes - cleared - pruned.clone().count();
@@ -105,8 +106,11 @@ pub fn disturbance(plan: &Plan) -> String {
     if of(Impact::Membership) > 0 {
         parts.push(format!("{} of etcd's members", count(of(Impact::Membership), "change")));
     }
-    if of(Impact::Restart) > 0 {
-        parts.push(format!("{}, one host at a time", count(of(Impact::Restart), "restart")));
+    if rewired > 0 {
+        parts.push(format!("pods with a network of their own are killed on {}", count(rewired, "host")));
+    }
+    if of(Impact::Restart) > rewired {
+        parts.push(format!("{}, one host at a time", count(of(Impact::Restart) - rewired, "restart")));
     }
     if parts.is_empty() {
         return "Nothing that serves is disturbed.".to_owned();

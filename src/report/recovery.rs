@@ -61,13 +61,12 @@ pub fn proposal_text(proposal: &Proposal, style: &Style) -> String {
             recovery.base
         ),
     );
-    say(
-        "aside",
-        format!(
-            "the data that {} now is moved aside, not deleted",
-            if recovery.members.len() == 1 { "is there" } else { "the members have" }
-        ),
-    );
+    let there = match recovery.members.len() {
+        _ if none_in_place(proposal) => "whatever lies where the data belongs",
+        1 => "the data that is there now",
+        _ => "the data that the members have now",
+    };
+    say("aside", format!("{there} is moved aside, not deleted"));
     if matches!(recovery.source, Origin::Bundle(_)) {
         say(
             "nodes",
@@ -95,10 +94,19 @@ pub fn proposal_text(proposal: &Proposal, style: &Style) -> String {
         "etcd is being recovered.".to_owned()
     } else if matches!(proposal.loss, Loss::Undone { .. }) {
         format!("etcd ({}) would go back to what was there before:", count(proposal.voters, "voter"))
+    } else if none_in_place(proposal) {
+        let voters = count(proposal.voters, "voter");
+        format!("No host that answers has the data of a member of etcd ({voters}). This would bring it back:")
     } else {
         format!("etcd has lost its majority ({}). This would bring it back:", count(proposal.voters, "voter"))
     };
     format!("\n{}{text}", Flow::of(&headline, Paint::Bold).lines("", 0, style))
+}
+
+/// Whether nobody has data to go on with: all of it is lost, or was taken down.
+fn none_in_place(proposal: &Proposal) -> bool {
+    let undone = matches!(proposal.loss, Loss::Undone { .. });
+    !undone && !proposal.sources.iter().any(|source| source.bundle.is_none() && source.aside.is_none())
 }
 
 fn names<'a>(hosts: impl Iterator<Item = &'a HostName>) -> String {

@@ -24,8 +24,9 @@ pub async fn down(session: &mut Session, choices: &Choices, ask: &dyn Ask, delet
     let left: Vec<HostName> =
         session.desired.hosts.iter().map(|h| &h.name).filter(|h| look.facts.host(h).is_none()).cloned().collect();
     if plan.is_empty() {
-        // A run that was killed between its last step and its note.
-        if left.is_empty() && state.past()?.born.is_some() {
+        // A run that was killed between its last step and its note, or a recovery that was to begin on bare hosts and is given up.
+        let past = state.past()?;
+        if left.is_empty() && (past.born.is_some() || past.open.is_some()) {
             state.taken_down(delete)?;
         }
         return if left.is_empty() { Ok(plan) } else { Err(Failure::StillUp { hosts: left }) };

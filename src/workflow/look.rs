@@ -170,7 +170,8 @@ impl Look {
         let past = state.past()?;
         let born = past.born.is_some();
         Ok(Intent {
-            born,
+            // A recovery that was agreed to makes a cluster, though nobody has seen it yet: no other one is founded in its place.
+            born: born || past.open.is_some(),
             forsakes: past.forsakes(),
             recovered: past.recovered(),
             leapt: past.leapt,

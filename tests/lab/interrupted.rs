@@ -19,7 +19,7 @@ pub const FIVE: &[Scenario] =
     &[Scenario { name: "five members: recover killed at ten random moments", cut: false, run: killed }];
 
 /// Runs `recover` until it says so, and kills it; what it said until then.
-fn killed_at(w: &World, arguments: &[&str], at: impl Fn(&str) -> bool) -> String {
+pub fn killed_at(w: &World, arguments: &[&str], at: impl Fn(&str) -> bool) -> String {
     let arguments = [&["recover", "--yes"], arguments].concat();
     let ran = once_free(GIVEN_BACK, || {
         let mut said = String::new();

@@ -3,6 +3,7 @@
 use super::recover::{lose_majority, members, recover};
 use super::support::{ETCDCTL, wait_for};
 use super::{Scenario, World, in_one_line};
+use serde_json::Value;
 use std::time::Duration;
 
 pub const SCENARIOS: &[Scenario] = &[
@@ -19,16 +20,14 @@ pub const FIVE: &[Scenario] =
 
 const HEAL: Duration = Duration::from_secs(180);
 
-/// etcd's quota, set so low that a few values reach it: lower than an inventory can. The second is below what they are.
-const QUOTAS: [u64; 2] = [24_000_000, 12_000_000];
+/// etcd's quota, set so low that a few values reach it: lower than an inventory can. Who wrote in scenarios before may have left half as much.
+const QUOTA: u64 = 40_000_000;
 /// Takes it away again.
 const AS_BEFORE: &str = "sudo rm /etc/systemd/system/etcd.service.d/90-small.conf /etc/etcd/small.env";
 
 fn full(w: &World) {
     w.hactl.up().ok();
-    // What those who wrote in scenarios before left there would fill the second by itself.
-    w.on("cp1", &format!("{ETCDCTL} del --prefix /registry/configmaps/default/w-"));
-    started_with(w, &small(QUOTAS[0]));
+    started_with(w, &small(QUOTA));
     w.healthy(HEAL);
     filled(w, 60);
     let told = w.hactl.run(&["status"]).exits(4);
@@ -39,7 +38,7 @@ fn full(w: &World) {
     w.hactl.kubectl(&["create", "configmap", "after-the-room"]).ok();
     w.healthy(HEAL);
     // What is stored now fills it: then the alarm stays, and it is said what to do.
-    started_with(w, &small(QUOTAS[1]));
+    started_with(w, &small(stored(w) - 1_000_000));
     wait_for("it is full", HEAL, || w.hactl.run(&["status"]).all().contains("NOSPACE"));
     recover(w, &["--yes"]).exits(3).says("still full");
     w.hactl.run(&["status"]).exits(4).says("NOSPACE");
@@ -54,7 +53,7 @@ fn full(w: &World) {
 
 fn full_and_lost(w: &World) {
     w.hactl.up().ok();
-    started_with(w, &small(QUOTAS[0]));
+    started_with(w, &small(QUOTA));
     w.healthy(HEAL);
     filled(w, 6);
     lose_majority(w);
@@ -68,6 +67,13 @@ fn full_and_lost(w: &World) {
     started_with(w, AS_BEFORE);
     w.healthy(HEAL);
     w.hactl.up().ok().says("nothing to do");
+}
+
+/// How many bytes of its store a member needs.
+fn stored(w: &World) -> u64 {
+    let said = w.on("cp1", &format!("{ETCDCTL} endpoint status -w json"));
+    let said: Value = serde_json::from_str(&said).expect("JSON");
+    said.pointer("/0/Status/dbSizeInUse").and_then(Value::as_u64).expect("a number of bytes")
 }
 
 /// A quota of so many bytes, on one host.

@@ -29,6 +29,8 @@ const MOUNTS: [&str; 3] = ["/var/lib/kubelet/", "/run/containerd/", "/run/netns/
 /// What flannel tells its plugin, the Node's range among it: it writes this when it starts.
 const FLANNEL_SAYS: &str = "/run/flannel/subnet.env";
 const FLANNEL: &str = "flanneld";
+/// Where containerd finds what gives pods a network.
+const PLUGINS: &[u8] = b"/opt/cni/bin/";
 /// Packet filter tables that kube-proxy and flannel made.
 const KUBE_PROXYS: [(&str, &str); 2] = [("ip", "kube-proxy"), ("ip6", "kube-proxy")];
 const FLANNELS: [(&str, &str); 2] = [("ip", "flannel-ipv4"), ("ip6", "flannel-ipv6")];
@@ -139,8 +141,8 @@ pub(super) async fn sweep(host: &Host, what: Leftovers) -> Outcome<()> {
     blocking(move || files.iter().try_for_each(|path| files::remove(path))).await
 }
 
-/// Takes flannel's interfaces down, with the pods that hang on them. Their kubelet starts pods and flannel anew, and until flannel has read the
-/// Node's range, no pod is given an address.
+/// Takes flannel's interfaces down, with the pods that hang on them. Their kubelet starts flannel anew, and until that has read the Node's range
+/// no pod is given an address. The interfaces go last: as long as one is there with its address, another run begins this anew.
 async fn unwire(host: &Host) -> Outcome<()> {
     let said = host.root.own(FLANNEL_SAYS);
     blocking(move || files::remove(&said)).await?;
@@ -148,9 +150,25 @@ async fn unwire(host: &Host) -> Outcome<()> {
         return Ok(());
     }
     host.waits("pods and flannel to end, which start anew");
-    end_all("pods", GONE, wired).await?;
+    // Who asked before that may be about to make the bridge anew.
+    let until = Instant::now() + GONE;
+    while Instant::now() < until && blocking(|| Ok(plugging())).await? {
+        sleep(Duration::from_millis(50)).await;
+    }
+    let pods = end_all("pods", GONE, wired).await;
+    // Whatever became of them: without flannel no pod is started here any more.
     end_all("flannel", GONE, || pods_of(&[FLANNEL.to_owned()])).await?;
-    interfaces().await
+    pods?;
+    interfaces().await?;
+    // Whose network was made a moment before runs by now.
+    end_all("pods", GONE, wired).await
+}
+
+/// Whether a pod is given its network just now, or gives it up.
+fn plugging() -> bool {
+    let Ok(all) = fs::read_dir("/proc") else { return false };
+    // By the name that it was called by: what lies there are links.
+    all.flatten().any(|entry| fs::read(entry.path().join("cmdline")).is_ok_and(|line| line.starts_with(PLUGINS)))
 }
 
 /// The processes of pods that have a network of their own.
