@@ -97,7 +97,7 @@ enum Verb {
     Runbook(runbook::RunbookArgs),
     /// Rebuild the state directory where it was lost
     #[command(
-        after_help = "Examples:\n  hactl state pull --identity ~/lab-identity.txt    from the newest bundle that a host has"
+        after_help = "Examples:\n  hactl state pull --identity ~/lab-identity.txt    from the newest of what hosts and stores have of it"
     )]
     State(state::StateArgs),
     /// End the cluster on all hosts: a later `up` begins empty; asks for its name

@@ -7,6 +7,7 @@ use super::act::{Hands, failed};
 use super::walk::StepError;
 use crate::host::op::Op;
 use crate::kube::{Client, KubeError, ObjectRef};
+use crate::model::desired::Cni;
 use crate::model::event::Event;
 use crate::model::facts::UnitFact;
 use crate::model::names::HostName;
@@ -54,6 +55,9 @@ impl Hands {
     /// Whether a Node is Ready by the kubelet that runs on its host now; else what it says.
     fn node_ready(&self, index: usize, live: Option<&Value>, kubelet: &(UnitFact, i64)) -> Result<(), String> {
         let on = match live.and_then(NodeFact::of).map(|node| node.by(&kubelet.0, kubelet.1)) {
+            Some(node) if node.ready && self.desired.network.cni == Cni::Flannel && node.pods.is_none() => {
+                "the controllers have not given it a range for its pods yet".to_owned()
+            }
             Some(node) if node.ready => return Ok(()),
             Some(node) => node.message,
             None => "its kubelet has not registered it yet".to_owned(),

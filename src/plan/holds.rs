@@ -7,6 +7,7 @@ use crate::model::facts::{ETCD_UNIT, Etcd, Facts, HostFacts, InterfaceAddress, M
 use crate::model::firewall::Opening;
 use crate::model::leaf::needs_renewal;
 use crate::model::names::{HostName, PeerUrl, UnitName};
+use crate::model::node::NodeFact;
 use crate::model::plan::Mark;
 use crate::model::target::{FileSet, HostTarget, KUBELET_SERVES_WITH, LeafId, Place, SetTarget, Target};
 
@@ -311,7 +312,11 @@ impl<'a> Look<'a> {
             Mark::Endpoint => self.apis().any(|a| a.endpoint_trouble.is_none()),
             Mark::Applied(addon) => self.facts.drift.get(addon).is_some_and(Vec::is_empty),
             Mark::Pruned(addon) => self.facts.stale.get(addon).is_none_or(Vec::is_empty),
-            Mark::NodeReady(h) => self.apis().any(|a| a.nodes.iter().any(|n| n.name == h.as_str() && n.ready)),
+            Mark::NodeReady(h) => {
+                // Without a range flannel gives its pods none, and what it has of an earlier one is not known to be wrong yet.
+                let ranged = |n: &NodeFact| n.pods.is_some() || !self.target.addons.iter().any(|a| a.name == "flannel");
+                self.apis().flat_map(|a| &a.nodes).any(|n| n.name == h.as_str() && n.ready && ranged(n))
+            }
             // Who was drained may have got pods since; where there is no Node, there is nothing on it.
             Mark::Drained(h) | Mark::NodeGone(h) => !self.registered(h),
             Mark::Schedulable(h) => !self.apis().any(|a| a.nodes.iter().any(|n| n.name == h.as_str() && n.drained)),

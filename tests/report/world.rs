@@ -277,7 +277,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
                     drained: false,
                     silent: false,
                     ours: true,
-                    pods: None,
+                    pods: Some(hactl::model::desired::Cidr { base: [10, 244, m, 0].into(), prefix: 24 }),
                 })
                 .collect(),
             ..ApiFact::default()

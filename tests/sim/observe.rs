@@ -204,7 +204,7 @@ impl World {
             drained: false,
             silent,
             ours,
-            pods: None,
+            pods: Some(hactl::model::desired::Cidr { base: [10, 244, 0, 0].into(), prefix: 24 }),
         };
         let own = self.desired.hosts.iter().filter(|h| h.is_node());
         let own = own.map(|h| node(&h.name, self.node_ready(&h.name), (false, true)));
