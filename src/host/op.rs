@@ -4,11 +4,10 @@
 //! ([`Request`], [`Response`]), kind `B` is a piece of a blob or of what a relay carries, kind `E` ends it. Nothing is interpolated into a shell.
 //! Replies are bounded to [`LARGEST_FRAME`]; anything else on the channel is an error naming the host.
 
-use crate::model::certificate::CertificatesAsk;
 use crate::model::copies::CopiesFact;
 use crate::model::facts::{HostFacts, Stamp};
 use crate::model::firewall::Opening;
-use crate::model::names::{PeerUrl, UnitName};
+use crate::model::names::UnitName;
 use crate::model::plan::HowToRun;
 use crate::model::recovery::Room;
 use crate::model::snapshot::{BundleFact, Proof};
@@ -20,12 +19,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
 mod balancing;
+mod clearing;
+mod condition;
 mod copies;
 mod meeting;
+mod membership;
+mod observing;
 mod restore;
 pub use balancing::{Balancing, ETCD_BALANCER_SOCKET};
+pub use clearing::{Leftovers, WipeAsk};
+pub use condition::Condition;
 pub use copies::CopiesAsk;
 pub use meeting::{Expected, Heard, Knock, Meeting};
+pub use membership::{FirstBoot, MemberChange, MemberStart};
+pub use observing::{ApiAsk, EtcdAsk, ObserveAsk};
 pub use restore::{RestoreAsk, SNAPSHOT_PIECE, SnapshotAsk};
 
 /// Largest frame either side accepts, bytes. A full observation of a cluster of 100 nodes is below 4 MiB.
@@ -382,76 +389,6 @@ pub enum Reply {
     },
 }
 
-/// What an observation should cover.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ObserveAsk {
-    /// Files, absolute paths.
-    pub files: Vec<String>,
-    /// Folders in which every file that hactl wrote is wanted as well: those that say so in their first line.
-    pub folders: Vec<String>,
-    /// Parts that should be there.
-    pub parts: Vec<Part>,
-    /// Units.
-    pub units: Vec<UnitName>,
-    /// Leaf certificates.
-    pub leaves: Vec<Leaf>,
-    /// Other certificates.
-    pub certificates: CertificatesAsk,
-    /// Whether to list containerd's images.
-    pub images: bool,
-    /// Programs, absolute paths.
-    pub programs: Vec<String>,
-    /// Kernel settings.
-    pub sysctls: Vec<String>,
-    /// Ports whose listeners are wanted.
-    pub ports: Vec<u16>,
-    /// Whether the firewall's openings are wanted.
-    pub firewall: bool,
-    /// etcd, on etcd hosts.
-    pub etcd: Option<EtcdAsk>,
-    /// Whether is wanted what lies on the disk though its member speaks, and what was moved aside: reading it takes a moment.
-    pub disk: bool,
-    /// The API, on control-plane hosts.
-    pub api: Option<ApiAsk>,
-    /// DNS service address to ask from inside a pod, on Nodes.
-    pub dns: Option<IpAddr>,
-}
-
-/// How the host's side reaches its own etcd member.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct EtcdAsk {
-    /// Client URL, `https://127.0.0.1:2379`.
-    pub url: String,
-    /// Data directory.
-    pub data_dir: String,
-    /// CA certificate.
-    pub ca: String,
-    /// Client certificate.
-    pub cert: String,
-    /// Client key.
-    pub key: String,
-}
-
-/// How the host's side reaches its own API server.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ApiAsk {
-    /// The API server's own address and port.
-    pub own: (IpAddr, u16),
-    /// The endpoint, host and port; `None`: do not ask through it.
-    pub endpoint: Option<(String, u16)>,
-    /// CA certificate path.
-    pub ca: String,
-    /// Client certificate path.
-    pub cert: String,
-    /// Client key path.
-    pub key: String,
-    /// Objects wanted, as [`crate::model::target::object_key`] makes them.
-    pub objects: Vec<String>,
-}
-
 /// Users, directories, modules, kernel settings, swap.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -490,105 +427,4 @@ impl std::fmt::Debug for FilePut {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "FilePut({}, {} bytes)", self.path, self.content.len())
     }
-}
-
-/// How an etcd member starts for the first time.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MemberStart {
-    /// The unit.
-    pub unit: UnitName,
-    /// The data directory.
-    pub data_dir: String,
-    /// The first-boot file, read by the unit as an environment file and outside drift detection.
-    pub first_boot: String,
-    /// `new` with a token for a genesis, `existing` for a join; `None`: start from the data that is there.
-    pub first: Option<FirstBoot>,
-}
-
-/// What an etcd member is told at its first start.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FirstBoot {
-    /// The token of a genesis; `None`: join.
-    pub token: Option<String>,
-    /// Name and peer URL of every member.
-    pub members: Vec<(String, PeerUrl)>,
-}
-
-/// A change of the member list.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub enum MemberChange {
-    /// Takes a member out; done already is done.
-    Remove(PeerUrl),
-    /// Adds a learner; done already is done.
-    AddLearner(PeerUrl),
-    /// Promotes a learner, retrying while it catches up.
-    Promote(PeerUrl),
-    /// Lists the member of the first peer URL under the second; done already is done.
-    Move(PeerUrl, PeerUrl),
-    /// Hands the lead over, where this member has it; done already is done.
-    Lead(PeerUrl),
-}
-
-/// What can be waited for.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub enum Condition {
-    /// A linearizable read through this host's member succeeds.
-    EtcdQuorum(EtcdAsk),
-    /// An API server that is found there serves, whoever it is: it answers 200 to what balancers ask.
-    ApiServes {
-        /// Host and port.
-        at: (String, u16),
-        /// CA certificate path.
-        ca: String,
-    },
-    /// The API server at this URL's `/readyz` answers 200.
-    ApiReady {
-        /// Host and port.
-        at: (String, u16),
-        /// CA certificate path.
-        ca: String,
-        /// Programs whose process must have started after their manifest last changed: program name, manifest path.
-        newer: Vec<(String, String)>,
-        /// How often one of these programs may end by itself until it is given up; `None`: as often as it likes.
-        ends: Option<u32>,
-        /// For how long those of them must have run that say nothing of how they are: one that ends at once is seen running, too.
-        /// Milliseconds.
-        settled_ms: u64,
-    },
-}
-
-/// What pods leave on a host that nothing removes when they are deleted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Leftovers {
-    /// kube-proxy's packet filter tables, which would go on sending Services' traffic to where pods once were.
-    KubeProxy,
-    /// flannel's packet filter tables, and the file by which containerd takes flannel for the network.
-    Flannel,
-    /// flannel's interfaces, and the pods that hang on them, which are killed as flannel itself is.
-    Wires,
-}
-
-/// What to stop and clear.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WipeAsk {
-    /// Units to stop and disable, in order.
-    pub units: Vec<UnitName>,
-    /// Files and directories that are hactl's own and are removed.
-    pub remove: Vec<String>,
-    /// Directories with data: moved aside, or deleted when `delete`.
-    pub data: Vec<String>,
-    /// Whether data is deleted.
-    pub delete: bool,
-    /// The VIP to take off whatever interface has it.
-    pub vip: Option<IpAddr>,
-    /// Whether others go on: then the API server may first say that it stops.
-    pub hand_over: bool,
-    /// Whether the host stays part of the cluster: then its stamp and its firewall stay as they are.
-    pub stays: bool,
 }
