@@ -234,10 +234,10 @@ fn no_bytes_make_the_reader_of_frames_panic_or_take_memory_for_a_claim() {
 
 /// A recovery bundle, and what opens it.
 fn bundle(at: &Path) -> hactl::snapshot::Identities {
+    use hactl::model::blob::SnapshotBlob;
     use hactl::model::names::Digest;
     use hactl::model::secret::Secret;
     use hactl::model::snapshot::{Manifest, Point, Proof, SCHEMA};
-    use hactl::model::target::{Part, Place};
     use hactl::snapshot::{Identities, Recipients, Writer, new_identity, public_of};
     let identity = new_identity();
     let to = Recipients::parse(&public_of(&identity).expect("just made")).expect("a key");
@@ -247,8 +247,7 @@ fn bundle(at: &Path) -> hactl::snapshot::Identities {
     std::io::Write::write_all(&mut writer, &content).expect("it can be written");
     let state = to.text(&Secret::new("keys".to_owned())).expect("memory");
     let size = content.len() as u64;
-    let (name, version, place) = ("snapshot".to_owned(), "x".to_owned(), Place::Snapshot);
-    let snapshot = Part { name, version, digest, size, sent_digest: digest, sent_size: size, place };
+    let snapshot = SnapshotBlob { digest, size, sent_digest: digest, sent_size: size };
     let manifest = |sealed, state| Manifest {
         schema: SCHEMA,
         cluster: "lab".parse().expect("a name"),

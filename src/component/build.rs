@@ -3,7 +3,8 @@
 //! In: `components.json` in a directory, and the files it names. Out: compressed blobs and one lock file for each
 //! Kubernetes version among them. What has not changed is neither read nor compressed again.
 
-use super::lock::{Kind, Lock};
+use super::Kind;
+use super::lock::Lock;
 use super::memory::{Memory, Print};
 use super::pack::{self, Blob, Content, Item, Made, Progress};
 use super::{BundleError, io_error, table};

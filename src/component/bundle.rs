@@ -3,7 +3,8 @@
 //! In: a store, a Kubernetes version, the desired state. Out: [`Part`]s in the order of delivery; paths of compressed
 //! files, each checked before it is handed out.
 
-use super::lock::{Component, Kind, Lock, name_of};
+use super::Kind;
+use super::lock::{Component, Lock, name_of};
 use super::memory::{Memory, Print};
 use super::{BundleError, io_error, table};
 use crate::model::desired::{Desired, Host};

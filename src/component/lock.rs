@@ -2,8 +2,8 @@
 //!
 //! In: `bundles/<name>.lock.json` of a store. Out: a checked [`Lock`].
 
-use super::table::{self, Row};
 use super::{BundleError, io_error};
+use crate::model::components::{Kind, Row, row};
 use crate::model::names::Digest;
 use crate::model::target::{Part, Place};
 use serde::{Deserialize, Serialize};
@@ -27,16 +27,6 @@ pub struct Lock {
     pub components: Vec<Component>,
 }
 
-/// Program or image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// One executable.
-    Program,
-    /// An OCI archive.
-    Image,
-}
-
 /// One component, by its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,7 +41,7 @@ pub struct Component {
     pub architecture: String,
     /// An image's full reference.
     pub reference: Option<String>,
-    /// Where a program is found by others.
+    /// Where a program is found by others: what the component table says, and nothing else is accepted.
     pub link: Option<String>,
     /// SHA-256 of the content.
     pub digest: Digest,
@@ -75,13 +65,13 @@ impl Component {
             sent_size: self.sent_size,
             place: match &self.reference {
                 Some(reference) if self.kind == Kind::Image => Place::Image { reference: reference.clone() },
-                _ => Place::Program { link: self.link.clone() },
+                _ => Place::Program,
             },
         }
     }
     /// Its row in the component table.
     pub(super) fn row(&self) -> Option<&'static Row> {
-        table::row(&self.name, self.kind)
+        row(&self.name, self.kind)
     }
 }
 
@@ -140,8 +130,13 @@ impl Lock {
             return Err(format!("schema {} is not schema {SCHEMA}", lock.schema));
         }
         for component in &lock.components {
-            if component.row().is_none() {
+            let Some(row) = component.row() else {
                 return Err(format!("{} is no component that a host has a use for", component.name));
+            };
+            if component.link.as_deref() != row.link {
+                let words = |link: Option<&str>| link.map_or_else(|| "nowhere".to_owned(), |link| format!("{link:?}"));
+                let (asked, right) = (words(component.link.as_deref()), words(row.link));
+                return Err(format!("{} asks to be linked at {asked}, and belongs at {right}", component.name));
             }
             if component.kind == Kind::Image && component.reference.is_none() {
                 return Err(format!("image {} has no reference", component.name));

@@ -17,7 +17,6 @@ mod lock;
 mod memory;
 mod pack;
 mod publishers;
-mod table;
 mod tar;
 mod verify;
 
@@ -28,11 +27,13 @@ pub use fetch::{
     BadMirror, Downloaded, FetchError, Mirror, Mirrors, Moment, Order, Patience, Prospect, Source, Standing, download,
     prospect,
 };
-pub use lock::{Component, Kind, Lock};
+pub use crate::model::components::Kind;
+pub use lock::{Component, Lock};
 pub use pack::Progress;
 pub use publishers::{Arch, HOSTS, NoRelease};
 pub use verify::{Problem, Verified, verify};
 
+use crate::model::components as table;
 use std::io;
 use std::path::PathBuf;
 

@@ -137,7 +137,7 @@ fn a_blob_unpacks_to_what_it_was_built_from_under_the_digest_of_its_content() {
     assert_eq!(content, fs::read(w.from.join("bin/kubelet")).unwrap());
     assert_eq!((kubelet.size, kubelet.sent_size), (content.len() as u64, fs::metadata(&path).unwrap().len()));
     assert_eq!(Digest::of(&content), kubelet.digest);
-    assert_eq!(kubelet.place, Place::Program { link: Some("/usr/local/bin/kubelet".into()) });
+    assert_eq!(kubelet.place, Place::Program);
 }
 
 #[test]
@@ -339,6 +339,22 @@ fn a_lock_that_names_what_no_host_uses_is_refused() {
     for (from, to) in [("\"kubectl\"", "\"telnetd\""), ("\"schema\": 1", "\"schema\": 9"), ("\"digest\"", "\"hash\"")] {
         fs::write(&path, good.replace(from, to)).unwrap();
         assert!(matches!(Bundle::open(&w.store, "1.36.3"), Err(BundleError::Malformed { .. })), "{to}");
+    }
+}
+
+#[test]
+fn a_lock_says_what_a_program_is_and_never_where_others_find_it() {
+    let w = world();
+    quietly(&w);
+    let path = w.store.join("bundles/k8s-1.36.3.lock.json");
+    let good = fs::read_to_string(&path).unwrap();
+    let right = "\"link\": \"/usr/local/bin/kubectl\"";
+    assert!(good.contains(right));
+    for link in ["\"/usr/local/sbin/systemctl\"", "\"/usr/local/bin/kubelet\"", "null"] {
+        fs::write(&path, good.replace(right, &format!("\"link\": {link}"))).unwrap();
+        let refused = Bundle::open(&w.store, "1.36.3").err().expect("it is refused").to_string();
+        let words = ["kubectl asks to be linked at", "and belongs at \"/usr/local/bin/kubectl\""];
+        assert!(words.iter().all(|words| refused.contains(words)), "{refused}");
     }
 }
 

@@ -6,12 +6,12 @@
 use super::act::{Hands, failed, unexpected};
 use super::walk::StepError;
 use crate::host::Feed;
-use crate::host::op::{Op, Reply, RestoreAsk, SNAPSHOT_PIECE, SnapshotAsk};
+use crate::host::op::{Op, Reply, RestoreAsk, SNAPSHOT_PIECE, SnapshotAsk, SnapshotUse};
+use crate::model::blob::SnapshotBlob;
 use crate::model::event::Event;
 use crate::model::names::{Digest, HostName};
 use crate::model::recovery::Recovery;
 use crate::model::sum::Sum;
-use crate::model::target::Part;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::StreamExt as _;
@@ -36,7 +36,7 @@ fn files(recoveries: &Path, id: &str) -> (PathBuf, PathBuf) {
 }
 
 /// The snapshot of a recovery, as it was noted when it was there as a whole.
-fn noted(recoveries: &Path, id: &str) -> io::Result<Option<Part>> {
+fn noted(recoveries: &Path, id: &str) -> io::Result<Option<SnapshotBlob>> {
     match fs::read(files(recoveries, id).0) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         // It is put in place as a whole: one that cannot be read is of no hactl's.
@@ -49,7 +49,7 @@ fn noted(recoveries: &Path, id: &str) -> io::Result<Option<Part>> {
 ///
 /// # Errors
 /// What the file system says, but that there is none: it may well be the only copy.
-pub fn taken(recoveries: &Path, id: &str) -> io::Result<Option<Part>> {
+pub fn taken(recoveries: &Path, id: &str) -> io::Result<Option<SnapshotBlob>> {
     let Some(taken) = noted(recoveries, id)? else { return Ok(None) };
     let found = match File::open(content_of(recoveries, id)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -67,7 +67,7 @@ pub fn content_of(recoveries: &Path, id: &str) -> PathBuf {
 ///
 /// # Errors
 /// What the file system says.
-pub fn note_taken(recoveries: &Path, id: &str, taken: &Part) -> io::Result<()> {
+pub fn note_taken(recoveries: &Path, id: &str, taken: &SnapshotBlob) -> io::Result<()> {
     let (note, _) = files(recoveries, id);
     let fresh = note.with_extension("new");
     let mut options = OpenOptions::new();
@@ -184,11 +184,12 @@ impl Hands {
             let (recoveries, id) = (self.recoveries.clone(), recovery.id.clone());
             self.synced.get_or_try_init(|| synced(recoveries, id)).await
         };
-        let delivering = self.feed(index, host, Op::Deliver(taken.clone()), Feed::Blob(content), patience);
+        let deliver = Op::DeliverSnapshot { snapshot: taken, to: SnapshotUse::Recovery };
+        let delivering = self.feed(index, host, deliver, Feed::Blob(content), patience);
         tokio::try_join!(delivering, syncing)?;
         let ask = RestoreAsk {
             data_dir,
-            part: taken,
+            snapshot: taken,
             token: recovery.id.clone(),
             name: host.to_string(),
             members: recovery.members.iter().map(|(name, peer)| (name.to_string(), peer.clone())).collect(),
@@ -201,29 +202,20 @@ impl Hands {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::target::Place;
 
     #[test]
     fn a_snapshot_counts_as_taken_only_while_all_of_it_is_there() {
         let folder = tempfile::tempdir().expect("a folder");
         let (folder, content) = (folder.path(), b"all keys and values");
         let digest = Digest::of(content);
-        let (size, name) = (content.len() as u64, "snapshot".to_owned());
-        let part = Part {
-            name,
-            version: "1".into(),
-            digest,
-            size,
-            sent_digest: digest,
-            sent_size: size,
-            place: Place::Snapshot,
-        };
+        let size = content.len() as u64;
+        let blob = SnapshotBlob { digest, size, sent_digest: digest, sent_size: size };
         let taken = |id: &str| taken(folder, id).expect("it can be looked at");
         assert_eq!(taken("one"), None);
         fs::write(content_of(folder, "one"), content).expect("it is written");
         assert_eq!(taken("one"), None, "nobody has noted that it is whole");
-        note_taken(folder, "one", &part).expect("it is noted");
-        assert_eq!(taken("one"), Some(part));
+        note_taken(folder, "one", &blob).expect("it is noted");
+        assert_eq!(taken("one"), Some(blob));
         for lost in [&content[..5], &[0; 19], b""] {
             fs::write(content_of(folder, "one"), lost).expect("it is written");
             assert_eq!(taken("one"), None, "after a loss of power it holds {lost:?}");

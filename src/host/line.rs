@@ -37,7 +37,7 @@ const PIECE: usize = 128 << 10;
 pub enum Feed {
     /// Nothing.
     None,
-    /// The zstd-compressed file that a [`Op::Deliver`] may ask for.
+    /// The zstd-compressed file that a delivery may ask for.
     Blob(PathBuf),
 }
 
@@ -142,7 +142,7 @@ impl Line {
     pub(super) async fn call(&mut self, epoch: u64, op: Op, feed: &Feed, watch: Watch<'_>) -> Result<Reply, HostError> {
         let id = self.next_id;
         self.next_id += 1;
-        let fed = matches!(op, Op::Deliver(_));
+        let fed = matches!(op, Op::Deliver(_) | Op::DeliverSnapshot { .. });
         let request = Request { id, epoch, op: Some(op) };
         self.clean = false;
         let outcome = self.exchange(id, &request, if fed { feed } else { &Feed::None }, watch).await;

@@ -4,6 +4,7 @@
 //! ([`Request`], [`Response`]), kind `B` is a piece of a blob or of what a relay carries, kind `E` ends it. Nothing is interpolated into a shell.
 //! Replies are bounded to [`LARGEST_FRAME`]; anything else on the channel is an error naming the host.
 
+use crate::model::blob::SnapshotBlob;
 use crate::model::copies::CopiesFact;
 use crate::model::facts::{HostFacts, Stamp};
 use crate::model::firewall::Opening;
@@ -33,7 +34,7 @@ pub use copies::CopiesAsk;
 pub use meeting::{Expected, Heard, Knock, Meeting};
 pub use membership::{FirstBoot, MemberChange, MemberStart};
 pub use observing::{ApiAsk, EtcdAsk, ObserveAsk};
-pub use restore::{RestoreAsk, SNAPSHOT_PIECE, SnapshotAsk};
+pub use restore::{RestoreAsk, SNAPSHOT_PIECE, SnapshotAsk, SnapshotUse};
 
 /// Largest frame either side accepts, bytes. A full observation of a cluster of 100 nodes is below 4 MiB.
 pub const LARGEST_FRAME: usize = 16 << 20;
@@ -160,6 +161,13 @@ pub enum Op {
     /// Puts a part in its place: answered with [`Reply::Wanted`] (send from this offset, zstd-compressed, as `B`
     /// frames closed by `E`) or [`Reply::Done`] when it is there already.
     Deliver(Part),
+    /// Puts a snapshot where what it is for has its place: answered and fed as [`Op::Deliver`].
+    DeliverSnapshot {
+        /// Which.
+        snapshot: SnapshotBlob,
+        /// What for.
+        to: SnapshotUse,
+    },
     /// Imports a delivered image and pins it.
     Import(Part),
     /// Writes files atomically; each check runs on the new content before anything is replaced.
@@ -262,8 +270,13 @@ pub enum Op {
     Copies(CopiesAsk),
     /// Drops the bundles that are not kept any more, by the settings that lie on the host.
     PruneBundles,
-    /// Restores a delivered snapshot into an etcd of its own, for proof, and forgets it; with what was seen when it was taken.
-    Rehearse(Part, Proof),
+    /// Restores a snapshot that was delivered for a check into an etcd of its own, and removes it, whatever came of that.
+    Rehearse {
+        /// Which.
+        snapshot: SnapshotBlob,
+        /// What was seen when it was taken, where this is a drill that the host is to remember.
+        drill: Option<Proof>,
+    },
     /// Marks the member's disk as born.
     Seal {
         /// The data directory.
@@ -358,8 +371,8 @@ pub enum Reply {
     },
     /// The relay is open: bytes follow.
     Connected,
-    /// A snapshot was taken: the part that it can be delivered as.
-    Taken(Part),
+    /// A snapshot was taken.
+    Taken(SnapshotBlob),
     /// Bytes of a snapshot, in base64; none at its end.
     Bytes(String),
     /// What is in the directories.

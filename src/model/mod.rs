@@ -4,9 +4,11 @@
 //! words can be printed, compared, stored and tested.
 
 pub mod action;
+pub mod blob;
 pub mod bucket;
 pub mod certificate;
 pub mod check;
+pub mod components;
 pub mod copies;
 pub mod desired;
 pub mod difference;

@@ -2,10 +2,10 @@
 //!
 //! In: made on an etcd host, by a timer or when asked. Out: read by `observe/`, `plan/` and `report/`; a [`Manifest`] travels inside its bundle.
 
+use super::blob::SnapshotBlob;
 use super::bucket::Destination;
 use super::drill::OwnDrill;
 use super::names::{ClusterName, Digest, HostName};
-use super::target::Part;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use time::PrimitiveDateTime;
@@ -44,7 +44,7 @@ pub struct Manifest {
     /// Version of the hactl that took it.
     pub hactl: String,
     /// The snapshot, as it can be delivered to hosts once it is opened.
-    pub snapshot: Part,
+    pub snapshot: SnapshotBlob,
     /// The encrypted snapshot as it lies in the file.
     pub sealed: Piece,
     /// The encrypted state as it lies in the file.

@@ -39,7 +39,7 @@ pub struct HostTarget {
     pub openings: Option<BTreeSet<Opening>>,
 }
 
-/// A program or an image of a bundle, as delivered to a host.
+/// A program or an image of a bundle, as delivered to a host; its name is one of the component table's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
@@ -63,13 +63,8 @@ pub struct Part {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum Place {
-    /// An executable at `/var/lib/hactl/parts/<digest>/<name>`, with a symbolic link at `link` when given.
-    Program {
-        /// Absolute path of the link, such as `/usr/local/bin/kubectl` or `/opt/cni/bin/bridge`.
-        link: Option<String>,
-    },
-    /// A snapshot of etcd's data, for a recovery: readable by root alone, gone once it is restored.
-    Snapshot,
+    /// An executable at `/var/lib/hactl/parts/<digest>/<name>`. Where it is linked to, the component table says on the host itself.
+    Program,
     /// An OCI archive imported into containerd under this reference, pinned against garbage collection.
     Image {
         /// Full reference with tag.

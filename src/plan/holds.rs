@@ -264,7 +264,7 @@ impl<'a> Look<'a> {
             Mark::Imported(h, digest) => self.pair(h).is_some_and(|(f, t)| {
                 t.parts.iter().filter(|p| &p.digest == digest).all(|p| match &p.place {
                     Place::Image { reference } => f.images.get(reference) == Some(&digest.hex()),
-                    Place::Program { .. } | Place::Snapshot => true,
+                    Place::Program => true,
                 })
             }),
             Mark::Configured(h, set) => self.facts.host(h).is_some() && self.differing(h, *set).is_empty(),

@@ -107,7 +107,7 @@ impl Input<'_> {
     pub(super) fn program(&self, name: &str) -> Result<String, RenderError> {
         self.parts
             .iter()
-            .find(|part| part.name == name && matches!(part.place, Place::Program { .. }))
+            .find(|part| part.name == name && part.place == Place::Program)
             .map(Part::path)
             .ok_or_else(|| self.missing("program", name))
     }

@@ -152,7 +152,7 @@ pub(super) fn parts() -> Vec<Part> {
     let programs = ["etcd", "containerd", "containerd-shim-runc-v2", "runc", "kubelet"];
     let images =
         ["pause", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "flannel", "coredns"];
-    let program = programs.into_iter().map(|name| part(name, Place::Program { link: None }));
+    let program = programs.into_iter().map(|name| part(name, Place::Program));
     let image =
         images.into_iter().map(|name| part(name, Place::Image { reference: format!("registry.k8s.io/{name}:v1") }));
     program.chain(image).collect()

@@ -9,7 +9,7 @@ use super::bundles::{
 };
 use super::named::Named;
 use super::{Failure, Session, Unusable, copies};
-use crate::host::op::{Op, Reply};
+use crate::host::op::{Op, Reply, SnapshotUse};
 use crate::host::{Feed, HostError, Progress};
 use crate::model::desired::Role;
 use crate::model::event::Event;
@@ -120,6 +120,17 @@ pub async fn verify_newest(
     verify_file(session, fetched.path(), identity, deep).await
 }
 
+/// What is done with a bundle that is verified.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    /// Every byte is looked at here.
+    Bytes,
+    /// And it is restored on a host, which changes nothing there.
+    Restored,
+    /// And the host remembers it as a drill.
+    Drilled,
+}
+
 /// Fetches the bundle that a person named, by its name or its host's, or the newest: a host's own, or a copy that is newer or the only one.
 async fn there(session: &Session, named: Option<&Named>) -> Result<Fetched, Failure> {
     let listed = list(session).await?;
@@ -156,10 +167,22 @@ pub async fn verify_file(
     identity: Option<&Path>,
     deep: bool,
 ) -> Result<Verified, Failure> {
+    verified(session, path, identity, if deep { Depth::Restored } else { Depth::Bytes }).await
+}
+
+async fn verified(
+    session: &mut Session,
+    path: &Path,
+    identity: Option<&Path>,
+    depth: Depth,
+) -> Result<Verified, Failure> {
     let (path, _fetched) = local(session, path).await?;
     let identities = identities(identity, &session.places.state, &path)?;
     let (bundle, _) = verify(&path, &identities)?;
-    let restored = if deep { Some(rehearse(session, &bundle, &identities).await?) } else { None };
+    let restored = match depth {
+        Depth::Bytes => None,
+        Depth::Restored | Depth::Drilled => Some(rehearse(session, &bundle, &identities, depth).await?),
+    };
     Ok(Verified { path, manifest: bundle.manifest, restored })
 }
 
@@ -186,12 +209,12 @@ pub async fn drill(session: &mut Session, from: Option<&str>, identity: Option<&
     let state = session.state(false).await?;
     state.vault().ok_or_else(|| Failure::NoState { state: session.places.state.clone() })?;
     let verified = match from.map(Named::parse).transpose()? {
-        Some(Named::Url(url)) => verify_file(session, Path::new(&url), identity, true).await?,
-        Some(Named::File(file)) => verify_file(session, &file, identity, true).await?,
-        Some(Named::Copy(at)) => verify_file(session, Path::new(&at.to_string()), identity, true).await?,
+        Some(Named::Url(url)) => verified(session, Path::new(&url), identity, Depth::Drilled).await?,
+        Some(Named::File(file)) => verified(session, &file, identity, Depth::Drilled).await?,
+        Some(Named::Copy(at)) => verified(session, Path::new(&at.to_string()), identity, Depth::Drilled).await?,
         named => {
             let fetched = there(session, named.as_ref()).await?;
-            verify_file(session, fetched.path(), identity, true).await?
+            verified(session, fetched.path(), identity, Depth::Drilled).await?
         }
     };
     let (host, proof) = verified.restored.ok_or(Failure::NoMember)?;
@@ -220,8 +243,9 @@ async fn rehearse(
     session: &mut Session,
     bundle: &Bundle,
     identities: &Identities,
+    depth: Depth,
 ) -> Result<(HostName, Proof), Failure> {
-    // What it shows is this cluster's drill, so it must be of this one; without a state nobody can tell.
+    // What it shows is of this cluster, so it must be of this one; without a state nobody can tell.
     if let Ok(state) = session.state(false).await
         && state.vault().is_some()
     {
@@ -233,14 +257,16 @@ async fn rehearse(
     let packed = scratch(&session.places.state)?.join(format!("{}.zst", bundle.manifest.taken_ms));
     bundle.snapshot(identities, private(&packed)?).map_err(Unusable::Bundle)?;
     session.sink.emit(Event::Phase { doing: format!("restoring it on {host} for proof") });
-    let part = bundle.manifest.snapshot.clone();
-    let delivered = machine.call(Op::Deliver(part.clone()), Feed::Blob(packed.clone()), TAKE, &|_| {}).await;
+    let (snapshot, taken) = (bundle.manifest.snapshot, bundle.manifest.proof);
+    let deliver = Op::DeliverSnapshot { snapshot, to: SnapshotUse::Check };
+    let delivered = machine.call(deliver, Feed::Blob(packed.clone()), TAKE, &|_| {}).await;
     fs::remove_file(&packed).map_err(io_error("remove", &packed))?;
     let failed = |error| not_done(&host, "restore the bundle for proof", &error);
     delivered.map_err(failed)?;
-    match machine.call(Op::Rehearse(part, bundle.manifest.proof), Feed::None, TAKE, &|_| {}).await.map_err(failed)? {
+    let drill = (depth == Depth::Drilled).then_some(taken);
+    match machine.call(Op::Rehearse { snapshot, drill }, Feed::None, TAKE, &|_| {}).await.map_err(failed)? {
         Reply::Proved(proof) => {
-            if proof.is_of(&bundle.manifest.proof) {
+            if proof.is_of(&taken) {
                 return Ok((host, proof));
             }
             let path = bundle.path().to_owned();

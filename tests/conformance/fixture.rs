@@ -6,7 +6,7 @@ use aws_lc_rs::digest::SHA256;
 use hactl::host::op::{FilePut, ObserveAsk, Preparation};
 use hactl::model::desired::Desired;
 use hactl::model::names::{Digest, HostName};
-use hactl::model::target::{FileSet, HostTarget, Leaf, LeafId, Part, Place, Target};
+use hactl::model::target::{FileSet, HostTarget, Leaf, LeafId, Part, Target};
 use hactl::pki::Contents;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -45,9 +45,6 @@ pub static FIXTURE: LazyLock<Fixture> = LazyLock::new(|| {
         let packed = zstd::encode_all(content.as_slice(), 1).expect("compressing to memory");
         (part.digest, part.size) = (Digest::of(&content), content.len() as u64);
         (part.sent_digest, part.sent_size) = (Digest::of(&packed), packed.len() as u64);
-        if part.name == LINKED {
-            part.place = Place::Program { link: Some(format!("/usr/local/bin/{LINKED}")) };
-        }
         sent.insert(part.digest, packed);
     }
     Fixture {

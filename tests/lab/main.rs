@@ -30,6 +30,7 @@ mod founding;
 mod interrupted;
 mod leaving;
 mod moved;
+mod outside;
 mod parted;
 mod recover;
 mod roles;
@@ -241,6 +242,7 @@ fn main() {
     );
     tally.suite("t-apart", (7, 1), shapes::APART);
     tally.suite("t-seven", (7, 0), shapes::SEVEN);
+    tally.suite("t-outside", (3, 0), outside::SCENARIOS);
     tally.suite("t-ways", (1, 1), ways_in::SCENARIOS);
     for (lab, file, scenario) in examples::EXAMPLES {
         tally.suite_in(lab, || examples::world(lab, file), &[*scenario]);

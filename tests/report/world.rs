@@ -71,7 +71,7 @@ fn part(n: u8, name: &str, image: bool) -> Part {
     let place = if image {
         Place::Image { reference: format!("registry.k8s.io/{name}:v1.36.3") }
     } else {
-        Place::Program { link: None }
+        Place::Program
     };
     Part {
         name: name.into(),
@@ -216,7 +216,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
         .map(|u| (u, UnitFact { active: "active".into(), enabled: true, started_ms: 2_000, reloaded_ms: 0 }));
     let images = wanted.parts.iter().filter_map(|p| match &p.place {
         Place::Image { reference } => Some((reference.clone(), p.digest.hex())),
-        Place::Program { .. } | Place::Snapshot => None,
+        Place::Program => None,
     });
     let count = u8::try_from(desired.hosts.len()).unwrap();
     let view = EtcdView {

@@ -138,7 +138,7 @@ pub fn local(control: u8, workers: u8) -> Desired {
 }
 
 fn program(name: &str, release: u8) -> Part {
-    part(name, release, Place::Program { link: None })
+    part(name, release, Place::Program)
 }
 
 fn image(name: &str, release: u8) -> Part {

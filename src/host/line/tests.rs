@@ -48,7 +48,7 @@ fn part(size: u64) -> Op {
         size,
         sent_digest: Digest::new([0; 32]),
         sent_size: size,
-        place: Place::Program { link: None },
+        place: Place::Program,
     })
 }
 

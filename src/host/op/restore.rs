@@ -1,11 +1,21 @@
 //! The words in which a host is asked for a snapshot of a member's files, and to put one in their place.
 
+use crate::model::blob::SnapshotBlob;
 use crate::model::names::PeerUrl;
-use crate::model::target::Part;
 use serde::{Deserialize, Serialize};
 
 /// Bytes of a snapshot that are read at once; in base64 still far below a frame.
 pub const SNAPSHOT_PIECE: u64 = 4 << 20;
+
+/// What a snapshot is delivered for, and so where it lies: root's alone, 0600, never among the parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SnapshotUse {
+    /// To restore the member from it. A delivery that was cut off goes on with the next run.
+    Recovery,
+    /// To look whether it can be restored. What a check left is removed by the next run that takes the host's lock.
+    Check,
+}
 
 /// What a snapshot is taken from.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -30,7 +40,7 @@ pub struct RestoreAsk {
     /// The data directory.
     pub data_dir: String,
     /// The snapshot, delivered before.
-    pub part: Part,
+    pub snapshot: SnapshotBlob,
     /// The new cluster's token.
     pub token: String,
     /// The member's name.

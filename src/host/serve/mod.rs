@@ -122,6 +122,7 @@ fn changes(op: &Op) -> bool {
         | Op::Prepare(_)
         | Op::InstallPackages { .. }
         | Op::Deliver(_)
+        | Op::DeliverSnapshot { .. }
         | Op::Import(_)
         | Op::WriteFiles { .. }
         | Op::PutBack { .. }
@@ -137,7 +138,7 @@ fn changes(op: &Op) -> bool {
         | Op::TakeSnapshot(_)
         | Op::ReadSnapshot { .. }
         | Op::Restore(_)
-        | Op::Rehearse(..)
+        | Op::Rehearse { .. }
         | Op::Seal { .. }
         | Op::ChangeMembers { .. }
         | Op::Defragment { .. }
@@ -163,7 +164,8 @@ async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
         Op::Stamp(stamp) => files::write_stamp(host, stamp).await.map(done),
         Op::Prepare(preparation) => prepare::prepare(host, preparation).await.map(done),
         Op::InstallPackages { packages, proxy } => packages::install(host, &packages, &proxy).await.map(done),
-        Op::Deliver(part) => parts::deliver(host, part, blob).await.map(done),
+        Op::Deliver(part) => parts::deliver(host, parts::Item::part(&part)?, blob).await.map(done),
+        Op::DeliverSnapshot { snapshot, to } => parts::deliver_snapshot(host, snapshot, to, blob).await.map(done),
         Op::Import(part) => images::import(host, &part).await.map(done),
         Op::WriteFiles { files, remove, keep } => files::write(host, files, remove, keep).await.map(done),
         Op::PutBack { sets } => kept::put_back(host, sets).await.map(done),
@@ -188,7 +190,9 @@ async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
         Op::ReadBundle { name, from } => bundles::read(host, name, from).await.map(Reply::Bytes),
         Op::Copies(ask) => copies::copies(host, ask).await,
         Op::PruneBundles => bundles::prune(host).await.map(Reply::Lines),
-        Op::Rehearse(part, taken) => Box::pin(bundles::rehearse(host, part, taken)).await.map(Reply::Proved),
+        Op::Rehearse { snapshot, drill } => {
+            Box::pin(bundles::rehearse(host, snapshot, drill)).await.map(Reply::Proved)
+        }
         Op::Seal { data_dir, cluster } => member::seal(host, data_dir, cluster).await.map(done),
         Op::ChangeMembers { etcd, change } => {
             host.waits(match &change {

@@ -1,10 +1,10 @@
 //! A snapshot as it travels: compressed, with the digests of both forms.
 //!
-//! In: a reader. Out: a [`Part`] that it can be delivered as.
+//! In: a reader. Out: a [`SnapshotBlob`].
 
 use super::fault::{Explain, Outcome};
+use crate::model::blob::SnapshotBlob;
 use crate::model::sum::Sum;
-use crate::model::target::{Part, Place};
 use std::io::{Read, Write};
 use std::path::Path;
 
@@ -19,14 +19,13 @@ pub(super) enum End {
     Sum,
 }
 
-/// Compresses `from` into `to`, and copies the snapshot as it is to `copy`; `at` is where it comes from, for messages. The name is for people.
+/// Compresses `from` into `to`, and copies the snapshot as it is to `copy`; `at` is where it comes from, for messages.
 pub(super) fn packed<W: Write>(
     mut from: impl Read,
     end: End,
     at: &Path,
     (to, mut copy): (W, impl Write),
-    name: String,
-) -> Outcome<(W, Part)> {
+) -> Outcome<(W, SnapshotBlob)> {
     let packing = zstd::Encoder::new(Sum::new(to), 1).explain("compress", at)?;
     let (mut whole, mut window) = (Sum::new(packing), vec![0; WINDOW]);
     loop {
@@ -44,14 +43,5 @@ pub(super) fn packed<W: Write>(
     }
     let (packing, digest, size) = whole.finish();
     let (to, sent_digest, sent_size) = packing.finish().explain("compress", at)?.finish();
-    let part = Part {
-        name: "snapshot".to_owned(),
-        version: name,
-        digest,
-        size,
-        sent_digest,
-        sent_size,
-        place: Place::Snapshot,
-    };
-    Ok((to, part))
+    Ok((to, SnapshotBlob { digest, size, sent_digest, sent_size }))
 }

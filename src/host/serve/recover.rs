@@ -14,11 +14,11 @@ use super::root::Root;
 use super::run::{blocking, run};
 use super::{Host, parts, prepare, units, wipe};
 use crate::etcd::disk;
-use crate::host::op::{RestoreAsk, SNAPSHOT_PIECE, SnapshotAsk};
+use crate::host::op::{RestoreAsk, SNAPSHOT_PIECE, SnapshotAsk, SnapshotUse};
+use crate::model::blob::SnapshotBlob;
 use crate::model::facts::DiskFact;
 use crate::model::names::UnitName;
 use crate::model::recovery::is_aside;
-use crate::model::target::Part;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::fs::{self, File, OpenOptions};
@@ -30,7 +30,7 @@ use tokio::time::{Instant, sleep};
 
 /// Where the snapshots of recoveries lie until they are fetched; root's alone.
 const KEPT: &str = "/var/lib/hactl/recovery";
-/// In it, the part that is kept elsewhere on this host, because it is restored from it as well.
+/// In it, the snapshot that is kept elsewhere on this host, because it is restored from it as well.
 const STAYS: &str = "stays.json";
 /// The greatest revision that a restored store was ever begun at here: no later one may begin below it.
 const HIGH_WATER: &str = "/var/lib/hactl/high-water";
@@ -108,7 +108,7 @@ fn private(at: &Path) -> Outcome<()> {
 }
 
 /// Takes the snapshot. What an earlier attempt left is thrown away: it may be half of one.
-pub(super) async fn take(host: &Host, ask: SnapshotAsk) -> Outcome<Part> {
+pub(super) async fn take(host: &Host, ask: SnapshotAsk) -> Outcome<SnapshotBlob> {
     let SnapshotAsk { data_dir, aside, recovery, reach, stays } = ask;
     if aside.as_deref().is_some_and(|name| !is_aside(name)) {
         return Err(bad("data that was moved aside lies in a directory of another name"));
@@ -125,7 +125,7 @@ pub(super) async fn take(host: &Host, ask: SnapshotAsk) -> Outcome<Part> {
         host.waits("the snapshot to be compressed");
         let root = host.root.clone();
         let packing = blocking(move || {
-            let taken = pack(&root, &member.join("snap/db"), &place, recovery, stays);
+            let taken = pack(&root, &member.join("snap/db"), &place, stays);
             drop(still);
             taken
         });
@@ -148,7 +148,7 @@ pub(super) async fn take(host: &Host, ask: SnapshotAsk) -> Outcome<Part> {
         Ok(()) => {
             host.waits("the snapshot to be compressed");
             let (root, db) = (host.root.clone(), work.join("member/snap/db"));
-            blocking(move || pack(&root, &db, &place, recovery, stays)).await
+            blocking(move || pack(&root, &db, &place, stays)).await
         }
     };
     // The copy is of no use any more, whatever came of it.
@@ -225,7 +225,7 @@ async fn caught_up(work: &Path, end: u64) -> Outcome<()> {
 
 /// Writes the store in the form of etcd's own snapshots (the file, then its SHA-256), compressed. One that `stays` is put where a delivery
 /// would put it as well.
-fn pack(root: &Root, db: &Path, place: &Path, recovery: String, stays: bool) -> Outcome<Part> {
+fn pack(root: &Root, db: &Path, place: &Path, stays: bool) -> Outcome<SnapshotBlob> {
     let_go(root)?;
     let folder = place.parent().unwrap_or(Path::new("/"));
     private(folder)?;
@@ -234,7 +234,7 @@ fn pack(root: &Root, db: &Path, place: &Path, recovery: String, stays: bool) -> 
     if free_bytes(folder).is_some_and(|free| free < needed) {
         return Err(disk_full(folder, Some(needed)));
     }
-    let outcome = write_packed(root, db, place, recovery, stays);
+    let outcome = write_packed(root, db, place, stays);
     if outcome.is_err() {
         // What went wrong first is what is told; the next attempt begins with this.
         let _ = let_go(root);
@@ -242,7 +242,7 @@ fn pack(root: &Root, db: &Path, place: &Path, recovery: String, stays: bool) -> 
     outcome
 }
 
-fn write_packed(root: &Root, db: &Path, place: &Path, recovery: String, stays: bool) -> Outcome<Part> {
+fn write_packed(root: &Root, db: &Path, place: &Path, stays: bool) -> Outcome<SnapshotBlob> {
     let create = |at: &Path| {
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600).open(at).explain("create", at)
@@ -251,18 +251,18 @@ fn write_packed(root: &Root, db: &Path, place: &Path, recovery: String, stays: b
     let from = File::open(db).explain("open", db)?;
     // Nothing of it is synced: it is read at once, and a host that loses its power meanwhile takes it anew.
     let copy: Box<dyn Write> = if stays { Box::new(create(&whole)?) } else { Box::new(std::io::sink()) };
-    let (_, part) = packed(from, End::Sum, db, (create(&fresh)?, copy), recovery)?;
+    let (_, snapshot) = packed(from, End::Sum, db, (create(&fresh)?, copy))?;
     if stays {
         let note = place.with_file_name(STAYS);
-        let text = serde_json::to_vec(&part).map_err(|error| failed(format!("the part cannot be noted: {error}")))?;
+        let text = serde_json::to_vec(&snapshot).map_err(|error| failed(format!("the snapshot cannot be noted: {error}")))?;
         fs::write(&note, text).explain("write", &note)?;
-        if parts::keep_snapshot(root, &part, &whole).is_err() {
+        if parts::keep_snapshot(root, snapshot, &whole).is_err() {
             // As where parts lie on a file system of their own. It is sent like to any other host.
             remove(&whole)?;
         }
     }
     fs::rename(&fresh, place).explain("put in place", place)?;
-    Ok(part)
+    Ok(snapshot)
 }
 
 /// Removes what recoveries left here that are over or never went on: it lies open.
@@ -272,8 +272,8 @@ pub(super) fn let_go(root: &Root) -> Outcome<()> {
     match fs::read(&note) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         text => {
-            if let Ok(part) = serde_json::from_slice(&text.explain("read", &note)?) {
-                parts::forget(root, &part)?;
+            if let Ok(snapshot) = serde_json::from_slice(&text.explain("read", &note)?) {
+                parts::forget(root, snapshot, SnapshotUse::Recovery)?;
             }
         }
     }
@@ -307,12 +307,12 @@ pub(super) async fn restore(host: &Host, ask: RestoreAsk) -> Outcome<()> {
     {
         return Ok(());
     }
-    let snapshot = parts::snapshot(&host.root, &ask.part)?;
+    let snapshot = parts::snapshot(&host.root, ask.snapshot, SnapshotUse::Recovery)?;
     in_use(&data.join("member/snap/db"))?;
     prepare::directory(&host.root, &ask.data_dir, OWNER, 0o700)?;
     let fresh = data.join(format!("hactl-restoring-{}", ask.token));
     absent(fs::remove_dir_all(&fresh)).explain("remove", &fresh)?;
-    let needed = 2 * ask.part.size + RESERVE;
+    let needed = 2 * ask.snapshot.size + RESERVE;
     if free_bytes(&data).is_some_and(|free| free < needed) {
         return Err(disk_full(&data, Some(needed)));
     }
@@ -328,7 +328,7 @@ pub(super) async fn restore(host: &Host, ask: RestoreAsk) -> Outcome<()> {
     let root = host.root.clone();
     blocking(move || {
         // What the disk has not taken yet it need not take any more: the administrator's side has it, and sends it anew after a loss of power.
-        parts::forget(&root, &ask.part)?;
+        parts::forget(&root, ask.snapshot, SnapshotUse::Recovery)?;
         prepare::own(&fresh, root.owner(OWNER)?)?;
         sync_tree(&fresh)?;
         // Before any client can see a revision from above it.

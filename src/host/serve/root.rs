@@ -40,6 +40,10 @@ impl Root {
     }
     /// A path known to be plain and absolute, because it is written in this program.
     pub(super) fn own(&self, absolute: &'static str) -> PathBuf {
+        self.below(absolute)
+    }
+    /// A path that this program made of words of its own.
+    pub(super) fn below(&self, absolute: &str) -> PathBuf {
         self.0.join(absolute.trim_start_matches('/'))
     }
     /// Users by name, as the host's `/etc/passwd` has them: `(name, uid, gid)`.

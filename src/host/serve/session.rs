@@ -222,7 +222,15 @@ async fn take_lock(host: &Host, held: &mut Option<lock::Held>, holder: String) -
     }
     host.waits("the lock of this host");
     let root = host.root.clone();
-    Ok(match blocking(move || lock::take(&root, &holder)).await? {
+    let taken = blocking(move || {
+        let taken = lock::take(&root, &holder)?;
+        if taken.is_ok() {
+            // Whoever was at it is gone, and what it checked is nobody's any more.
+            super::parts::clear_checks(&root)?;
+        }
+        Ok(taken)
+    });
+    Ok(match taken.await? {
         Ok(lock) => Reply::Locked { epoch: held.insert(lock).epoch },
         Err(lock::Other { by, since }) => Reply::Held { by, since },
     })

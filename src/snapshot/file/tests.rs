@@ -1,6 +1,6 @@
 use super::*;
+use crate::model::blob::SnapshotBlob;
 use crate::model::snapshot::{Point, Proof};
-use crate::model::target::{Part, Place};
 use crate::snapshot::{new_identity, public_of};
 
 struct Made {
@@ -35,14 +35,11 @@ fn manifest(packed: &[u8], sealed: Piece, state: Piece) -> Manifest {
         point: Point { cluster: "abc".into(), term: 2, index: 3, revision: 4, high_water: 5 },
         etcd: "3.6.16".into(),
         hactl: "0.1.0".into(),
-        snapshot: Part {
-            name: "snapshot".into(),
-            version: "x".into(),
+        snapshot: SnapshotBlob {
             digest,
             size: packed.len() as u64,
             sent_digest: digest,
             sent_size: packed.len() as u64,
-            place: Place::Snapshot,
         },
         sealed,
         state,

@@ -58,7 +58,7 @@ pub fn pack(blob: &Path) -> Part {
         size: content.len() as u64,
         sent_digest: Digest::of(&sent),
         sent_size: sent.len() as u64,
-        place: Place::Program { link: None },
+        place: Place::Program,
     };
     std::fs::write(blob.with_extension("json"), serde_json::to_vec(&part).expect("JSON")).expect("writable");
     part

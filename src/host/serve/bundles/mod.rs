@@ -22,9 +22,9 @@ use super::root::Root;
 use super::run::blocking;
 use super::{Host, copies, parts, when};
 use crate::etcd::{self, EtcdError, disk};
-use crate::host::op::{EtcdAsk, Fault, FaultKind};
+use crate::host::op::{EtcdAsk, Fault, FaultKind, SnapshotUse};
+use crate::model::blob::SnapshotBlob;
 use crate::model::snapshot::{BundleFact, ENDING, Manifest, Point, Proof, Settings};
-use crate::model::target::Part;
 use crate::snapshot::Gentle;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -288,35 +288,39 @@ pub(super) async fn prune(host: &Host) -> Outcome<Vec<String>> {
     Err(failed(format!("what is not kept is dropped on this host, and not where copies go: {}", troubles.join("; "))))
 }
 
-/// Restores a delivered snapshot for proof, and forgets it again. It is a drill that was held where it shows what was seen when it was taken.
-pub(super) async fn rehearse(host: &Host, part: Part, taken: Proof) -> Outcome<Proof> {
-    let root = host.root.clone();
-    let needed = 2 * part.size + RESERVE;
-    let work: PathBuf = blocking(move || {
-        let free = free_bytes(&root.own(crate::model::snapshot::FOLDER));
-        if free.is_some_and(|free| free < needed) {
-            return Err(disk_full(&root.own(crate::model::snapshot::FOLDER), Some(needed)));
-        }
-        let work = store::folder(&root)?.join(".rehearsal");
-        absent(fs::remove_dir_all(&work)).explain("remove", &work)?;
-        DirBuilder::new().mode(0o700).create(&work).explain("create", &work)?;
-        Ok(work)
-    })
-    .await?;
-    let snapshot = parts::snapshot(&host.root, &part)?;
-    let revision = disk::revision(&snapshot).map_err(|error| failed(error.to_string()))?;
-    let proven = proof::prove(host, &snapshot, revision, &work).await;
+/// Restores a snapshot that was delivered for a check, and removes all of it, whatever came of that. A drill is remembered where it shows what
+/// was seen when the snapshot was taken; else nothing on the host is another than before.
+pub(super) async fn rehearse(host: &Host, snapshot: SnapshotBlob, drill: Option<Proof>) -> Outcome<Proof> {
+    let proven = rehearsed(host, snapshot).await;
     let root = host.root.clone();
     blocking(move || {
-        absent(fs::remove_dir_all(&work)).explain("remove", &work)?;
-        parts::forget(&root, &part)?;
-        let proof = proven?.proof;
-        if proof.is_of(&taken) {
+        parts::forget(&root, snapshot, SnapshotUse::Check)?;
+        let proof = proven?;
+        if drill.is_some_and(|taken| proof.is_of(&taken)) {
             store::drilled(&root, proof)?;
         }
         Ok(proof)
     })
     .await
+}
+
+async fn rehearsed(host: &Host, snapshot: SnapshotBlob) -> Outcome<Proof> {
+    let root = host.root.clone();
+    let (at, work) = blocking(move || {
+        let at = parts::snapshot(&root, snapshot, SnapshotUse::Check)?;
+        // Beside the snapshot, so that both go at once.
+        let work = at.with_file_name("work");
+        let needed = 2 * snapshot.size + RESERVE;
+        if free_bytes(&at).is_some_and(|free| free < needed) {
+            return Err(disk_full(&at, Some(needed)));
+        }
+        absent(fs::remove_dir_all(&work)).explain("remove", &work)?;
+        DirBuilder::new().mode(0o700).create(&work).explain("create", &work)?;
+        Ok((at, work))
+    })
+    .await?;
+    let revision = disk::revision(&at).map_err(|error| failed(error.to_string()))?;
+    Ok(proof::prove(host, &at, revision, &work).await?.proof)
 }
 
 #[cfg(test)]

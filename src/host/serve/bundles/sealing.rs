@@ -51,7 +51,7 @@ pub(super) fn sealed(
     let (place, fresh) = (folder.join(&name), snapshot.with_file_name(&name));
     let from = File::open(snapshot).explain("open", snapshot)?;
     let writer = Writer::begin(private(&fresh)?, &recipients).explain("write", &fresh)?;
-    let (writer, part) = packed(from, End::There, snapshot, (writer, std::io::sink()), name.clone())?;
+    let (writer, blob) = packed(from, End::There, snapshot, (writer, std::io::sink()))?;
     let About { settings, point, etcd, proof, taken_ms } = about;
     let manifest = writer.end(&state, |sealed, state| Manifest {
         schema: SCHEMA,
@@ -62,7 +62,7 @@ pub(super) fn sealed(
         point,
         etcd,
         hactl: env!("CARGO_PKG_VERSION").to_owned(),
-        snapshot: part,
+        snapshot: blob,
         sealed,
         state,
         proof,

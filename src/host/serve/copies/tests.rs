@@ -2,10 +2,10 @@
 
 use super::folder::{Wanted, find, piece};
 use super::*;
+use crate::model::blob::SnapshotBlob;
 use crate::model::names::Digest;
 use crate::model::secret::Secret;
 use crate::model::snapshot::{Manifest, Point, Proof, SCHEMA, by_name};
-use crate::model::target::{Part, Place};
 use crate::snapshot::{Recipients, Writer, new_identity, public_of};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -48,15 +48,7 @@ impl Share {
                 point: Point { cluster: "c".into(), term: 2, index: 3, revision: 4, high_water: 5 },
                 etcd: "3.6.16".into(),
                 hactl: "0.1.0".into(),
-                snapshot: Part {
-                    name: "snapshot".into(),
-                    version: "x".into(),
-                    digest,
-                    size: 1000,
-                    sent_digest: digest,
-                    sent_size: 1000,
-                    place: Place::Snapshot,
-                },
+                snapshot: SnapshotBlob { digest, size: 1000, sent_digest: digest, sent_size: 1000 },
                 sealed,
                 state,
                 proof: Proof { keys: 1, hash: 2, restored_ms: 3 },

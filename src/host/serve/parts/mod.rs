@@ -1,10 +1,11 @@
-//! Parts: programs and images that arrive compressed, are verified while they arrive, and lie content-addressed.
+//! Parts and snapshots: what arrives compressed, is verified while it arrives, and lies content-addressed.
 //!
-//! In: a [`Part`] and the pieces of its compressed form. Out: the content at [`Part::path`], verified, with its link; of an
+//! In: an [`Item`] and the pieces of its compressed form. Out: the content in its place, verified; a program with its link; of an
 //! image the compressed form, since containerd makes copies of its own. The compressed pieces are kept until the end, so that a
 //! delivery that was cut off goes on where it stopped; decompressing and hashing happen meanwhile, so that nothing is left to
 //! do when the last piece is there.
 
+mod item;
 mod store;
 mod unpack;
 
@@ -13,15 +14,17 @@ use super::fault::{Explain, Outcome, bad, disk_full, failed, free_bytes};
 use super::root::Root;
 use super::run::blocking;
 use super::session::Appetite;
-use crate::host::op::FaultKind;
-use crate::model::desired::MOST_QUOTA_GIB;
+use crate::host::op::{FaultKind, SnapshotUse};
+use crate::model::blob::{LARGEST_SNAPSHOT, SnapshotBlob};
 use crate::model::sum::Sum;
-use crate::model::target::{Part, Place};
+use crate::model::target::Part;
+use item::Becomes;
+pub(super) use item::Item;
 use rustix::fs::{FlockOperation, flock};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
 use store::{Kept, Paths};
 use tokio::sync::mpsc;
 use unpack::{Unpack, corrupt};
@@ -43,9 +46,8 @@ pub(super) struct Blob<'a> {
 
 /// Decompressed bytes handled at once.
 const WINDOW: usize = 1 << 20;
-/// Largest part accepted, bytes: a snapshot of the largest store that an inventory can ask for. etcd asks before a write whether the quota is
-/// reached, so that a store may be larger than that.
-const LARGEST: u64 = (MOST_QUOTA_GIB as u64 + 16) << 30;
+/// Largest item accepted, bytes: nothing is larger than a snapshot may be, but its compressed form by a little.
+const LARGEST: u64 = LARGEST_SNAPSHOT + (LARGEST_SNAPSHOT >> 6);
 /// Free space that must remain after a delivery, bytes.
 const RESERVE: u64 = 64 << 20;
 
@@ -62,11 +64,12 @@ fn linked(paths: &Paths) -> bool {
 
 /// Whether a part is there, intact, linked, and on the disk.
 pub(super) fn present(root: &Root, part: &Part) -> Outcome<bool> {
-    let paths = Paths::of(root, part)?;
+    let item = Item::part(part)?;
+    let paths = Paths::of(root, &item);
     if !linked(&paths) {
         return Ok(false);
     }
-    match paths.kept(part)? {
+    match paths.kept(&item)? {
         Kept::No => Ok(false),
         // What does not reach the disk is not there: delivering it again says why.
         Kept::Written => Ok(paths.settle().is_ok()),
@@ -76,58 +79,74 @@ pub(super) fn present(root: &Root, part: &Part) -> Outcome<bool> {
 
 /// The content of an image, decompressed while it is read, once it is certain that it is intact.
 pub(super) fn unpacked(root: &Root, part: &Part) -> Outcome<impl Read + Send + use<>> {
-    let paths = Paths::of(root, part)?;
-    if paths.kept(part)? == Kept::No {
-        return Err(bad(format!("{} {} has not been delivered to this host", part.name, part.version)));
+    let item = Item::part(part)?;
+    let paths = Paths::of(root, &item);
+    if paths.kept(&item)? == Kept::No {
+        return Err(bad(format!("{} has not been delivered to this host", item.words)));
     }
     let file = paths.open().explain("open", &paths.content)?;
     zstd::stream::read::Decoder::new(file).explain("read", &paths.content)
 }
 
 /// Where a delivered snapshot lies, once it is certain that it is intact.
-pub(super) fn snapshot(root: &Root, part: &Part) -> Outcome<std::path::PathBuf> {
-    let paths = Paths::of(root, part)?;
-    if part.place != Place::Snapshot || paths.kept(part)? == Kept::No {
+pub(super) fn snapshot(root: &Root, blob: SnapshotBlob, to: SnapshotUse) -> Outcome<PathBuf> {
+    let item = Item::snapshot(blob, to);
+    let paths = Paths::of(root, &item);
+    if paths.kept(&item)? == Kept::No {
         return Err(bad("the snapshot has not been delivered to this host"));
     }
     Ok(paths.content)
 }
 
-/// Puts a snapshot that was made on this host, from a file of root's alone, where a delivery would have put it.
-pub(super) fn keep_snapshot(root: &Root, part: &Part, from: &Path) -> Outcome<()> {
-    let paths = Paths::of(root, part)?;
-    let folder = paths.content.parent().filter(|_| part.place == Place::Snapshot);
-    let folder = folder.ok_or_else(|| bad("only a snapshot is made on a host"))?;
-    fs::create_dir_all(folder).explain("create", folder)?;
+/// Puts a snapshot that was made on this host, from a file of root's alone, where a delivery for a recovery would have put it.
+pub(super) fn keep_snapshot(root: &Root, blob: SnapshotBlob, from: &Path) -> Outcome<()> {
+    let item = Item::snapshot(blob, SnapshotUse::Recovery);
+    let paths = Paths::of(root, &item);
+    folder(&paths, &item)?;
     fs::rename(from, &paths.content).explain("put in place", &paths.content)?;
     let file = paths.open().explain("open", &paths.content)?;
     paths.note_written(&file)
 }
 
-/// Removes a snapshot that is not needed any more, with all that belongs to it.
-pub(super) fn forget(root: &Root, part: &Part) -> Outcome<()> {
-    let paths = Paths::of(root, part)?;
-    let folder = paths.content.parent().filter(|_| part.place == Place::Snapshot);
-    let folder = folder.ok_or_else(|| bad("only a snapshot is forgotten"))?;
-    super::files::absent(fs::remove_dir_all(folder)).explain("remove", folder)
+/// Removes a snapshot that is not needed any more, with all that lies beside it, and the folder of its kind with the last.
+pub(super) fn forget(root: &Root, blob: SnapshotBlob, to: SnapshotUse) -> Outcome<()> {
+    let paths = Paths::of(root, &Item::snapshot(blob, to));
+    let own = paths.content.parent().unwrap_or(&paths.content);
+    super::files::absent(fs::remove_dir_all(own)).explain("remove", own)?;
+    // Others of its kind may lie there, and where none does it matters to nobody.
+    let _ = fs::remove_dir(item::folder_of(root, to));
+    Ok(())
 }
 
-/// Puts a part in its place, asking for its content unless it is there.
-pub(super) async fn deliver(host: &Host, part: Part, blob: &mut Blob<'_>) -> Outcome<()> {
+/// Removes what checks left here that were cut off.
+pub(super) fn clear_checks(root: &Root) -> Outcome<()> {
+    let at = item::folder_of(root, SnapshotUse::Check);
+    super::files::absent(fs::remove_dir_all(&at)).explain("remove", &at)
+}
+
+/// The folder that an item lies in, made when it is not there.
+fn folder(paths: &Paths, item: &Item) -> Outcome<()> {
+    let at = paths.content.parent().unwrap_or(Path::new("/"));
+    let mode = if item.becomes == Becomes::Snapshot { 0o700 } else { 0o755 };
+    DirBuilder::new().recursive(true).mode(mode).create(at).explain("create", at)
+}
+
+/// Puts an item in its place, asking for its content unless it is there.
+pub(super) async fn deliver(host: &Host, part: Item, blob: &mut Blob<'_>) -> Outcome<()> {
     if part.size > LARGEST || part.sent_size > LARGEST {
         return Err(bad(format!(
-            "{} of {} bytes is larger than any part may be",
-            part.name,
+            "{} of {} bytes is larger than anything may be that is delivered",
+            part.words,
             part.size.max(part.sent_size)
         )));
     }
-    let paths = Paths::of(&host.root, &part)?;
+    let paths = Paths::of(&host.root, &part);
     let begun = {
         let (paths, part) = (paths.clone(), part.clone());
         blocking(move || begin(&paths, &part, free_bytes(&paths.content))).await?
     };
     let Some((kept, from)) = begun else { return Ok(()) };
-    host.waits(format!("the content of {} {}", part.name, part.version));
+    host.waits(format!("the content of {}", part.words));
     blob.appetite.want();
     // The session that listens ends only together with this operation.
     let _ = blob.wanted.send(from).await;
@@ -149,16 +168,30 @@ pub(super) async fn deliver(host: &Host, part: Part, blob: &mut Blob<'_>) -> Out
     outcome.unwrap_or_else(|error| Err(failed(format!("hactl itself failed: {error}"))))?;
     // The disk writes while the run goes on. Should that fail, or the process end, the next look does it and says so. A snapshot is gone
     // before the disk has it.
-    if part.place != Place::Snapshot {
+    if part.becomes != Becomes::Snapshot {
         std::thread::spawn(move || paths.settle());
     }
     Ok(())
 }
 
+/// Puts a snapshot in its place. Of one that was only to be checked and did not arrive nothing is left.
+pub(super) async fn deliver_snapshot(
+    host: &Host,
+    snapshot: SnapshotBlob,
+    to: SnapshotUse,
+    blob: &mut Blob<'_>,
+) -> Outcome<()> {
+    let delivered = deliver(host, Item::snapshot(snapshot, to), blob).await;
+    if delivered.is_err() && to == SnapshotUse::Check {
+        let root = host.root.clone();
+        blocking(move || forget(&root, snapshot, to)).await?;
+    }
+    delivered
+}
+
 /// Looks what is there: `None` when nothing need be sent, else the partial file and its length.
-fn begin(paths: &Paths, part: &Part, free: Option<u64>) -> Outcome<Option<(File, u64)>> {
-    let directory = paths.content.parent().unwrap_or(Path::new("/"));
-    fs::create_dir_all(directory).explain("create", directory)?;
+fn begin(paths: &Paths, part: &Item, free: Option<u64>) -> Outcome<Option<(File, u64)>> {
+    folder(paths, part)?;
     if paths.kept(part)? != Kept::No {
         link(paths)?;
         return Ok(None);
@@ -172,7 +205,7 @@ fn begin(paths: &Paths, part: &Part, free: Option<u64>) -> Outcome<Option<(File,
         .open(&paths.partial)
         .explain("open", &paths.partial)?;
     if flock(&partial, FlockOperation::NonBlockingLockExclusive).is_err() {
-        return Err(failed(format!("{} is being delivered over another channel already", part.name)));
+        return Err(failed(format!("{} is being delivered over another channel already", part.words)));
     }
     let mut from = partial.metadata().explain("look at", &paths.partial)?.len();
     if from > part.sent_size {
@@ -187,7 +220,7 @@ fn begin(paths: &Paths, part: &Part, free: Option<u64>) -> Outcome<Option<(File,
 }
 
 /// Takes the pieces in. On a fault about content the partial file goes too; on any other it stays for the next time.
-fn receive(paths: &Paths, part: &Part, mut partial: File, mut pieces: mpsc::Receiver<Piece>) -> Outcome<()> {
+fn receive(paths: &Paths, part: &Item, mut partial: File, mut pieces: mpsc::Receiver<Piece>) -> Outcome<()> {
     let _ = fs::remove_file(&paths.fresh);
     let outcome = take_in(paths, part, &mut partial, &mut pieces);
     if outcome.is_err() {
@@ -203,7 +236,7 @@ fn receive(paths: &Paths, part: &Part, mut partial: File, mut pieces: mpsc::Rece
     outcome
 }
 
-fn take_in(paths: &Paths, part: &Part, partial: &mut File, pieces: &mut mpsc::Receiver<Piece>) -> Outcome<()> {
+fn take_in(paths: &Paths, part: &Item, partial: &mut File, pieces: &mut mpsc::Receiver<Piece>) -> Outcome<()> {
     let mut intake = Intake::new(paths, part)?;
     let (mut got, mut window) = (0_u64, vec![0; WINDOW]);
     loop {
@@ -227,12 +260,12 @@ fn take_in(paths: &Paths, part: &Part, partial: &mut File, pieces: &mut mpsc::Re
                 intake.take(&piece)?;
             }
             Some(Piece::End) => break,
-            None => return Err(failed(format!("the delivery of {} was cut off after {got} bytes", part.name))),
+            None => return Err(failed(format!("the delivery of {} was cut off after {got} bytes", part.words))),
         }
     }
     let unpacked = intake.finish(part, got)?;
     let (from, file, mode) = match &unpacked {
-        Some(snapshot) if part.place == Place::Snapshot => (&paths.fresh, snapshot, MODE_SNAPSHOT),
+        Some(snapshot) if part.becomes == Becomes::Snapshot => (&paths.fresh, snapshot, MODE_SNAPSHOT),
         Some(program) => (&paths.fresh, program, MODE_PROGRAM),
         None => (&paths.partial, &*partial, MODE_IMAGE),
     };
@@ -253,12 +286,12 @@ enum Intake<'a> {
 }
 
 impl<'a> Intake<'a> {
-    fn new(paths: &'a Paths, part: &'a Part) -> Outcome<Self> {
-        Ok(match part.place {
-            Place::Program { .. } | Place::Snapshot => {
-                Self::Program(Box::new(Unpack::new(part, &paths.fresh, fresh(paths)?)?))
+    fn new(paths: &'a Paths, part: &'a Item) -> Outcome<Self> {
+        Ok(match part.becomes {
+            Becomes::Program { .. } | Becomes::Snapshot => {
+                Self::Program(Box::new(Unpack::new(part, &paths.fresh, fresh(paths, part)?)?))
             }
-            Place::Image { .. } => Self::Image(Sum::new(())),
+            Becomes::Image => Self::Image(Sum::new(())),
         })
     }
 
@@ -273,7 +306,7 @@ impl<'a> Intake<'a> {
     }
 
     /// The unpacked program, if it is one.
-    fn finish(self, part: &Part, got: u64) -> Outcome<Option<File>> {
+    fn finish(self, part: &Item, got: u64) -> Outcome<Option<File>> {
         let sum = match self {
             Self::Program(unpack) => return unpack.finish().map(Some),
             Self::Image(sum) => sum.so_far(),
@@ -288,15 +321,17 @@ impl<'a> Intake<'a> {
     }
 }
 
-/// The file that becomes a program once it is whole.
-fn fresh(paths: &Paths) -> Outcome<File> {
+/// The file that becomes a program or a snapshot once it is whole.
+fn fresh(paths: &Paths, item: &Item) -> Outcome<File> {
     let out = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(&paths.fresh)
         .explain("create", &paths.fresh)?;
-    label(&paths.fresh, &out)?;
+    if item.becomes != Becomes::Snapshot {
+        label(&paths.fresh, &out)?;
+    }
     Ok(out)
 }
 
@@ -333,26 +368,24 @@ mod tests {
     use super::*;
     use crate::model::names::Digest;
 
-    fn part(content: &[u8]) -> (Part, Vec<u8>) {
+    fn blob(content: &[u8]) -> (SnapshotBlob, Vec<u8>) {
         let sent = zstd::encode_all(content, 1).unwrap();
-        let part = Part {
-            name: "x".to_owned(),
-            version: "1".to_owned(),
-            digest: Digest::of(content),
-            size: content.len() as u64,
-            sent_digest: Digest::of(&sent),
-            sent_size: sent.len() as u64,
-            place: Place::Program { link: None },
-        };
-        (part, sent)
+        let (size, sent_size) = (content.len() as u64, sent.len() as u64);
+        let blob = SnapshotBlob { digest: Digest::of(content), size, sent_digest: Digest::of(&sent), sent_size };
+        (blob, sent)
+    }
+
+    fn item(content: &[u8]) -> (Item, Vec<u8>) {
+        let (blob, sent) = blob(content);
+        (Item::snapshot(blob, SnapshotUse::Recovery), sent)
     }
 
     #[test]
     fn a_disk_without_room_says_so_with_numbers_before_anything_is_sent() {
         let directory = tempfile::tempdir().unwrap();
-        let (mut part, _) = part(b"content");
+        let (mut part, _) = item(b"content");
         part.size = 500 << 20;
-        let paths = Paths::of(&Root::at(directory.path()), &part).unwrap();
+        let paths = Paths::of(&Root::at(directory.path()), &part);
         let fault = begin(&paths, &part, Some(400 << 20)).unwrap_err();
         assert!(fault.kind == FaultKind::DiskFull && fault.what.contains("565 MiB are needed"), "{fault:?}");
         assert!(begin(&paths, &part, Some(600 << 20)).unwrap().is_some());
@@ -362,23 +395,24 @@ mod tests {
     fn a_snapshot_that_was_made_here_is_not_asked_for_again_until_it_changes() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
-        let part = Part { place: Place::Snapshot, ..part(b"all keys").0 };
+        let (made_of, item) = (blob(b"all keys").0, item(b"all keys").0);
         let made = directory.path().join("made");
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600).open(&made).unwrap().write_all(b"all keys").unwrap();
-        keep_snapshot(&root, &part, &made).unwrap();
-        let paths = Paths::of(&root, &part).unwrap();
-        assert!(begin(&paths, &part, None).unwrap().is_none());
-        assert_eq!(fs::read(snapshot(&root, &part).unwrap()).unwrap(), b"all keys");
+        keep_snapshot(&root, made_of, &made).unwrap();
+        let paths = Paths::of(&root, &item);
+        assert!(begin(&paths, &item, None).unwrap().is_none());
+        assert_eq!(fs::read(snapshot(&root, made_of, SnapshotUse::Recovery).unwrap()).unwrap(), b"all keys");
+        assert!(snapshot(&root, made_of, SnapshotUse::Check).is_err(), "for a check it is delivered by itself");
         fs::write(&paths.content, b"no keys!").unwrap();
-        assert!(begin(&paths, &part, None).unwrap().is_some(), "what is not what was made is asked for");
-        let program = Part { place: Place::Program { link: None }, ..part };
-        assert!(keep_snapshot(&root, &program, &made).is_err());
+        assert!(begin(&paths, &item, None).unwrap().is_some(), "what is not what was made is asked for");
+        forget(&root, made_of, SnapshotUse::Recovery).unwrap();
+        assert_eq!(fs::read_dir(directory.path().join("var/lib/hactl")).unwrap().count(), 0, "nothing of it is left");
     }
 
     #[test]
     fn a_disk_that_fills_up_meanwhile_is_told_from_damage() {
-        let (part, sent) = part(&vec![7; 3 << 20]);
+        let (part, sent) = item(&vec![7; 3 << 20]);
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let mut unpack = Unpack::new(&part, Path::new("/dev/full"), full).unwrap();
         let fault = unpack.take(&sent).unwrap_err();

@@ -1,25 +1,25 @@
 //! Where parts lie on a host, and what is known about their content.
 //!
-//! In: a [`Part`]. Out: its paths, and whether its content is there, intact, and on the disk for good. A note beside the content
+//! In: an [`Item`]. Out: its paths, and whether its content is there, intact, and on the disk for good. A note beside the content
 //! says which inode, size and change time were verified: content is read again only when those differ. Until the
 //! content is known to be on the disk, the note also names the boot that wrote it, and means nothing in the next one: a
 //! host that loses its power in mid-run may come back with files that are empty. So the disk writes while the run goes on.
 
-use super::super::fault::{Explain, Outcome, bad};
+use super::super::fault::{Explain, Outcome};
 use super::super::files::sync_parent;
 use super::super::root::Root;
+use super::item::{Becomes, Item};
 use super::{MODE_IMAGE, MODE_PROGRAM, MODE_SNAPSHOT, NOFOLLOW};
 use crate::model::names::Digest;
-use crate::model::target::{Part, Place};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-/// Where everything about a part lies.
+/// Where everything about an item lies.
 #[derive(Debug, Clone)]
 pub(super) struct Paths {
-    /// A program as it runs; an image as it was sent, compressed.
+    /// A program as it runs, a snapshot as etcd's tools read it; an image as it was sent, compressed.
     pub content: PathBuf,
     pub note: PathBuf,
     pub fresh: PathBuf,
@@ -27,7 +27,7 @@ pub(super) struct Paths {
     pub link: Option<(PathBuf, String)>,
 }
 
-/// What is known about a part's content.
+/// What is known about an item's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kept {
     /// Not there, or damaged.
@@ -39,28 +39,21 @@ pub(super) enum Kept {
 }
 
 impl Paths {
-    pub(super) fn of(root: &Root, part: &Part) -> Outcome<Self> {
-        let name = &part.name;
-        let plain = !name.is_empty()
-            && name.len() <= 100
-            && !name.starts_with('.')
-            && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
-        if !plain {
-            return Err(bad(format!("{:?} is not the name of a part", name.chars().take(100).collect::<String>())));
-        }
-        let content = root.path(&part.path())?;
-        let link = match &part.place {
-            Place::Program { link: Some(link) } => Some((root.path(link)?, part.path())),
-            Place::Program { link: None } | Place::Image { .. } | Place::Snapshot => None,
+    pub(super) fn of(root: &Root, item: &Item) -> Self {
+        let content = item.place(root);
+        let name = content.file_name().unwrap_or_default().to_string_lossy();
+        let link = match item.becomes {
+            Becomes::Program { link } => Some((root.own(link), item.path.clone())),
+            Becomes::Image | Becomes::Snapshot => None,
         };
-        Ok(Self {
+        Self {
             note: content.with_file_name(format!(".{name}.verified")),
             fresh: content.with_file_name(format!(".{name}.new")),
             // The length tells compressed forms apart: a prefix of another one must not be continued.
-            partial: content.with_file_name(format!(".{name}.part-{}", part.sent_size)),
-            content,
+            partial: content.with_file_name(format!(".{name}.part-{}", item.sent_size)),
             link,
-        })
+            content,
+        }
     }
 
     /// Opens the content, never through a link.
@@ -96,13 +89,13 @@ impl Paths {
     }
 
     /// Looks at the content; reads it only when it changed since it was verified.
-    pub(super) fn kept(&self, part: &Part) -> Outcome<Kept> {
+    pub(super) fn kept(&self, part: &Item) -> Outcome<Kept> {
         let Ok(mut file) = self.open() else { return Ok(Kept::No) };
         let found = file.metadata().explain("look at", &self.content)?;
-        let (mode, sized) = match part.place {
-            Place::Program { .. } => (MODE_PROGRAM, found.len() == part.size),
-            Place::Snapshot => (MODE_SNAPSHOT, found.len() == part.size),
-            Place::Image { .. } => (MODE_IMAGE, found.len() == part.sent_size),
+        let (mode, sized) = match part.becomes {
+            Becomes::Program { .. } => (MODE_PROGRAM, found.len() == part.size),
+            Becomes::Snapshot => (MODE_SNAPSHOT, found.len() == part.size),
+            Becomes::Image => (MODE_IMAGE, found.len() == part.sent_size),
         };
         // Somebody else's file could change after it was verified.
         let shape = found.is_file() && sized && found.mode() & 0o7777 == mode;
@@ -115,9 +108,9 @@ impl Paths {
             Some(written) if boot().is_some_and(|boot| boot == written) => return Ok(Kept::Written),
             _ => {}
         }
-        let (digest, size) = match part.place {
-            Place::Program { .. } | Place::Snapshot => (part.digest, part.size),
-            Place::Image { .. } => (part.sent_digest, part.sent_size),
+        let (digest, size) = match part.becomes {
+            Becomes::Program { .. } | Becomes::Snapshot => (part.digest, part.size),
+            Becomes::Image => (part.sent_digest, part.sent_size),
         };
         let whole = Digest::of_all(&mut file, size).map(|found| found == (digest, size));
         // What cannot be read is as good as gone: it is sent again.

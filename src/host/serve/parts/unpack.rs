@@ -1,25 +1,25 @@
-//! The compressed form of a part as it arrives: decompressed, counted and hashed at once.
+//! The compressed form of an item as it arrives: decompressed, counted and hashed at once.
 //!
 //! In: pieces. Out: the content, known to be what was announced, or a fault that tells damage from a full disk.
 
 use super::super::fault::{Explain, Outcome, disk_full, failed, fault};
 use super::WINDOW;
+use super::item::Item;
 use crate::host::op::{Fault, FaultKind};
 use crate::model::sum::Sum;
-use crate::model::target::Part;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 
-/// A part whose content is not what it should be.
-pub(super) fn corrupt(part: &Part, why: impl std::fmt::Display) -> Fault {
-    fault(FaultKind::Corrupt, format!("{} {} arrived damaged: {why}", part.name, part.version))
+/// An item whose content is not what it should be.
+pub(super) fn corrupt(part: &Item, why: impl std::fmt::Display) -> Fault {
+    fault(FaultKind::Corrupt, format!("{} arrived damaged: {why}", part.words))
 }
 
 /// Decompresses, counts and hashes into a file.
 pub(super) struct Unpack<'a> {
-    part: &'a Part,
+    part: &'a Item,
     path: &'a Path,
     decoder: Decoder<'static>,
     window: Vec<u8>,
@@ -30,7 +30,7 @@ pub(super) struct Unpack<'a> {
 }
 
 impl<'a> Unpack<'a> {
-    pub(super) fn new(part: &'a Part, path: &'a Path, out: File) -> Outcome<Self> {
+    pub(super) fn new(part: &'a Item, path: &'a Path, out: File) -> Outcome<Self> {
         let decoder = Decoder::new().map_err(|e| failed(format!("could not set up decompression: {e}")))?;
         Ok(Self { part, path, decoder, window: vec![0; WINDOW], between: false, out: Sum::new(out) })
     }
@@ -71,7 +71,7 @@ impl<'a> Unpack<'a> {
     }
 }
 
-fn write(out: &mut impl Write, bytes: &[u8], path: &Path, part: &Part) -> Outcome<()> {
+fn write(out: &mut impl Write, bytes: &[u8], path: &Path, part: &Item) -> Outcome<()> {
     match out.write_all(bytes) {
         Err(error) if error.kind() == io::ErrorKind::StorageFull => Err(disk_full(path, Some(part.size))),
         outcome => outcome.explain("write", path),

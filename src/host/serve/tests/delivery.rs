@@ -1,7 +1,8 @@
-//! Parts that arrive whole, in two goes, damaged, too large, or on a full disk.
+//! Parts and snapshots that arrive whole, in two goes, damaged, too large, or on a full disk.
 
 use super::*;
-use crate::host::op::{FaultKind, ObserveAsk};
+use crate::host::op::{FaultKind, ObserveAsk, SnapshotUse};
+use crate::model::blob::SnapshotBlob;
 use crate::model::names::Digest;
 use crate::model::target::{Part, Place as Becomes};
 use std::os::unix::fs::PermissionsExt;
@@ -20,13 +21,17 @@ fn part(content: &[u8]) -> (Part, Vec<u8>) {
         size: content.len() as u64,
         sent_digest: Digest::of(&sent),
         sent_size: sent.len() as u64,
-        place: Becomes::Program { link: Some("/usr/local/bin/etcd".to_owned()) },
+        place: Becomes::Program,
     };
     (part, sent)
 }
 
 async fn wanted(client: &mut Client, part: &Part) -> (u64, u64) {
-    let id = client.send(Op::Deliver(part.clone())).await;
+    offered(client, Op::Deliver(part.clone())).await
+}
+
+async fn offered(client: &mut Client, delivery: Op) -> (u64, u64) {
+    let id = client.send(delivery).await;
     match client.answer(id).await.unwrap() {
         Reply::Wanted { from } => (id, from),
         other => panic!("{other:?}"),
@@ -34,7 +39,11 @@ async fn wanted(client: &mut Client, part: &Part) -> (u64, u64) {
 }
 
 async fn deliver(client: &mut Client, part: &Part, sent: &[u8]) -> Result<Reply, Fault> {
-    let (id, from) = wanted(client, part).await;
+    send(client, Op::Deliver(part.clone()), sent).await
+}
+
+async fn send(client: &mut Client, delivery: Op, sent: &[u8]) -> Result<Reply, Fault> {
+    let (id, from) = offered(client, delivery).await;
     for piece in sent[usize::try_from(from).unwrap()..].chunks(10_000) {
         client.piece(piece).await;
     }
@@ -104,7 +113,8 @@ async fn a_delivery_that_was_cut_off_goes_on_where_it_stopped() {
 async fn an_image_stays_compressed_and_is_refused_when_a_bit_flips_on_the_way_or_on_the_disk() {
     let place = Place::new();
     let (mut part, sent) = part(&content(300_000));
-    part.place = Becomes::Image { reference: "registry.k8s.io/etcd:3.6.0".to_owned() };
+    part.name = "coredns".to_owned();
+    part.place = Becomes::Image { reference: "registry.k8s.io/coredns/coredns:v1.14.6".to_owned() };
     let mut client = place.locked().await;
     let mut damaged = sent.clone();
     damaged[sent.len() / 2] ^= 0x10;
@@ -223,7 +233,8 @@ async fn names_and_sizes_that_make_no_sense_are_refused() {
     let place = Place::new();
     let (good, _) = part(b"x");
     let mut client = place.locked().await;
-    for name in ["", ".", "..", "../x", "a/b", ".hidden", "a b"] {
+    // The last two are components of the other kind, which have no program and no image to be.
+    for name in ["", ".", "..", "../x", "a/b", ".hidden", "a b", "snapshot", "systemctl", "kube-apiserver", "pause"] {
         let bad = Part { name: name.to_owned(), ..good.clone() };
         assert_eq!(client.ask(Op::Deliver(bad)).await.unwrap_err().kind, FaultKind::BadRequest, "{name:?}");
     }
@@ -231,4 +242,57 @@ async fn names_and_sizes_that_make_no_sense_are_refused() {
         let bad = Part { size, sent_size, ..good.clone() };
         assert_eq!(client.ask(Op::Deliver(bad)).await.unwrap_err().kind, FaultKind::BadRequest);
     }
+}
+
+/// A snapshot and its compressed form.
+fn snapshot(content: &[u8]) -> (SnapshotBlob, Vec<u8>) {
+    let (Part { digest, size, sent_digest, sent_size, .. }, sent) = part(content);
+    (SnapshotBlob { digest, size, sent_digest, sent_size }, sent)
+}
+
+/// Everything on the host but its locks.
+fn tree(place: &Place) -> Vec<String> {
+    let locks = ["var/lib/hactl/lock", "var/lib/hactl/busy"];
+    place.list("/").into_iter().filter(|path| !locks.contains(&path.as_str())).collect()
+}
+
+#[tokio::test]
+async fn a_snapshot_becomes_a_file_of_roots_alone_whatever_it_holds() {
+    let place = Place::new();
+    let mut client = place.locked().await;
+    let (snapshot, sent) = snapshot(b"#!/bin/sh\nexec /usr/bin/systemctl \"$@\"\n");
+    for (to, folder) in [(SnapshotUse::Recovery, "incoming"), (SnapshotUse::Check, "checks")] {
+        let delivered = send(&mut client, Op::DeliverSnapshot { snapshot, to }, &sent).await;
+        assert!(matches!(delivered, Ok(Reply::Done)), "{delivered:?}");
+        let at = format!("/var/lib/hactl/{folder}/{}/snapshot", snapshot.digest.hex());
+        let mode = |path: &str| std::fs::metadata(place.at(path)).unwrap().permissions().mode() & 0o7777;
+        assert_eq!((mode(&at), mode(&format!("/var/lib/hactl/{folder}"))), (0o600, 0o700));
+    }
+    let elsewhere = |path: &String| {
+        !["var/lib/hactl/incoming/", "var/lib/hactl/checks/"].iter().any(|folder| path.starts_with(folder))
+    };
+    assert_eq!(tree(&place).into_iter().filter(elsewhere).collect::<Vec<_>>(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_check_that_fails_or_is_cut_off_leaves_nothing_and_a_recovery_goes_on_where_it_stopped() {
+    let place = Place::new();
+    let (snapshot, sent) = snapshot(&content(200_000));
+    let deliver = |to| Op::DeliverSnapshot { snapshot, to };
+    let mut client = place.locked().await;
+    let mut damaged = sent.clone();
+    damaged[sent.len() / 2] ^= 1;
+    assert!(send(&mut client, deliver(SnapshotUse::Check), &damaged).await.is_err());
+    assert_eq!(tree(&place), Vec::<String>::new(), "it arrived damaged");
+    assert!(send(&mut client, deliver(SnapshotUse::Check), &sent).await.is_ok());
+    // It is no store of etcd's, nor need there be an etcd on this machine.
+    assert!(client.ask(Op::Rehearse { snapshot, drill: None }).await.is_err());
+    assert_eq!(tree(&place), Vec::<String>::new(), "it could not be restored");
+    assert!(!place.at("/var/lib/hactl/checks").exists());
+    assert!(send(&mut client, deliver(SnapshotUse::Check), &sent).await.is_ok());
+    assert!(send(&mut client, deliver(SnapshotUse::Recovery), &sent).await.is_ok());
+    client.close().await.unwrap();
+    let mut client = place.locked().await;
+    assert!(!place.at("/var/lib/hactl/checks").exists(), "the next run clears what the last one left");
+    assert!(matches!(client.ask(deliver(SnapshotUse::Recovery)).await, Ok(Reply::Done)), "it is there already");
 }

@@ -1,10 +1,21 @@
-//! The component table: which host gets what, under which name, and in which order it is best sent.
+//! The component table: which host gets what, under which name and link, and in which order it is best sent. The administrator's side and
+//! the hosts' side both go by it, and by nothing that a bundle or another host says.
 //!
 //! In: a component's name and kind. Out: its literal row. The order is that of need: etcd first, for nothing starts
 //! without it; then what starts the API server; then what makes Nodes Ready; tools for people last.
 
-use super::lock::Kind;
-use crate::model::desired::{Cni, Desired, Host, KubeProxy, Role};
+use super::desired::{Cni, Desired, Host, KubeProxy, Role};
+use serde::{Deserialize, Serialize};
+
+/// Program or image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// One executable.
+    Program,
+    /// An OCI archive.
+    Image,
+}
 
 /// Which hosts need a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

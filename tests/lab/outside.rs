@@ -1,0 +1,146 @@
+//! What comes from outside: snapshots whose manifests lie, checked on hosts that must be the same afterwards.
+
+use super::support::{GIVEN_BACK, once_free, wait_for};
+use super::{Scenario, World, in_one_line};
+use hactl::model::names::Digest;
+use hactl::snapshot::Recipients;
+use serde_json::{Value, json};
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "a snapshot that somebody else made is checked, and no host is another afterwards",
+        cut: true,
+        run: checked,
+    },
+];
+
+const HOSTS: [&str; 3] = ["cp1", "cp2", "cp3"];
+const MAGIC: &[u8] = b"hactl recovery bundle 1\n";
+
+/// A snapshot's file in its pieces.
+struct Pieces {
+    sealed: Vec<u8>,
+    state: Vec<u8>,
+    manifest: Value,
+}
+
+impl Pieces {
+    fn read(at: &Path) -> Self {
+        let bytes = fs::read(at).expect("the file is there");
+        let end = bytes.len() - 36;
+        let length = u32::from_be_bytes(bytes[end..end + 4].try_into().expect("four bytes")) as usize;
+        let manifest: Value = serde_json::from_slice(&bytes[end - length..end]).expect("a manifest is JSON");
+        let count = |of: &str| usize::try_from(manifest[of]["bytes"].as_u64().expect("a number")).expect("small");
+        let (sealed, state) = bytes[MAGIC.len()..].split_at(count("sealed"));
+        Self { sealed: sealed.to_vec(), state: state[..count("state")].to_vec(), manifest }
+    }
+
+    fn write(&self, at: &Path) {
+        let text = serde_json::to_vec(&self.manifest).expect("JSON");
+        let length = u32::try_from(text.len()).expect("small").to_be_bytes();
+        let sum = Digest::of(&text);
+        let all = [MAGIC, &self.sealed, &self.state, &text, &length, sum.bytes()].concat();
+        fs::write(at, all).expect("the folder is ours");
+    }
+
+    /// Another snapshot in its place, sealed to whoever opens this cluster's, as anybody can who has read the public keys on a host.
+    fn replace(&mut self, content: &[u8], to: &[String]) {
+        let packed = zstd::encode_all(content, 3).expect("memory");
+        let mut sealing = Recipients::parse(to).expect("public keys").writer(Vec::new()).expect("memory");
+        sealing.write_all(&packed).expect("memory");
+        self.sealed = sealing.finish().expect("memory");
+        let snapshot = &mut self.manifest["snapshot"];
+        snapshot["digest"] = json!(Digest::of(content).hex());
+        snapshot["size"] = json!(content.len());
+        snapshot["sent_digest"] = json!(Digest::of(&packed).hex());
+        snapshot["sent_size"] = json!(packed.len());
+        self.manifest["sealed"] = json!({"digest": Digest::of(&self.sealed).hex(), "bytes": self.sealed.len()});
+    }
+}
+
+/// Every file of every host that a program could be found by or read from, but for what the run's own lock writes and what etcd stores.
+fn trees(w: &World) -> Vec<String> {
+    let list = "sudo find /usr /etc /opt /root /home /var/lib/hactl /var/tmp -xdev ! -path /var/lib/hactl/lock ! -path /var/lib/hactl/busy \
+                ! -path /var/lib/hactl -printf '%p %y %m %U %s %l %T@\\n' | sort";
+    HOSTS.iter().map(|host| w.on(host, list)).collect()
+}
+
+fn the_same(w: &World, before: &[String], what: &str) {
+    for ((host, before), after) in HOSTS.iter().zip(before).zip(trees(w)) {
+        assert!(before.lines().count() > 1000, "{host} is listed");
+        let changed: Vec<_> = similar_lines(before, &after);
+        assert!(changed.is_empty(), "{what} changed {host}: {changed:#?}");
+    }
+}
+
+/// Lines that only one of the two has.
+fn similar_lines(one: &str, other: &str) -> Vec<String> {
+    let (a, b): (std::collections::BTreeSet<_>, std::collections::BTreeSet<_>) = (one.lines().collect(), other.lines().collect());
+    a.symmetric_difference(&b).map(ToString::to_string).collect()
+}
+
+fn checked(w: &World) {
+    w.hactl.up().ok();
+    // A timer's bundle is a change as well, and not of a check.
+    for host in HOSTS {
+        w.on(host, "sudo systemctl stop hactl-snapshot.timer hactl-snapshot.service");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let path = |of: &PathBuf| of.to_str().expect("a path of letters").to_owned();
+    let honest = at("honest.hactl");
+    w.hactl.run(&["snapshot", "take", "--to", &path(&honest)]).ok();
+    let before = trees(w);
+
+    let forged = at("forged.hactl");
+    let mut pieces = Pieces::read(&honest);
+    for place in [json!({"program": {"link": "/usr/local/sbin/pwned"}}), json!({"program": {"link": null}})] {
+        pieces.manifest["snapshot"]["place"] = place;
+        pieces.write(&forged);
+        for arguments in [&["snapshot", "verify", &path(&forged)][..], &["snapshot", "verify", "--deep", &path(&forged)]] {
+            let ran = w.hactl.run(arguments).exits(1);
+            assert!(in_one_line(&ran).contains("has changed since it was written"), "{}", ran.all());
+        }
+        the_same(w, &before, "a manifest that names a place");
+    }
+
+    // A program of somebody else's, where nothing of the manifest says that it is one.
+    let settings: Value = serde_json::from_str(&w.on("cp1", "sudo cat /etc/hactl/snapshots.json")).expect("settings");
+    let to: Vec<String> = serde_json::from_value(settings["recipients"].clone()).expect("public keys");
+    let mut pieces = Pieces::read(&honest);
+    pieces.replace(b"#!/bin/sh\nid > /var/tmp/pwned\n", &to);
+    pieces.write(&forged);
+    w.hactl.run(&["snapshot", "verify", "--deep", &path(&forged)]).exits(1);
+    the_same(w, &before, "a snapshot that is a program");
+    // One whose size is a lie.
+    let mut pieces = Pieces::read(&honest);
+    pieces.manifest["snapshot"]["size"] = json!(1_u64 << 50);
+    pieces.write(&forged);
+    w.hactl.run(&["snapshot", "verify", "--deep", &path(&forged)]).exits(1);
+    the_same(w, &before, "a snapshot of a petabyte");
+
+    let ran = w.hactl.run(&["snapshot", "verify", "--deep", &path(&honest)]).ok().says("restored on");
+    the_same(w, &before, "a check that went well");
+    println!("        verify --deep: {:.1} s", ran.took.as_secs_f32());
+
+    // What is left by a check that was killed goes with the next run, wherever that looks.
+    let mut killed = w.hactl.command(&["snapshot", "verify", "--deep", &path(&honest)]);
+    let mut killed = killed.spawn().expect("hactl can be started");
+    let delivered = || HOSTS.iter().any(|host| !w.on(host, "sudo ls /var/lib/hactl/checks 2>/dev/null").is_empty());
+    wait_for("the snapshot is on a host", Duration::from_secs(30), delivered);
+    killed.kill().expect("it runs");
+    killed.wait().expect("it ended");
+    for host in HOSTS {
+        w.on(host, "sudo install -d -m 700 /var/lib/hactl/checks/of-a-run-that-is-gone; sudo touch /var/lib/hactl/checks/of-a-run-that-is-gone/snapshot");
+    }
+    once_free(GIVEN_BACK, || w.hactl.run(&["snapshot", "verify", "--deep", &path(&honest)])).ok();
+    the_same(w, &before, "a check that was killed, and one behind it,");
+    for host in HOSTS {
+        w.on(host, "sudo systemctl start hactl-snapshot.timer");
+    }
+    assert!(w.hactl.run(&["plan"]).ok().out.contains("Nothing to do"));
+}
