@@ -20,6 +20,7 @@ mod publishers;
 mod tar;
 mod verify;
 
+pub use crate::model::components::Kind;
 pub use build::{Built, build};
 pub use bundle::{Bundle, default_store, list};
 pub use carry::{Carried, CarryError, Exported, export, import};
@@ -27,7 +28,6 @@ pub use fetch::{
     BadMirror, Downloaded, FetchError, Mirror, Mirrors, Moment, Order, Patience, Prospect, Source, Standing, download,
     prospect,
 };
-pub use crate::model::components::Kind;
 pub use lock::{Component, Lock};
 pub use pack::Progress;
 pub use publishers::{Arch, HOSTS, NoRelease};

@@ -3,8 +3,8 @@
 //!
 //! In: contents: files, members of archives, images. Out: blobs in the store, named by what they hold; one lock.
 
-use super::fetch::{Archive, FetchError, member};
 use super::Kind;
+use super::fetch::{Archive, FetchError, member};
 use super::lock::{Component, Lock};
 use super::{BundleError, bundle, io_error, table, verify};
 use crate::model::names::Digest;

@@ -107,7 +107,9 @@ mod tests {
         assert_eq!(read(&[]).ok(), Some(blob));
         let before = [("name", json!("snapshot")), ("version", json!("lab-1-cp1.hactl")), ("place", json!("snapshot"))];
         assert_eq!(read(&before).ok(), Some(blob));
-        for place in [json!({"program": {"link": "/usr/local/sbin/x"}}), json!({"program": {"link": null}}), json!("image")] {
+        for place in
+            [json!({"program": {"link": "/usr/local/sbin/x"}}), json!({"program": {"link": null}}), json!("image")]
+        {
             assert!(read(&[("place", place.clone())]).is_err(), "{place}");
         }
         assert!(read(&[("name", json!("etcd"))]).is_err());

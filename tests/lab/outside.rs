@@ -10,13 +10,11 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "a snapshot that somebody else made is checked, and no host is another afterwards",
-        cut: true,
-        run: checked,
-    },
-];
+pub const SCENARIOS: &[Scenario] = &[Scenario {
+    name: "a snapshot that somebody else made is checked, and no host is another afterwards",
+    cut: true,
+    run: checked,
+}];
 
 const HOSTS: [&str; 3] = ["cp1", "cp2", "cp3"];
 const MAGIC: &[u8] = b"hactl recovery bundle 1\n";
@@ -79,7 +77,8 @@ fn the_same(w: &World, before: &[String], what: &str) {
 
 /// Lines that only one of the two has.
 fn similar_lines(one: &str, other: &str) -> Vec<String> {
-    let (a, b): (std::collections::BTreeSet<_>, std::collections::BTreeSet<_>) = (one.lines().collect(), other.lines().collect());
+    let (a, b): (std::collections::BTreeSet<_>, std::collections::BTreeSet<_>) =
+        (one.lines().collect(), other.lines().collect());
     a.symmetric_difference(&b).map(ToString::to_string).collect()
 }
 
@@ -101,7 +100,9 @@ fn checked(w: &World) {
     for place in [json!({"program": {"link": "/usr/local/sbin/pwned"}}), json!({"program": {"link": null}})] {
         pieces.manifest["snapshot"]["place"] = place;
         pieces.write(&forged);
-        for arguments in [&["snapshot", "verify", &path(&forged)][..], &["snapshot", "verify", "--deep", &path(&forged)]] {
+        for arguments in
+            [&["snapshot", "verify", &path(&forged)][..], &["snapshot", "verify", "--deep", &path(&forged)]]
+        {
             let ran = w.hactl.run(arguments).exits(1);
             assert!(in_one_line(&ran).contains("has changed since it was written"), "{}", ran.all());
         }

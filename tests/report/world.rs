@@ -68,11 +68,8 @@ pub fn desired(hosts: u8) -> Desired {
 }
 
 fn part(n: u8, name: &str, image: bool) -> Part {
-    let place = if image {
-        Place::Image { reference: format!("registry.k8s.io/{name}:v1.36.3") }
-    } else {
-        Place::Program
-    };
+    let place =
+        if image { Place::Image { reference: format!("registry.k8s.io/{name}:v1.36.3") } } else { Place::Program };
     Part {
         name: name.into(),
         version: match name {

@@ -190,9 +190,7 @@ async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
         Op::ReadBundle { name, from } => bundles::read(host, name, from).await.map(Reply::Bytes),
         Op::Copies(ask) => copies::copies(host, ask).await,
         Op::PruneBundles => bundles::prune(host).await.map(Reply::Lines),
-        Op::Rehearse { snapshot, drill } => {
-            Box::pin(bundles::rehearse(host, snapshot, drill)).await.map(Reply::Proved)
-        }
+        Op::Rehearse { snapshot, drill } => Box::pin(bundles::rehearse(host, snapshot, drill)).await.map(Reply::Proved),
         Op::Seal { data_dir, cluster } => member::seal(host, data_dir, cluster).await.map(done),
         Op::ChangeMembers { etcd, change } => {
             host.waits(match &change {

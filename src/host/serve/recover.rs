@@ -254,7 +254,8 @@ fn write_packed(root: &Root, db: &Path, place: &Path, stays: bool) -> Outcome<Sn
     let (_, snapshot) = packed(from, End::Sum, db, (create(&fresh)?, copy))?;
     if stays {
         let note = place.with_file_name(STAYS);
-        let text = serde_json::to_vec(&snapshot).map_err(|error| failed(format!("the snapshot cannot be noted: {error}")))?;
+        let text =
+            serde_json::to_vec(&snapshot).map_err(|error| failed(format!("the snapshot cannot be noted: {error}")))?;
         fs::write(&note, text).explain("write", &note)?;
         if parts::keep_snapshot(root, snapshot, &whole).is_err() {
             // As where parts lie on a file system of their own. It is sent like to any other host.

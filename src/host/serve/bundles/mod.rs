@@ -33,7 +33,7 @@ use sealing::{About, private, sealed};
 use std::fs::{self, DirBuilder, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 

@@ -61,7 +61,15 @@ impl Item {
     pub(in crate::host::serve) fn snapshot(blob: SnapshotBlob, to: SnapshotUse) -> Self {
         let SnapshotBlob { digest, size, sent_digest, sent_size } = blob;
         let path = format!("{}/{}/snapshot", folder(to), digest.hex());
-        Self { words: "the snapshot".to_owned(), digest, size, sent_digest, sent_size, becomes: Becomes::Snapshot, path }
+        Self {
+            words: "the snapshot".to_owned(),
+            digest,
+            size,
+            sent_digest,
+            sent_size,
+            becomes: Becomes::Snapshot,
+            path,
+        }
     }
 
     /// Where its content lies.
