@@ -8,6 +8,7 @@ use crate::model::secret::Secret;
 use crate::model::snapshot::{FOLDER, Keep};
 use crate::snapshot::{Bundle, BundleError, Identities, Recipients, new_identity, public_of};
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 
 /// A host that is to hold drills, and the identity of the cluster's owners.
 struct World {
