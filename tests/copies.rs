@@ -4,10 +4,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hactl::host::op::{CopiesAsk, Op, Reply};
 use hactl::host::{Feed, Machine};
+use hactl::model::blob::SnapshotBlob;
 use hactl::model::names::Digest;
 use hactl::model::secret::Secret;
 use hactl::model::snapshot::{Manifest, Point, Proof, SCHEMA, by_name};
-use hactl::model::target::{Part, Place};
 use hactl::snapshot::{Recipients, Writer, new_identity, public_of};
 use std::fs::File;
 use std::io::Write as _;
@@ -31,15 +31,7 @@ fn bundle(at: &Path) {
         point: Point { cluster: "abc".into(), term: 2, index: 3, revision: 4, high_water: 5 },
         etcd: "3.6.16".into(),
         hactl: "0.1.0".into(),
-        snapshot: Part {
-            name: "snapshot".into(),
-            version: "x".into(),
-            digest,
-            size: 1,
-            sent_digest: digest,
-            sent_size: 1,
-            place: Place::Snapshot,
-        },
+        snapshot: SnapshotBlob { digest, size: 1, sent_digest: digest, sent_size: 1 },
         sealed,
         state,
         proof: Proof { keys: 1, hash: 2, restored_ms: 3 },
