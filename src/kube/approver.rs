@@ -87,7 +87,8 @@ async fn look(
     let mut present = BTreeSet::new();
     for csr in client.list(path, &query, until).await? {
         let name = csr.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let user = csr.pointer("/spec/username").and_then(Value::as_str).unwrap_or_default().to_owned();
+        // Whoever asks has chosen it: it must not break the line of the journal.
+        let user = csr.pointer("/spec/username").and_then(Value::as_str).unwrap_or_default().escape_debug().to_string();
         present.insert(name.clone());
         match decide(&csr, allowed) {
             Decision::Settled => {}

@@ -6,10 +6,8 @@
 use base64::Engine as _;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
-use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::extensions::{GeneralName, ParsedExtension};
-use x509_parser::prelude::FromDer;
+
+use super::request::{KubeletRequest, NODES};
 
 /// The signer of kubelet serving certificates.
 pub const SIGNER: &str = "kubernetes.io/kubelet-serving";
@@ -45,8 +43,8 @@ fn check(csr: &Value, user: &str, request: &str, allowed: &Allowed) -> Result<()
     let node = user.strip_prefix("system:node:").ok_or_else(|| format!("{user:?} is not a kubelet"))?;
     let may_have = allowed.get(node).ok_or_else(|| format!("{node:?} is not a host of this cluster"))?;
     let groups = strings(csr, "/spec/groups");
-    if !groups.contains(&"system:nodes") {
-        return Err(format!("{user} is not in the group system:nodes"));
+    if !groups.contains(&NODES) {
+        return Err(format!("{user} is not in the group {NODES}"));
     }
     let mut usages = strings(csr, "/spec/usages");
     usages.sort_unstable();
@@ -56,18 +54,12 @@ fn check(csr: &Value, user: &str, request: &str, allowed: &Allowed) -> Result<()
     }
 
     let pem = base64::engine::general_purpose::STANDARD.decode(request).map_err(|_| "the request is not base64")?;
-    let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).map_err(|_| "the request is not PEM")?;
-    if pem.label != "CERTIFICATE REQUEST" {
-        return Err(format!("the request is a {}", pem.label));
-    }
-    let (_, parsed) = X509CertificationRequest::from_der(&pem.contents).map_err(|_| "the request is not a CSR")?;
-    subject(&parsed, user)?;
-    let names = names(&parsed)?;
+    let names = KubeletRequest::read(&pem, user)?.names();
     if names.is_empty() {
         return Err("it names no host at all".to_owned());
     }
     match names.iter().find(|name| !may_have.contains(name)) {
-        Some(name) => Err(format!("{node} may not have {name} in its certificate")),
+        Some(name) => Err(format!("{node} may not have {name:?} in its certificate")),
         None => Ok(()),
     }
 }
@@ -76,48 +68,10 @@ fn strings<'a>(csr: &'a Value, path: &str) -> Vec<&'a str> {
     csr.pointer(path).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// The subject must be the kubelet itself, and nothing more.
-fn subject(request: &X509CertificationRequest<'_>, user: &str) -> Result<(), String> {
-    let subject = &request.certification_request_info.subject;
-    let all = subject.iter_attributes().count();
-    let names: Vec<_> = subject.iter_common_name().filter_map(|n| n.as_str().ok()).collect();
-    let organizations: Vec<_> = subject.iter_organization().filter_map(|o| o.as_str().ok()).collect();
-    if names == [user] && organizations == ["system:nodes"] && all == 2 {
-        return Ok(());
-    }
-    Err(format!("its subject {subject} is not {user} of system:nodes"))
-}
-
-/// The subject alternative names, as the allowed ones are written. Any other extension or kind of name is refused.
-fn names(request: &X509CertificationRequest<'_>) -> Result<Vec<String>, String> {
-    let mut names = Vec::new();
-    for extension in request.requested_extensions().into_iter().flatten() {
-        let ParsedExtension::SubjectAlternativeName(san) = extension else {
-            return Err("it asks for more than subject alternative names".to_owned());
-        };
-        for name in &san.general_names {
-            names.push(match name {
-                GeneralName::DNSName(dns) => format!("DNS:{dns}"),
-                GeneralName::IPAddress(bytes) => format!("IP:{}", address(bytes)?),
-                other => return Err(format!("it asks for the name {other}")),
-            });
-        }
-    }
-    Ok(names)
-}
-
-fn address(bytes: &[u8]) -> Result<IpAddr, String> {
-    if let Ok(four) = <[u8; 4]>::try_from(bytes) {
-        return Ok(IpAddr::from(four));
-    }
-    let sixteen = <[u8; 16]>::try_from(bytes).map_err(|_| "it asks for an address that is none")?;
-    Ok(IpAddr::from(sixteen))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
+    use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, KeyPair, SanType};
     use serde_json::json;
 
     struct Ask {
@@ -139,8 +93,9 @@ mod tests {
     fn csr(ask: &Ask) -> Value {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::OrganizationName, ask.organization);
-        params.distinguished_name.push(DnType::CommonName, ask.user);
+        let text = |text: &str| DnValue::PrintableString(text.try_into().unwrap());
+        params.distinguished_name.push(DnType::OrganizationName, text(ask.organization));
+        params.distinguished_name.push(DnType::CommonName, text(ask.user));
         params.subject_alt_names.clone_from(&ask.sans);
         let key = KeyPair::generate().unwrap();
         let pem = params.serialize_request(&key).unwrap().pem().unwrap();

@@ -16,6 +16,7 @@ pub mod manifests;
 mod node;
 pub mod probe;
 pub mod record;
+pub mod request;
 pub mod rewrite;
 pub mod trusted;
 

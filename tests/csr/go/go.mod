@@ -1,0 +1,3 @@
+module hactl.dev/tests/csr
+
+go 1.24
