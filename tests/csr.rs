@@ -13,6 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use craft::{LABEL, attacks, info, odd, pem, proper, signed, tlv};
 use dice::Dice;
 use hactl::kube::csr::{Allowed, Decision, SIGNER, decide};
+use hactl::kube::issued;
 use hactl::kube::request::KubeletRequest;
 use rcgen::KeyPair;
 use serde_json::{Value, json};
@@ -76,15 +77,26 @@ impl Drop for Go {
     }
 }
 
-fn judged(request: &[u8]) -> Decision {
-    let object = json!({
+fn object(request: &[u8]) -> Value {
+    json!({
         "metadata": {"name": "csr-1"},
         "spec": {
             "signerName": SIGNER, "username": USER, "groups": ["system:nodes", "system:authenticated"],
             "usages": ["digital signature", "server auth"], "request": STANDARD.encode(request),
         },
-    });
-    decide(&object, &Allowed::from([("w1".to_owned(), GOOD.map(str::to_owned).to_vec())]))
+    })
+}
+
+/// The same when it was approved, and this was issued.
+fn approved(request: &[u8], certificate: &Value) -> Value {
+    let mut object = object(request);
+    let by = json!({"type": "Approved", "status": "True", "reason": issued::REASON});
+    object["status"] = json!({"conditions": [by], "certificate": certificate});
+    object
+}
+
+fn judged(request: &[u8]) -> Decision {
+    decide(&object(request), &Allowed::from([("w1".to_owned(), GOOD.map(str::to_owned).to_vec())]))
 }
 
 /// The law: what is approved is signed with the names, subject and key that were approved, and no others. Whether it was approved.
@@ -94,10 +106,13 @@ fn same_to_both(go: &mut Go, request: &[u8]) -> bool {
     }
     let text = String::from_utf8_lossy(request);
     let read = KubeletRequest::read(request, USER).expect("it was approved");
-    let signed = go.signs(request).unwrap_or_else(|| panic!("approved, but unreadable to the signer:\n{text}"));
+    let mut signed = go.signs(request).unwrap_or_else(|| panic!("approved, but unreadable to the signer:\n{text}"));
+    let certificate = signed["certificate"].take();
+    assert_eq!(issued::difference(&approved(request, &certificate)), None, "{text}");
+    signed.as_object_mut().expect("an object").remove("certificate");
     let key: String = read.public_key().iter().map(|byte| format!("{byte:02x}")).collect();
-    let approved = json!({"commonName": USER, "organization": ["system:nodes"], "key": key, "names": read.names()});
-    assert_eq!(signed, approved, "the signer reads something else:\n{text}");
+    let wanted = json!({"commonName": USER, "organization": ["system:nodes"], "key": key, "names": read.names()});
+    assert_eq!(signed, wanted, "the signer reads something else:\n{text}");
     assert!(read.names().iter().all(|name| GOOD.contains(&name.as_str())), "{text}");
     true
 }
@@ -131,7 +146,8 @@ fn a_request_that_says_one_thing_to_us_and_another_to_the_signer_is_left() {
     }
     let honest = pem(&signed(&key, &info(&key, USER, &[proper(&GOOD)])), LABEL);
     assert_eq!(judged(honest.as_bytes()), Decision::Approve, "by the same hand, without a trick");
-    let around = [format!("\n{honest}"), format!("{honest}\n"), format!("{honest}{honest}"), honest.replace('\n', "\r\n")];
+    let around =
+        [format!("\n{honest}"), format!("{honest}\n"), format!("{honest}{honest}"), honest.replace('\n', "\r\n")];
     for request in around {
         assert!(matches!(judged(request.as_bytes()), Decision::Leave(_)), "{request}");
     }
@@ -143,6 +159,29 @@ fn a_request_that_another_key_signed_or_nobody_is_left() {
     let info = info(&key, USER, &[proper(&GOOD)]);
     let Decision::Leave(why) = judged(pem(&signed(&other, &info), LABEL).as_bytes()) else { panic!("approved") };
     assert_eq!(why, "it is not signed with its own key");
+}
+
+#[test]
+fn a_certificate_that_is_not_the_one_that_was_approved_is_told() {
+    let mut go = Go::start("issued");
+    let request = go.makes(USER, &["w1"], &["10.88.0.14"]);
+    let issued = |go: &mut Go, request: &[u8]| go.signs(request).expect("it signs")["certificate"].take();
+    let right = issued(&mut go, &request);
+    assert_eq!(issued::difference(&approved(&request, &right)), None);
+    let told = |certificate: &Value| issued::difference(&approved(&request, certificate)).expect("it differs");
+    let more = go.makes(USER, &["w1", "kubernetes"], &["10.88.0.14"]);
+    assert!(told(&issued(&mut go, &more)).contains("kubernetes"));
+    let of_another = go.makes("system:node:w2", &["w1"], &["10.88.0.14"]);
+    assert!(told(&issued(&mut go, &of_another)).contains("w2"));
+    let key = KeyPair::generate().expect("a key");
+    let with_another = pem(&signed(&key, &info(&key, USER, &[proper(&["DNS:w1", "IP:10.88.0.14"])])), LABEL);
+    assert_eq!(told(&issued(&mut go, with_another.as_bytes())), "it has another key");
+    assert!(told(&json!("bm90aGluZw==")).contains("PEM"));
+    // Not ours to tell: not issued yet, or approved by a person.
+    assert_eq!(issued::difference(&approved(&request, &Value::Null)), None);
+    let mut by_hand = approved(&request, &issued(&mut go, &more));
+    by_hand["status"]["conditions"][0]["reason"] = json!("KubectlApprove");
+    assert_eq!(issued::difference(&by_hand), None);
 }
 
 /// DER as a tree, so that a change in the middle keeps the lengths around it right.
@@ -159,7 +198,7 @@ impl Node {
         let mut nodes = Vec::new();
         while let [tag, length, rest @ ..] = bytes {
             let (length, rest) = match (length, rest) {
-                (0..128, _) => (usize::from(*length), rest),
+                (0..=127, _) => (usize::from(*length), rest),
                 (0x81, [length, rest @ ..]) => (usize::from(*length), rest),
                 (0x82, [high, low, rest @ ..]) => (usize::from(*high) << 8 | usize::from(*low), rest),
                 _ => return None,
@@ -213,7 +252,7 @@ fn rewritten(dice: &mut Dice, info: &[u8], pieces: &[Vec<u8>]) -> Vec<u8> {
                 children.extend(Node::all(piece).into_iter().flatten());
             }
             1 => {
-                let new = Node::all(dice.pick(pieces)).into_iter().flatten();
+                let new = Node::all(dice.pick::<Vec<u8>>(pieces)).into_iter().flatten();
                 children.splice(at..at, new);
             }
             2 if there => drop(children.remove(at)),
@@ -222,7 +261,9 @@ fn rewritten(dice: &mut Dice, info: &[u8], pieces: &[Vec<u8>]) -> Vec<u8> {
                 let other = dice.below(children.len());
                 children.swap(at, other);
             }
-            5 if there => children[at].tag = dice.pick::<u8>(&[0x30, 0x31, 4, 5, 0x13, 0x0c, 0x82, 0x87, 0xa0, 0xa1]).to_owned(),
+            5 if there => {
+                children[at].tag = dice.pick::<u8>(&[0x30, 0x31, 4, 5, 0x13, 0x0c, 0x82, 0x87, 0xa0, 0xa1]).to_owned()
+            }
             6 if there && !children[at].body.is_empty() => {
                 let byte = dice.below(children[at].body.len());
                 children[at].body[byte] ^= 1 << dice.below(8);
@@ -274,7 +315,7 @@ fn no_damaged_or_crafted_request_is_approved_that_the_signer_reads_otherwise() {
     for case in 0..CASES {
         let mut dice = Dice::new(case);
         let der: Vec<u8> = match dice.below(3) {
-            0 => signed(&key, dice.pick(&infos)),
+            0 => signed(&key, dice.pick::<Vec<u8>>(&infos)),
             _ => {
                 let good = dice.pick(&infos).clone();
                 signed(&key, &rewritten(&mut dice, &good, &pieces))

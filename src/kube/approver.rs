@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::csr::{Allowed, Decision, SIGNER, decide};
-use super::{Client, KubeError};
+use super::{Client, KubeError, issued};
 use crate::model::secret::Secret;
 
 /// Between two looks.
@@ -91,7 +91,14 @@ async fn look(
         let user = csr.pointer("/spec/username").and_then(Value::as_str).unwrap_or_default().escape_debug().to_string();
         present.insert(name.clone());
         match decide(&csr, allowed) {
-            Decision::Settled => {}
+            Decision::Settled => {
+                if let Some(how) = issued::difference(&csr).filter(|_| told.insert(name.clone())) {
+                    // The journal's second highest level.
+                    say(&format!(
+                        "<1>{name} of {user} was approved, and another certificate was issued than that: {how}"
+                    ));
+                }
+            }
             Decision::Approve => match client.replace(&approved(csr), "approval", until).await {
                 Ok(_) => say(&format!("approved {name} of {user}")),
                 Err(error) if error.is_conflict() || error.is_not_found() => {}
@@ -116,7 +123,7 @@ fn approved(mut csr: Value) -> Value {
     csr["status"]["conditions"] = json!([{
         "type": "Approved",
         "status": "True",
-        "reason": "HactlApproved",
+        "reason": issued::REASON,
         "message": "asked for by the kubelet of this host, for its own names and addresses",
     }]);
     csr

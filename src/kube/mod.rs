@@ -10,6 +10,7 @@ mod client;
 pub mod csr;
 pub mod drift;
 mod error;
+pub mod issued;
 mod kinds;
 mod leaving;
 pub mod manifests;

@@ -29,7 +29,7 @@ const EC_PUBLIC_KEY: &[u64] = &[1, 2, 840, 10045, 2, 1];
 const P256: &[u64] = &[1, 2, 840, 10045, 3, 1, 7];
 const ECDSA_WITH_SHA256: &[u64] = &[1, 2, 840, 10045, 4, 3, 2];
 const EXTENSION_REQUEST: &[u64] = &[1, 2, 840, 113_549, 1, 9, 14];
-const SUBJECT_ALT_NAME: &[u64] = &[2, 5, 29, 17];
+pub(super) const SUBJECT_ALT_NAME: &[u64] = &[2, 5, 29, 17];
 const DNS_NAME: u64 = 2;
 const IP_ADDRESS: u64 = 7;
 
@@ -60,7 +60,9 @@ impl KubeletRequest {
         let read = Self { dns, ips, point: info.subject_pki.subject_public_key.data.to_vec() };
         let signature = &parsed.signature_value.data;
         if read.written(user, signature) != der {
-            return Err("it is not written the way kubelets write theirs: another program may read it differently".into());
+            return Err(
+                "it is not written the way kubelets write theirs: another program may read it differently".into()
+            );
         }
         let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &read.point);
         key.verify(info.raw, signature).map_err(|_| "it is not signed with its own key")?;
@@ -120,7 +122,7 @@ impl KubeletRequest {
     }
 
     /// Names before addresses, and an IPv4 address in its short form.
-    fn subject_alt_names(&self) -> Vec<u8> {
+    pub(super) fn subject_alt_names(&self) -> Vec<u8> {
         construct_der(|writer| {
             writer.write_sequence(|writer| {
                 let mut name = |tag: u64, value: &[u8]| {

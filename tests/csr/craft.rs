@@ -10,7 +10,7 @@ pub fn tlv(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let body = parts.concat();
     let mut out = vec![tag];
     match u8::try_from(body.len()) {
-        Ok(length @ 0..128) => out.push(length),
+        Ok(length @ 0..=127) => out.push(length),
         Ok(length) => out.extend([0x81, length]),
         Err(_) => {
             let length = u16::try_from(body.len()).expect("a request is short");
@@ -53,9 +53,7 @@ pub fn odd(names: &[&str]) -> Vec<u8> {
 
 /// What is signed: a kubelet's subject, a key, attributes.
 pub fn info(key: &KeyPair, user: &str, attributes: &[Vec<u8>]) -> Vec<u8> {
-    let part = |oid: u8, text: &str| {
-        tlv(0x31, &[&tlv(0x30, &[&[6, 3, 0x55, 4, oid], &tlv(0x13, &[text.as_bytes()])])])
-    };
+    let part = |oid: u8, text: &str| tlv(0x31, &[&tlv(0x30, &[&[6, 3, 0x55, 4, oid], &tlv(0x13, &[text.as_bytes()])])]);
     let subject = tlv(0x30, &[&part(10, "system:nodes"), &part(3, user)]);
     tlv(0x30, &[&[2, 1, 0], &subject, &key.subject_public_key_info(), &tlv(0xa0, &[&attributes.concat()])])
 }

@@ -44,6 +44,7 @@ type signed struct {
 	Organization []string `json:"organization"`
 	Key          string   `json:"key"`
 	Names        []string `json:"names"`
+	Certificate  []byte   `json:"certificate"`
 }
 
 func main() {
@@ -102,16 +103,19 @@ func read(text []byte, key *ecdsa.PrivateKey) (*signed, error) {
 		return nil, err
 	}
 	template := &x509.Certificate{
-		SerialNumber:       big.NewInt(1),
-		Subject:            request.Subject,
-		DNSNames:           request.DNSNames,
-		IPAddresses:        request.IPAddresses,
-		EmailAddresses:     request.EmailAddresses,
-		URIs:               request.URIs,
-		PublicKeyAlgorithm: request.PublicKeyAlgorithm,
-		PublicKey:          request.PublicKey,
-		NotBefore:          time.Now(),
-		NotAfter:           time.Now().Add(time.Hour),
+		SerialNumber:          big.NewInt(1),
+		Subject:               request.Subject,
+		DNSNames:              request.DNSNames,
+		IPAddresses:           request.IPAddresses,
+		EmailAddresses:        request.EmailAddresses,
+		URIs:                  request.URIs,
+		PublicKeyAlgorithm:    request.PublicKeyAlgorithm,
+		PublicKey:             request.PublicKey,
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		BasicConstraintsValid: true,
+		NotBefore:             time.Now(),
+		NotAfter:              time.Now().Add(time.Hour),
 	}
 	authority := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "signer"}, PublicKey: key.Public()}
 	der, err := x509.CreateCertificate(rand.Reader, template, authority, request.PublicKey, key)
@@ -140,5 +144,6 @@ func read(text []byte, key *ecdsa.PrivateKey) (*signed, error) {
 		Organization: made.Subject.Organization,
 		Key:          hex.EncodeToString(made.RawSubjectPublicKeyInfo),
 		Names:        names,
+		Certificate:  pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 	}, nil
 }
