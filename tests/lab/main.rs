@@ -28,6 +28,7 @@ mod failures;
 mod firewalls;
 mod founding;
 mod hardened;
+mod hostile;
 mod interrupted;
 mod leaving;
 mod moved;
@@ -246,6 +247,7 @@ fn main() {
     tally.suite("t-seven", (7, 0), shapes::SEVEN);
     tally.suite("t-outside", (3, 0), outside::SCENARIOS);
     tally.suite("t-ways", (1, 1), ways_in::SCENARIOS);
+    tally.suite("t-hostile", (2, 1), hostile::SCENARIOS);
     for (lab, file, scenario) in examples::EXAMPLES {
         tally.suite_in(lab, || examples::world(lab, file), &[*scenario]);
     }
