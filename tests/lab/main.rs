@@ -28,6 +28,7 @@ mod failures;
 mod firewalls;
 mod founding;
 mod interrupted;
+mod kubelet_serving;
 mod leaving;
 mod moved;
 mod outside;
@@ -243,6 +244,7 @@ fn main() {
     tally.suite("t-apart", (7, 1), shapes::APART);
     tally.suite("t-seven", (7, 0), shapes::SEVEN);
     tally.suite("t-outside", (3, 0), outside::SCENARIOS);
+    tally.suite("t-csr", (1, 1), kubelet_serving::SCENARIOS);
     tally.suite("t-ways", (1, 1), ways_in::SCENARIOS);
     for (lab, file, scenario) in examples::EXAMPLES {
         tally.suite_in(lab, || examples::world(lab, file), &[*scenario]);
