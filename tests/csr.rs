@@ -110,7 +110,7 @@ fn same_to_both(go: &mut Go, request: &[u8]) -> bool {
     let certificate = signed["certificate"].take();
     assert_eq!(issued::difference(&approved(request, &certificate)), None, "{text}");
     signed.as_object_mut().expect("an object").remove("certificate");
-    let key: String = read.public_key().iter().map(|byte| format!("{byte:02x}")).collect();
+    let key = STANDARD.encode(read.public_key());
     let wanted = json!({"commonName": USER, "organization": ["system:nodes"], "key": key, "names": read.names()});
     assert_eq!(signed, wanted, "the signer reads something else:\n{text}");
     assert!(read.names().iter().all(|name| GOOD.contains(&name.as_str())), "{text}");
@@ -262,7 +262,7 @@ fn rewritten(dice: &mut Dice, info: &[u8], pieces: &[Vec<u8>]) -> Vec<u8> {
                 children.swap(at, other);
             }
             5 if there => {
-                children[at].tag = dice.pick::<u8>(&[0x30, 0x31, 4, 5, 0x13, 0x0c, 0x82, 0x87, 0xa0, 0xa1]).to_owned()
+                children[at].tag = *dice.pick::<u8>(&[0x30, 0x31, 4, 5, 0x13, 0x0c, 0x82, 0x87, 0xa0, 0xa1]);
             }
             6 if there && !children[at].body.is_empty() => {
                 let byte = dice.below(children[at].body.len());

@@ -143,6 +143,7 @@ mod tests {
             key_path: "/k".into(),
             owner: "root".into(),
             self_renewing: false,
+            serves_by: None,
         }
     }
 

@@ -19,6 +19,8 @@ pub enum Rotatable {
     FrontProxyCa,
     /// The controller manager's intermediate alone.
     SigningCa,
+    /// The CA of kubelets' serving certificates, which API servers alone trust, and only towards kubelets.
+    KubeletServingCa,
     /// The key that signs service account tokens.
     ServiceAccount,
     /// The key that Secrets are encrypted with in etcd.
@@ -27,8 +29,15 @@ pub enum Rotatable {
 
 impl Rotatable {
     /// All of them, in the order they are listed.
-    pub const ALL: [Self; 6] =
-        [Self::ClusterCa, Self::EtcdCa, Self::FrontProxyCa, Self::SigningCa, Self::ServiceAccount, Self::Encryption];
+    pub const ALL: [Self; 7] = [
+        Self::ClusterCa,
+        Self::EtcdCa,
+        Self::FrontProxyCa,
+        Self::SigningCa,
+        Self::KubeletServingCa,
+        Self::ServiceAccount,
+        Self::Encryption,
+    ];
 
     /// Its name, as people write it.
     pub const fn name(self) -> &'static str {
@@ -37,6 +46,7 @@ impl Rotatable {
             Self::EtcdCa => "etcd-ca",
             Self::FrontProxyCa => "front-proxy-ca",
             Self::SigningCa => "signing-ca",
+            Self::KubeletServingCa => "kubelet-serving-ca",
             Self::ServiceAccount => "service-account",
             Self::Encryption => "encryption",
         }
@@ -49,6 +59,7 @@ impl Rotatable {
             Self::EtcdCa => &[Self::EtcdCa],
             Self::FrontProxyCa => &[Self::FrontProxyCa],
             Self::SigningCa => &[Self::SigningCa],
+            Self::KubeletServingCa => &[Self::KubeletServingCa],
             Self::ServiceAccount => &[Self::ServiceAccount],
             Self::Encryption => &[Self::Encryption],
         }

@@ -355,6 +355,8 @@ pub struct Leaf {
     /// Whether the component renews it itself after the first issue, so that only absence or expiry matters. Its path is
     /// then a symbolic link to a dated file beside it: the kubelet refuses to renew through a regular file.
     pub self_renewing: bool,
+    /// The key identifier of who signs what its component serves with and asks for by itself.
+    pub serves_by: Option<String>,
 }
 
 /// A group of Kubernetes objects applied together.

@@ -1,7 +1,8 @@
 //! The authorities and keys of a new cluster.
 //!
-//! In: the cluster's name, what was brought along, and the time. Out: [`Contents`] for its vault. Authorities live ten years; the signing
-//! intermediate, the one signing key that leaves the vault, lives five and can sign nothing but leaves.
+//! In: the cluster's name, what was brought along, and the time. Out: [`Contents`] for its vault. Authorities live ten years. Two signing keys
+//! leave the vault, and both can sign nothing but leaves: the intermediate's, which lives five, and that of the CA of kubelets' serving
+//! certificates, which is below no other and is trusted for nothing else.
 
 use super::PkiError;
 use super::brought::Brought;
@@ -10,7 +11,10 @@ use crate::model::certificate::BACKDATED;
 use crate::model::names::ClusterName;
 use crate::model::secret::Secret;
 use crate::vault::{Authority, Contents, KeyPairPem, Turning, new_encryption_key};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256};
+use rcgen::{
+    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    PKCS_ECDSA_P256_SHA256,
+};
 use time::{Duration, OffsetDateTime};
 
 const AUTHORITY_DAYS: i64 = 3652;
@@ -34,6 +38,7 @@ pub fn found(cluster: &ClusterName, brought: Brought, now: OffsetDateTime) -> Re
         turning: Turning::never(cluster_ca.fingerprint()),
         cluster: cluster_ca,
         signing,
+        kubelet_serving: Some(kubelet_serving(&format!("{cluster} kubelet-serving CA"), now)?),
         service_account,
         encryption: new_encryption_key().map_err(PkiError::Random)?,
     })
@@ -50,6 +55,14 @@ pub(super) fn root(name: &str, below: u8, now: OffsetDateTime) -> Result<Authori
     let key = new_key(name)?;
     let cert = params(name, below, now + Duration::days(AUTHORITY_DAYS), now)?.self_signed(&key);
     joined(name.to_owned(), cert, &key)
+}
+
+/// A new CA of kubelets' serving certificates: for servers alone, and below nobody, so that whoever trusts the cluster does not trust it.
+pub(super) fn kubelet_serving(name: &str, now: OffsetDateTime) -> Result<Authority, PkiError> {
+    let key = new_key(name)?;
+    let mut params = params(name, 0, now + Duration::days(AUTHORITY_DAYS), now)?;
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    joined(name.to_owned(), params.self_signed(&key), &key)
 }
 
 /// A new authority below another one, which may sign nothing but leaves.

@@ -131,7 +131,7 @@ fn of_kubelet(path: &str, publics: &Publics, facts: &HostFacts) -> Certificate {
     Certificate {
         name: KUBELET_SERVING.to_owned(),
         subject: found.as_ref().map(|f| f.common_name.clone()).unwrap_or_default(),
-        authority: found.as_ref().map_or_else(|| Kind::Signing.name().to_owned(), |f| signer(f, publics)),
+        authority: found.as_ref().map_or_else(|| Kind::KubeletServing.name().to_owned(), |f| signer(f, publics)),
         paths: vec![path.to_owned()],
         found,
         fate,
@@ -316,7 +316,7 @@ mod tests {
             assert_eq!(rows[kind.name()].fate, Fate::Stays);
         }
         assert!(matches!(&rows[KUBELET_SERVING].fate, Fate::Missing(_)));
-        assert_eq!(rows.len(), 12 + 4 + 1);
+        assert_eq!(rows.len(), 12 + 5 + 1);
     }
 
     #[test]
@@ -398,7 +398,7 @@ mod tests {
         let fate = |found: Option<CertFact>, days: i64| {
             let now_ms = (world.now + Duration::days(days)).unix_timestamp() * 1000;
             let all = of_administrator(&publics, ("kubeconfig".to_owned(), found), now_ms).certificates;
-            assert_eq!(all.len(), 5);
+            assert_eq!(all.len(), 6);
             all.into_iter().find(|c| c.name == ADMIN).map(|c| (c.authority, c.fate)).unwrap()
         };
         assert_eq!(fate(found.clone(), 300), ("cluster-ca".to_owned(), Fate::ByUp));

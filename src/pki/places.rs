@@ -24,11 +24,13 @@ pub enum Kind {
     FrontProxy,
     /// The controller manager's intermediate.
     Signing,
+    /// Of kubelets' serving certificates.
+    KubeletServing,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Cluster, Self::Etcd, Self::FrontProxy, Self::Signing];
+    pub const ALL: [Self; 5] = [Self::Cluster, Self::Etcd, Self::FrontProxy, Self::Signing, Self::KubeletServing];
 
     /// Its name in lists, which is that of its file in the state.
     pub const fn name(self) -> &'static str {
@@ -37,6 +39,7 @@ impl Kind {
             Self::Etcd => "etcd-ca",
             Self::FrontProxy => "front-proxy-ca",
             Self::Signing => "signing-ca",
+            Self::KubeletServing => "kubelet-serving-ca",
         }
     }
     /// The leaf that signs for it on a host, where hosts renew their own.
@@ -45,7 +48,7 @@ impl Kind {
             Self::Cluster => Some(LeafId::ClusterIssuer),
             Self::Etcd => Some(LeafId::EtcdIssuer),
             Self::FrontProxy => Some(LeafId::FrontProxyIssuer),
-            Self::Signing => None,
+            Self::Signing | Self::KubeletServing => None,
         }
     }
     /// Its certificate.
@@ -55,6 +58,7 @@ impl Kind {
             Self::Etcd => &publics.etcd,
             Self::FrontProxy => &publics.front_proxy,
             Self::Signing => &publics.signing,
+            Self::KubeletServing => &publics.kubelet_serving,
         }
     }
     /// The files of a host that hold it.
@@ -70,6 +74,10 @@ impl Kind {
             Self::Signing => {
                 &[("/etc/kubernetes/pki/signing.crt", control_plane), ("/etc/kubernetes/pki/client-ca.crt", node)]
             }
+            Self::KubeletServing => &[
+                ("/etc/kubernetes/pki/kubelet-serving.crt", control_plane),
+                ("/etc/kubernetes/pki/kubelet-serving-ca.crt", control_plane),
+            ],
         };
         all.iter().filter(|(_, there)| *there).map(|(path, _)| *path).collect()
     }

@@ -4,7 +4,7 @@
 //! that every host is as this one asks.
 
 use super::PkiError;
-use super::found::{BELOW_CLUSTER, BELOW_OTHERS, intermediate, root, signed_by, token_key};
+use super::found::{BELOW_CLUSTER, BELOW_OTHERS, intermediate, kubelet_serving, root, signed_by, token_key};
 use crate::model::certificate::CertFact;
 use crate::model::names::ClusterName;
 use crate::model::rotation::{Rotatable, Stage};
@@ -41,6 +41,9 @@ pub fn begin(
         Rotatable::EtcdCa => made.push((what, of(&root(&name("etcd"), BELOW_OTHERS, now)?))),
         Rotatable::FrontProxyCa => made.push((what, of(&root(&name("front-proxy"), BELOW_OTHERS, now)?))),
         Rotatable::SigningCa => made.push((what, of(&intermediate(&name("signing"), &contents.cluster, now)?))),
+        Rotatable::KubeletServingCa => {
+            made.push((what, of(&kubelet_serving(&format!("{cluster} kubelet-serving CA of {stamp}"), now)?)));
+        }
         Rotatable::ServiceAccount => {
             let pair = token_key()?;
             made.push((what, Pair { public: pair.public, private: pair.private }));
@@ -183,6 +186,7 @@ mod tests {
                     Rotatable::EtcdCa => all.etcd,
                     Rotatable::FrontProxyCa => all.front_proxy,
                     Rotatable::SigningCa => all.signing,
+                    Rotatable::KubeletServingCa => all.kubelet_serving,
                     Rotatable::ServiceAccount | Rotatable::Encryption => all.service_account,
                 }
             };
@@ -270,6 +274,32 @@ mod tests {
         assert!(fact.not_after_s <= old.not_after_s);
         finish(&mut contents, Rotatable::ClusterCa);
         assert!(contents.turning.cross.is_some(), "whoever was not started anew since still needs it");
+    }
+
+    #[test]
+    fn a_cluster_whose_kubelets_had_no_ca_of_their_own_gets_one_and_at_no_stage_loses_what_signed_before() {
+        let (cluster, mut contents) = founded();
+        contents.kubelet_serving = None;
+        let what = Rotatable::KubeletServingCa;
+        let signing = contents.signing.public().clone();
+        assert_eq!(contents.publics().kubelet_serving, signing);
+        assert_eq!(contents.publics().trusted.kubelet_serving.trim(), signing.cert_pem.trim());
+
+        begin(&cluster, &mut contents, what, at(1)).unwrap();
+        let spread = contents.publics();
+        assert_eq!(spread.kubelet_serving, signing, "who signed before signs still");
+        assert_eq!(certificates(&spread.trusted.kubelet_serving), 2);
+        assert!(spread.trusted.kubelet_serving.contains(signing.cert_pem.trim()));
+
+        issue(&mut contents, what, at(2)).unwrap();
+        let issued = contents.publics();
+        assert_ne!(issued.kubelet_serving, signing);
+        assert_eq!(issued.trusted.kubelet_serving, spread.trusted.kubelet_serving);
+        end(&mut contents, what, at(3));
+        finish(&mut contents, what);
+        assert_eq!(contents.publics().trusted.kubelet_serving.trim(), issued.kubelet_serving.cert_pem.trim());
+        assert_eq!(contents.signing.public(), &signing, "what signs for clients stays");
+        assert!(!contents.publics().cluster_bundle_pem().contains(issued.kubelet_serving.cert_pem.trim()));
     }
 
     #[test]

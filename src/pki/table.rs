@@ -365,6 +365,7 @@ impl Row {
             key_path: self.key.to_owned(),
             owner: self.owner.to_owned(),
             self_renewing: self.self_renewing,
+            serves_by: (self.id == LeafId::Kubelet).then(|| authorities.kubelet_serving.id.clone()),
         }
     }
 }

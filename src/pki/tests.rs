@@ -470,6 +470,19 @@ fn openssl_agrees_with_every_certificate() {
     assert!(openssl(dir.path(), "verify -x509_strict -purpose sslclient -CAfile bundle.crt alone.crt").0);
     assert!(!openssl(dir.path(), "verify -CAfile cluster.crt alone.crt").0);
 
+    // The CA of kubelets' serving certificates: for servers alone, none below it, and nobody's word but its own.
+    let serving = contents.kubelet_serving.as_ref().unwrap();
+    std::fs::write(at("serving.crt"), serving.cert_pem()).unwrap();
+    let (_, text) = openssl(dir.path(), "x509 -in serving.crt -noout -text");
+    assert!(text.contains("CA:TRUE, pathlen:0") && text.contains("TLS Web Server Authentication"), "{text}");
+    assert!(!text.contains("Client"), "{text}");
+    let leaf = Leaf { authority: serving.id().to_owned(), ..leaf_of(0, LeafId::Apiserver, &contents) };
+    std::fs::write(at("served.crt"), sign(&request(&key), &leaf, serving, now()).unwrap()).unwrap();
+    assert!(openssl(dir.path(), "verify -x509_strict -purpose sslserver -CAfile serving.crt served.crt").0);
+    for arguments in ["-CAfile cluster.crt", "-CAfile bundle.crt", "-CAfile cluster.crt -untrusted serving.crt"] {
+        assert!(!openssl(dir.path(), &format!("verify {arguments} served.crt")).0, "{arguments}");
+    }
+
     let own = own_credential(&contents.cluster, now()).unwrap();
     std::fs::write(at("own.crt"), &own.cert_pem).unwrap();
     std::fs::write(at("own.key"), own.key_pem.reveal()).unwrap();

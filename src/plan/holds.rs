@@ -181,7 +181,7 @@ impl<'a> Look<'a> {
         let (facts, target) = self.pair(host)?;
         let leaf = target.leaves.iter().find(|leaf| leaf.id == LeafId::Kubelet)?;
         let shown = facts.certificates.files.get(KUBELET_SERVES_WITH)?.first()?;
-        let other = !shown.authority.is_empty() && shown.authority != leaf.authority;
+        let other = !shown.authority.is_empty() && leaf.serves_by.as_ref().is_some_and(|by| shown.authority != *by);
         (other && self.is_active(host, &kubelet_unit()))
             .then(|| "another authority signed what it serves with".to_owned())
     }

@@ -24,6 +24,10 @@ pub struct Trust<'a> {
     pub signing_ca: &'a str,
     /// The intermediate that signs for it now, alone.
     pub signing_cert: &'a str,
+    /// Whoever signed what kubelets serve with.
+    pub kubelet_serving_ca: &'a str,
+    /// Who signs it now, alone.
+    pub kubelet_serving_cert: &'a str,
     /// The public half of the service account key.
     pub sa_public: &'a str,
     /// The key identifiers of who signs now: the cluster's authority and the intermediate.
@@ -35,6 +39,8 @@ pub struct Trust<'a> {
 pub struct Keys<'a> {
     /// Key of the signing intermediate, PEM.
     pub signing_key: &'a Secret<String>,
+    /// Key of the CA of kubelets' serving certificates, PEM.
+    pub kubelet_serving_key: &'a Secret<String>,
     /// Service account key, PEM.
     pub sa_key: &'a Secret<String>,
     /// Keys of the encryption at rest: the first encrypts, all decrypt.

@@ -192,6 +192,10 @@ pub(super) static FILES: &[Row] = &[
     plain!(Trust, control_plane_host, 0o644, "/etc/kubernetes/pki/front-proxy-ca.crt", |i, _| Ok(ended(i.trust.front_proxy_ca))),
     plain!(Trust, control_plane_host, 0o644, "/etc/kubernetes/pki/signing.crt", |i, _| Ok(ended(i.trust.signing_cert))),
     plain!(Trust, control_plane_host, 0o600, "/etc/kubernetes/pki/signing.key", |i, r| keys(i, r).map(|k| ended(k.signing_key.reveal()))),
+    // Of kubelets' serving certificates: who signs them, and whom API servers trust to have signed them. Nobody trusts it for anything else.
+    plain!(Trust, control_plane_host, 0o644, "/etc/kubernetes/pki/kubelet-serving-ca.crt", |i, _| Ok(ended(i.trust.kubelet_serving_ca))),
+    plain!(Trust, control_plane_host, 0o644, "/etc/kubernetes/pki/kubelet-serving.crt", |i, _| Ok(ended(i.trust.kubelet_serving_cert))),
+    plain!(Trust, control_plane_host, 0o600, "/etc/kubernetes/pki/kubelet-serving.key", |i, r| keys(i, r).map(|k| ended(k.kubelet_serving_key.reveal()))),
     plain!(Trust, control_plane_host, 0o644, "/etc/kubernetes/pki/sa.pub", |i, _| Ok(ended(i.trust.sa_public))),
     plain!(Trust, control_plane_host, 0o600, "/etc/kubernetes/pki/sa.key", |i, r| keys(i, r).map(|k| ended(k.sa_key.reveal()))),
     plain!(Trust, etcd_host, 0o644, "/etc/etcd/pki/ca.crt", |i, _| Ok(ended(i.trust.etcd_ca))),

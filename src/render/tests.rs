@@ -173,6 +173,8 @@ const TRUST: Trust<'static> = Trust {
     front_proxy_ca: "FRONT PROXY CA\n",
     signing_ca: "SIGNING\n",
     signing_cert: "SIGNING\n",
+    kubelet_serving_ca: "KUBELET SERVING CA\n",
+    kubelet_serving_cert: "KUBELET SERVING\n",
     sa_public: "SA PUBLIC\n",
     signers: ["c1", "51"],
 };
@@ -182,10 +184,16 @@ pub(super) fn sealed(recipients: &[String]) -> Sealed<'_> {
 }
 
 pub(super) fn rendered(desired: &Desired, host: &Host, facts: &HostFacts) -> Result<Vec<RenderedSet>, RenderError> {
-    let (signing_key, sa_key) = (Secret::new("SIGNING KEY".to_owned()), Secret::new("SA KEY".to_owned()));
+    let [signing_key, kubelet_serving_key, sa_key] =
+        ["SIGNING KEY", "KUBELET SERVING KEY", "SA KEY"].map(|key| Secret::new(key.to_owned()));
     let encryption_key = Secret::new("c2VjcmV0".to_owned());
     let encryption = [EncryptionKey { name: "key1".to_owned(), key: &encryption_key }];
-    let keys = Keys { signing_key: &signing_key, sa_key: &sa_key, encryption: &encryption };
+    let keys = Keys {
+        signing_key: &signing_key,
+        kubelet_serving_key: &kubelet_serving_key,
+        sa_key: &sa_key,
+        encryption: &encryption,
+    };
     let parts = parts();
     host_sets(&Input {
         desired,
@@ -318,7 +326,7 @@ fn a_host_without_the_control_plane_gets_no_key() {
         .filter(|file| file.content.contains(" KEY\n") || file.content.contains("c2VjcmV0"))
         .map(|file| (file.path, file.mode))
         .collect();
-    assert_eq!(keys.len(), 3, "{keys:?}");
+    assert_eq!(keys.len(), 4, "{keys:?}");
     assert!(keys.iter().all(|(_, mode)| *mode == 0o600), "{keys:?}");
 }
 
@@ -331,6 +339,34 @@ fn what_an_api_server_reads_at_its_start_restarts_it_through_its_manifest() {
         |d: &Desired, pod: &str| all(d, "cp1")[&format!("/etc/kubernetes/manifests/{pod}.yaml")].content.clone();
     assert_ne!(manifest(&desired, "kube-apiserver"), manifest(&other, "kube-apiserver"));
     assert_eq!(manifest(&desired, "kube-scheduler"), manifest(&other, "kube-scheduler"));
+}
+
+#[test]
+fn kubelets_serving_certificates_are_signed_by_a_ca_that_nobody_but_api_servers_trusts_and_they_only_for_kubelets() {
+    let files = all(&desired(), "cp1");
+    let trusting: Vec<&str> = files
+        .iter()
+        .filter(|(_, file)| {
+            file.content.contains("KUBELET SERVING CA") || file.content.contains("kubelet-serving-ca.crt")
+        })
+        .map(|(path, _)| path.as_str())
+        .collect();
+    let (bundle, manifest) =
+        ("/etc/kubernetes/pki/kubelet-serving-ca.crt", "/etc/kubernetes/manifests/kube-apiserver.yaml");
+    assert_eq!(trusting, [manifest, bundle]);
+    let named: Vec<&str> = files[manifest].content.lines().filter(|line| line.contains("kubelet-serving")).collect();
+    assert_eq!(named.len(), 1, "{named:?}");
+    assert!(named[0].contains(&format!("--kubelet-certificate-authority={bundle}")), "{named:?}");
+
+    let signers = &files["/etc/kubernetes/manifests/kube-controller-manager.yaml"].content;
+    for (signer, pair) in
+        [("kubelet-serving", "kubelet-serving"), ("kubelet-client", "signing"), ("kube-apiserver-client", "signing")]
+    {
+        assert!(signers.contains(&format!("--cluster-signing-{signer}-cert-file=/etc/kubernetes/pki/{pair}.crt\n")));
+        assert!(signers.contains(&format!("--cluster-signing-{signer}-key-file=/etc/kubernetes/pki/{pair}.key\n")));
+    }
+    // The controller manager does not start with these beside the others.
+    assert!(!signers.contains("--cluster-signing-cert-file") && !signers.contains("legacy-unknown"));
 }
 
 #[test]

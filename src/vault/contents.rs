@@ -136,6 +136,8 @@ pub struct Contents {
     pub front_proxy: Authority,
     /// Signed by the cluster authority; the one signing key that control-plane hosts hold.
     pub signing: Authority,
+    /// Signs what kubelets serve with; on control-plane hosts, too. None in a state from before there was one: then `signing` does.
+    pub kubelet_serving: Option<Authority>,
     /// Signs service account tokens.
     pub service_account: KeyPairPem,
     /// Encrypts Secrets in etcd: 32 bytes in base64.
@@ -156,6 +158,8 @@ impl Contents {
                 Stage::Ending => ended(current),
             }
         };
+        let signing = both(Rotatable::SigningCa, self.signing.cert_pem());
+        let serving = self.kubelet_serving.as_ref().map_or(signing.as_str(), Authority::cert_pem);
         let other = |what: &Rotatable| {
             let turn = self.turning.turns.get(what)?;
             Some((*what, turn.stage, PublicAuthority::new(turn.other.public.clone()).ok()?))
@@ -165,13 +169,15 @@ impl Contents {
             etcd: self.etcd.public().clone(),
             front_proxy: self.front_proxy.public().clone(),
             signing: self.signing.public().clone(),
+            kubelet_serving: self.serving().public().clone(),
             service_account_pem: self.service_account.public.clone(),
             founded: self.turning.founded,
             trusted: Trusted {
                 cluster: both(Rotatable::ClusterCa, self.cluster.cert_pem()),
                 etcd: both(Rotatable::EtcdCa, self.etcd.cert_pem()),
                 front_proxy: both(Rotatable::FrontProxyCa, self.front_proxy.cert_pem()),
-                signing: both(Rotatable::SigningCa, self.signing.cert_pem()),
+                kubelet_serving: both(Rotatable::KubeletServingCa, serving),
+                signing,
                 service_account: both(Rotatable::ServiceAccount, &self.service_account.public),
             },
             others: Rotatable::ALL.iter().filter_map(other).collect(),
@@ -192,9 +198,14 @@ impl Contents {
         }
         Material {
             signing_key_pem: self.signing.key(),
+            kubelet_serving_key_pem: self.serving().key(),
             service_account_key_pem: &self.service_account.private,
             encryption,
         }
+    }
+    /// Who signs what kubelets serve with.
+    pub fn serving(&self) -> &Authority {
+        self.kubelet_serving.as_ref().unwrap_or(&self.signing)
     }
     /// The authority whose key identifier the leaf names.
     pub fn issuer(&self, leaf: &Leaf) -> Option<&Authority> {
@@ -213,6 +224,8 @@ pub struct Publics {
     pub front_proxy: PublicAuthority,
     /// The controller manager's signing intermediate.
     pub signing: PublicAuthority,
+    /// The CA of kubelets' serving certificates; `signing` where there is none of their own yet.
+    pub kubelet_serving: PublicAuthority,
     /// The public key of what signs service account tokens.
     pub service_account_pem: String,
     /// Who the cluster is: the fingerprint of the authority that it was founded with.
@@ -234,14 +247,15 @@ pub struct Trusted {
     pub front_proxy: String,
     /// The controller manager's signing intermediate.
     pub signing: String,
+    /// The CA of kubelets' serving certificates.
+    pub kubelet_serving: String,
     /// Public keys that service account tokens are checked with.
     pub service_account: String,
 }
 
 impl Publics {
     /// Cluster authority and signing intermediate together. What the controller manager signs comes without the
-    /// intermediate, so whoever checks such certificates (API servers checking kubelets, and the other way round)
-    /// must know both.
+    /// intermediate, so whoever checks such certificates of clients must know both.
     pub fn cluster_bundle_pem(&self) -> String {
         format!("{}{}", self.trusted.cluster, self.trusted.signing)
     }
@@ -251,6 +265,8 @@ impl Publics {
 pub struct Material<'a> {
     /// Private key of the signing intermediate, PEM.
     pub signing_key_pem: &'a Secret<String>,
+    /// Private key of the CA of kubelets' serving certificates, PEM.
+    pub kubelet_serving_key_pem: &'a Secret<String>,
     /// Private key for service account tokens, PEM.
     pub service_account_key_pem: &'a Secret<String>,
     /// Keys for secretbox: the first encrypts, all decrypt.

@@ -20,18 +20,20 @@ pub const CLUSTER: &str = "cluster";
 pub const JOURNAL: &str = "journal.jsonl";
 /// Logs of runs.
 pub const RUNS: &str = "runs";
+const SERVING: &str = Rotatable::KubeletServingCa.name();
 const SERVICE_ACCOUNT: &str = "service-account";
 const ENCRYPTION: &str = "encryption.key";
 /// No file of a vault comes near this.
 const LARGEST: u64 = 64 << 10;
 
-fn authorities(contents: &Contents) -> [(&'static str, &Authority); 4] {
-    [
+fn authorities(contents: &Contents) -> impl Iterator<Item = (&'static str, &Authority)> {
+    let always = [
         ("cluster-ca", &contents.cluster),
         ("etcd-ca", &contents.etcd),
         ("front-proxy-ca", &contents.front_proxy),
         ("signing-ca", &contents.signing),
-    ]
+    ];
+    always.into_iter().chain(contents.kubelet_serving.as_ref().map(|authority| (SERVING, authority)))
 }
 
 /// The files of one of them: its public half where it has one, and the key.
@@ -81,6 +83,11 @@ pub fn read_contents(dir: &Path) -> Result<Contents, VaultError> {
             VaultError::Corrupt { path, why: bad.to_string() }
         })
     };
+    // A state from before kubelets had a CA of their own has neither of the two files; one alone is damage.
+    let serving = match authority(Rotatable::KubeletServingCa) {
+        Err(VaultError::Missing { .. }) if !exists(dir, "crt")? && !exists(dir, "key")? => None,
+        found => Some(found?),
+    };
     let cluster = authority(Rotatable::ClusterCa)?;
     let never = Turning::never(cluster.fingerprint());
     Ok(Contents {
@@ -88,10 +95,17 @@ pub fn read_contents(dir: &Path) -> Result<Contents, VaultError> {
         etcd: authority(Rotatable::EtcdCa)?,
         front_proxy: authority(Rotatable::FrontProxyCa)?,
         signing: authority(Rotatable::SigningCa)?,
+        kubelet_serving: serving,
         service_account: service_account(dir, pair(Rotatable::ServiceAccount)?)?,
         encryption: encryption(dir, pair(Rotatable::Encryption)?.private)?,
         turning: found.map_or(never, |found| found.turning),
     })
+}
+
+/// Whether a file of kubelets' CA is there.
+fn exists(dir: &Path, ending: &str) -> Result<bool, VaultError> {
+    let path = dir.join(format!("{SERVING}.{ending}"));
+    path.try_exists().map_err(io_error("look at", &path))
 }
 
 fn service_account(dir: &Path, pair: Pair) -> Result<KeyPairPem, VaultError> {

@@ -18,6 +18,8 @@ struct Form {
     schema: u32,
     cluster: ClusterName,
     authorities: [Pair; 4],
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kubelet_serving: Option<Pair>,
     service_account: Pair,
     encryption: String,
     identity: String,
@@ -73,6 +75,7 @@ pub fn carry(cluster: &ClusterName, contents: &Contents, identity: &Secret<Strin
         schema: SCHEMA,
         cluster: cluster.clone(),
         authorities: [&contents.cluster, &contents.etcd, &contents.front_proxy, &contents.signing].map(pair),
+        kubelet_serving: contents.kubelet_serving.as_ref().map(pair),
         service_account: Pair {
             public: contents.service_account.public.clone(),
             private: contents.service_account.private.reveal().clone(),
@@ -96,11 +99,12 @@ pub fn uncarry(text: &Secret<String>) -> Result<Carried, NotCarried> {
     if form.schema != SCHEMA {
         return Err(NotCarried(format!("it is of form {}, and this hactl knows {SCHEMA}", form.schema)));
     }
-    let authority = |at: usize, name: &str| {
-        let pair = &form.authorities[at];
+    let joined = |pair: &Pair, name: &str| {
         Authority::new(pair.public.clone(), Secret::new(pair.private.clone()))
             .map_err(|bad| NotCarried(format!("{name}: {bad}")))
     };
+    let authority = |at: usize, name: &str| joined(&form.authorities[at], name);
+    let serving = form.kubelet_serving.as_ref().map(|pair| joined(pair, "the CA of kubelets' serving certificates"));
     let cluster = authority(0, "the cluster's authority")?;
     let rotations = form.rotations.as_ref().map(turning::Form::turning).transpose();
     let rotations = rotations.map_err(|bad| NotCarried(format!("what was being replaced: {bad}")))?;
@@ -110,6 +114,7 @@ pub fn uncarry(text: &Secret<String>) -> Result<Carried, NotCarried> {
         etcd: authority(1, "etcd's authority")?,
         front_proxy: authority(2, "the front proxy's authority")?,
         signing: authority(3, "the signing authority")?,
+        kubelet_serving: serving.transpose()?,
         service_account: KeyPairPem {
             private: Secret::new(form.service_account.private.clone()),
             public: form.service_account.public.clone(),

@@ -28,6 +28,7 @@ fn contents() -> Contents {
         etcd: authority(),
         front_proxy: authority(),
         signing: authority(),
+        kubelet_serving: Some(authority()),
         service_account: KeyPairPem { private: Secret::new(tokens.serialize_pem()), public: tokens.public_key_pem() },
         encryption: new_encryption_key().unwrap(),
     }
@@ -208,6 +209,7 @@ fn publics_of(vault: &Vault, id: &str) -> Result<String, VaultError> {
         key_path: "/y".into(),
         owner: "root".into(),
         self_renewing: false,
+        serves_by: None,
     };
     vault.issuer(&leaf).map(|a| a.id().to_owned())
 }
@@ -377,6 +379,40 @@ fn same_rotation(one: &Contents, other: &Contents) {
     let keys = |of: &[Secret<String>]| of.iter().map(|key| key.reveal().clone()).collect::<Vec<_>>();
     assert_eq!(keys(&a.retired), keys(&b.retired));
     assert_eq!(one.publics(), other.publics());
+}
+
+#[test]
+fn a_state_from_before_kubelets_had_a_ca_of_their_own_is_read_and_carried_as_it_was() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = Vault::default_dir(root.path(), &name());
+    let mut vault = Vault::create(&dir, &name(), Contents { kubelet_serving: None, ..contents() }).unwrap();
+    // Whatever else is changed in it, nobody makes one by the way.
+    vault.change::<VaultError>(|contents| Ok(contents.turning.stages = 1)).unwrap();
+    let again = Vault::open(&dir, &name()).unwrap().unwrap();
+    assert!(again.contents().kubelet_serving.is_none());
+    assert_eq!(again.publics().kubelet_serving, again.publics().signing);
+    let text = carry(&name(), again.contents(), &again.identity().unwrap(), "schema: 1\n");
+    assert!(!text.reveal().contains("kubelet_serving"));
+    assert!(uncarry(&text).unwrap().contents.kubelet_serving.is_none());
+
+    let next = authority();
+    let pair = Pair { public: next.cert_pem().to_owned(), private: Secret::new(next.key().reveal().clone()) };
+    let put = |contents: &mut Contents| {
+        let bad = |bad: BadAuthority| VaultError::Corrupt { path: PathBuf::new(), why: bad.to_string() };
+        contents.put(Rotatable::KubeletServingCa, pair).map_err(bad)
+    };
+    vault.change(put).unwrap();
+    let again = Vault::open(&dir, &name()).unwrap().unwrap();
+    assert_eq!(again.publics().kubelet_serving.id, next.id());
+    let text = carry(&name(), again.contents(), &again.identity().unwrap(), "schema: 1\n");
+    assert_eq!(uncarry(&text).unwrap().contents.publics(), again.publics());
+
+    for half in ["kubelet-serving-ca.crt", "kubelet-serving-ca.key"] {
+        let kept = std::fs::read(dir.join(half)).unwrap();
+        std::fs::remove_file(dir.join(half)).unwrap();
+        assert!(matches!(trouble(&dir), VaultError::Missing { .. }), "{half} alone is lost");
+        files::put(&dir.join(half), std::str::from_utf8(&kept).unwrap()).unwrap();
+    }
 }
 
 #[test]

@@ -182,6 +182,7 @@ impl Contents {
             Rotatable::EtcdCa => of(&self.etcd),
             Rotatable::FrontProxyCa => of(&self.front_proxy),
             Rotatable::SigningCa => of(&self.signing),
+            Rotatable::KubeletServingCa => of(self.serving()),
             Rotatable::ServiceAccount => Pair {
                 public: self.service_account.public.clone(),
                 private: Secret::new(self.service_account.private.reveal().clone()),
@@ -190,6 +191,12 @@ impl Contents {
                 Pair { public: String::new(), private: Secret::new(self.encryption.reveal().clone()) }
             }
         }
+    }
+
+    /// All that there are.
+    pub(super) fn kept(&self) -> Vec<(Rotatable, Pair)> {
+        let there = |what: &Rotatable| *what != Rotatable::KubeletServingCa || self.kubelet_serving.is_some();
+        Rotatable::ALL.into_iter().filter(there).map(|what| (what, self.pair(what))).collect()
     }
 
     /// Puts another one in its place.
@@ -203,6 +210,7 @@ impl Contents {
             Rotatable::EtcdCa => self.etcd = Authority::new(public, private)?,
             Rotatable::FrontProxyCa => self.front_proxy = Authority::new(public, private)?,
             Rotatable::SigningCa => self.signing = Authority::new(public, private)?,
+            Rotatable::KubeletServingCa => self.kubelet_serving = Some(Authority::new(public, private)?),
             Rotatable::ServiceAccount => self.service_account = KeyPairPem { private, public },
             Rotatable::Encryption => self.encryption = private,
         }
@@ -294,7 +302,7 @@ impl Vault {
     fn store(&self) -> Result<(), VaultError> {
         let contents = self.contents();
         let path = self.dir().join(FILE);
-        let all = Rotatable::ALL.map(|what| (what, contents.pair(what)));
+        let all = contents.kept();
         let current = all.iter().map(|(what, pair)| (*what, PairForm::of(pair))).collect();
         let form = || {
             Form::of(contents).unwrap_or_else(|| Form {

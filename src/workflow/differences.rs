@@ -94,6 +94,7 @@ fn redactor(state: &State) -> Result<Redactor, String> {
     let material = state.contents().material();
     material.encryption.iter().for_each(|key| known.value(key.key.reveal()));
     known.value(material.signing_key_pem.reveal());
+    known.value(material.kubelet_serving_key_pem.reveal());
     known.value(material.service_account_key_pem.reveal());
     Redactor::new(&known)
 }

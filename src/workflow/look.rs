@@ -100,11 +100,14 @@ impl Look {
                 front_proxy_ca: &publics.trusted.front_proxy,
                 signing_ca: &publics.trusted.signing,
                 signing_cert: &publics.signing.cert_pem,
+                kubelet_serving_ca: &publics.trusted.kubelet_serving,
+                kubelet_serving_cert: &publics.kubelet_serving.cert_pem,
                 sa_public: &publics.trusted.service_account,
                 signers: [&publics.cluster.id, &publics.signing.id],
             };
             let keys = Keys {
                 signing_key: material.signing_key_pem,
+                kubelet_serving_key: material.kubelet_serving_key_pem,
                 sa_key: material.service_account_key_pem,
                 encryption: &material.encryption,
             };

@@ -23,6 +23,7 @@ mod renew;
 mod room;
 mod rotate;
 mod runbook;
+mod serving;
 mod session;
 mod snapshot;
 mod state;

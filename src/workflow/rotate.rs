@@ -173,7 +173,7 @@ async fn admit(session: &Session, state: &State, asked: Rotating) -> Result<(), 
         Rotatable::EtcdCa => named.etcd.is_some(),
         Rotatable::FrontProxyCa => named.front_proxy.is_some(),
         Rotatable::ServiceAccount => named.service_account.is_some(),
-        Rotatable::SigningCa | Rotatable::Encryption => false,
+        Rotatable::SigningCa | Rotatable::KubeletServingCa | Rotatable::Encryption => false,
     };
     if brought {
         return refuse(NoRotation::Brought);
@@ -226,6 +226,10 @@ fn consent(state: &State, asked: Rotating, choices: &Choices, ask: &dyn Ask) -> 
         Rotatable::ClusterCa | Rotatable::SigningCa => {
             "control planes and kubelets are restarted in turn at each of its stages"
         }
+        Rotatable::KubeletServingCa => {
+            "control planes are restarted in turn at each of its stages, and kubelets once; `kubectl logs` and `exec` have nothing of a Node for \
+             the seconds in which its kubelet asks for its next certificate"
+        }
         Rotatable::EtcdCa => "etcd's members and API servers are restarted in turn, twice",
         Rotatable::FrontProxyCa => "nothing is restarted",
         Rotatable::ServiceAccount => "API servers and controller managers are restarted in turn at each of its stages",
@@ -276,7 +280,7 @@ async fn forgotten(session: &Session, state: &State, what: Rotatable) -> Result<
     let turns = &state.contents().turning.turns;
     let of = |what: &Rotatable| turns.get(what).filter(|turn| turn.other.public.contains("CERTIFICATE"));
     let old: Vec<&str> = what.along().iter().filter_map(of).map(|turn| turn.other.public.as_str()).collect();
-    if old.is_empty() || what == Rotatable::EtcdCa {
+    if old.is_empty() || matches!(what, Rotatable::EtcdCa | Rotatable::KubeletServingCa) {
         return Ok(());
     }
     let client = super::kubeconfig::client(session, &state.access()?).await?;

@@ -107,7 +107,8 @@ fn known(session: &Session, state: Option<&State>) -> Known {
     let mut known = Known::default();
     if let Some(state) = state {
         let contents = state.contents();
-        for authority in [&contents.cluster, &contents.etcd, &contents.front_proxy, &contents.signing] {
+        let authorities = [&contents.cluster, &contents.etcd, &contents.front_proxy, &contents.signing];
+        for authority in authorities.into_iter().chain(&contents.kubelet_serving) {
             known.value(authority.key().reveal());
         }
         known.value(contents.service_account.private.reveal());

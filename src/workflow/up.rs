@@ -2,7 +2,7 @@
 
 use super::converge::{Ask, Choices, Converge};
 use super::look::Look;
-use super::{Failure, Session, State};
+use super::{Failure, Session, State, serving};
 use crate::model::check::{Check, Outcome};
 use crate::model::difference::Difference;
 use crate::model::event::Event;
@@ -10,8 +10,10 @@ use crate::model::facts::Facts;
 use crate::model::names::HostName;
 use crate::model::plan::{Action, Plan, Stage};
 use crate::model::refusal::Refusal;
+use crate::model::rotation::Rotatable;
 use crate::model::survey::Finding;
 use crate::observe::Wait;
+use crate::pki;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -53,9 +55,15 @@ pub struct Summary {
 /// # Errors
 /// See [`Failure`].
 pub async fn pending(session: &Session, choices: &Choices) -> Result<(Plan, Vec<Difference>), Failure> {
-    let state = session.state(false).await?;
+    let mut state = session.state(false).await?;
+    let begins = serving::lacks(&state);
+    if begins {
+        let what = Rotatable::KubeletServingCa;
+        state.suppose(|cluster, contents, now| pki::rotate::begin(cluster, contents, what, now))?;
+    }
     let look = Look::take(session, &state, Wait::ForAll).await?;
     let mut plan = look.plan(&state, choices, &session.desired)?;
+    plan.warnings.extend(begins.then(|| serving::BEGINS.to_owned()));
     if !plan.is_empty() {
         let findings = super::preflight::findings(session, &look, choices).await;
         let stops = |f: &Finding| {
@@ -73,16 +81,31 @@ pub async fn pending(session: &Session, choices: &Choices) -> Result<(Plan, Vec<
     Ok((plan, differences))
 }
 
-/// Lock, then rounds of observe, plan, consent and execute until there is nothing to do, then verify. Stragglers are left behind until
-/// there is nothing to do for the others, and then waited for.
+/// Brings the cluster to what the inventory asks for, and then, stage by stage, what older versions of hactl did otherwise to what this one
+/// does.
 ///
 /// # Errors
 /// See [`Failure`].
 pub async fn up(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Result<Summary, Failure> {
+    let mut changed = false;
+    loop {
+        let summary = converge(session, choices, ask).await?;
+        changed |= summary.changed;
+        if choices.limit.is_some() || !serving::advance(session, &summary.facts).await? {
+            return Ok(Summary { changed, ..summary });
+        }
+    }
+}
+
+/// Lock, then rounds of observe, plan, consent and execute until there is nothing to do, then verify. Stragglers are left behind until
+/// there is nothing to do for the others, and then waited for.
+async fn converge(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Result<Summary, Failure> {
     let begun = Instant::now();
     let locked = session.lock("up").await?;
-    let state = Arc::new(session.state(true).await?);
+    let mut state = session.state(true).await?;
     let _held = state.hold("up")?;
+    serving::begin(session, &mut state)?;
+    let state = Arc::new(state);
     let mut converge = Converge::new(&state);
     let mut last: Option<Plan> = None;
     let (mut rounds, mut wait) = (0, Wait::ForMost);

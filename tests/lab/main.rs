@@ -30,6 +30,7 @@ mod founding;
 mod hardened;
 mod hostile;
 mod interrupted;
+mod kubelet_serving;
 mod leaving;
 mod moved;
 mod outside;
@@ -246,6 +247,7 @@ fn main() {
     tally.suite("t-apart", (7, 1), shapes::APART);
     tally.suite("t-seven", (7, 0), shapes::SEVEN);
     tally.suite("t-outside", (3, 0), outside::SCENARIOS);
+    tally.suite("t-csr", (1, 1), kubelet_serving::SCENARIOS);
     tally.suite("t-ways", (1, 1), ways_in::SCENARIOS);
     tally.suite("t-hostile", (2, 1), hostile::SCENARIOS);
     for (lab, file, scenario) in examples::EXAMPLES {

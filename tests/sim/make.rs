@@ -204,6 +204,7 @@ fn leaf(id: LeafId, host: &Host, release: u8) -> Leaf {
         key_path: format!("/etc/kubernetes/pki/{id}.key"),
         owner: "root".to_owned(),
         self_renewing: id == LeafId::Kubelet,
+        serves_by: (id == LeafId::Kubelet).then(|| "ca".to_owned()),
     }
 }
 

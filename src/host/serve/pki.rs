@@ -88,7 +88,7 @@ pub(super) fn put(root: &Root, certs: &[(Leaf, String)]) -> Outcome<()> {
     put_all(ready)?;
     certs.iter().filter(|(leaf, _)| leaf.self_renewing).try_for_each(|(leaf, pem)| {
         point(root, leaf, pem)?;
-        forget_serving(root, pem)
+        forget_serving(root, leaf)
     })?;
     certs.iter().try_for_each(|(leaf, _)| remove(&waiting(root, leaf)?))
 }
@@ -142,12 +142,13 @@ fn point(root: &Root, leaf: &Leaf, pem: &str) -> Outcome<()> {
     fs::rename(&fresh, &link).explain("replace", &link)
 }
 
-/// A kubelet whose authority is another one now asks for a certificate to serve with at its next start, where it finds none.
-fn forget_serving(root: &Root, pem: &str) -> Outcome<()> {
+/// A kubelet that serves with what another authority signed than the one that signs now asks for another certificate at its next start, where it
+/// finds none.
+fn forget_serving(root: &Root, leaf: &Leaf) -> Outcome<()> {
     let link = root.path(KUBELET_SERVES_WITH)?;
     let signed_by = |pem: &[u8]| CertFact::read_pem(pem).into_iter().next().map(|fact| fact.authority);
     let before = fs::read(&link).map(Zeroizing::new).ok().and_then(|pem| signed_by(&pem));
-    if before.is_some() && before != signed_by(pem.as_bytes()) { remove(&link) } else { Ok(()) }
+    if before.is_some() && leaf.serves_by.is_some() && before != leaf.serves_by { remove(&link) } else { Ok(()) }
 }
 
 fn to_pem(key: &PrivateKeyDer<'_>) -> String {

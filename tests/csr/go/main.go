@@ -10,7 +10,6 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -42,7 +41,7 @@ type answer struct {
 type signed struct {
 	CommonName   string   `json:"commonName"`
 	Organization []string `json:"organization"`
-	Key          string   `json:"key"`
+	Key          []byte   `json:"key"`
 	Names        []string `json:"names"`
 	Certificate  []byte   `json:"certificate"`
 }
@@ -142,7 +141,7 @@ func read(text []byte, key *ecdsa.PrivateKey) (*signed, error) {
 	return &signed{
 		CommonName:   made.Subject.CommonName,
 		Organization: made.Subject.Organization,
-		Key:          hex.EncodeToString(made.RawSubjectPublicKeyInfo),
+		Key:          made.RawSubjectPublicKeyInfo,
 		Names:        names,
 		Certificate:  pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 	}, nil

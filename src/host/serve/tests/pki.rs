@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::host::op::{FaultKind, ObserveAsk};
+use crate::model::certificate::CertFact;
 use crate::model::facts::LeafFact;
 use crate::model::target::{CaId, Leaf, LeafId};
 use rcgen::{
@@ -41,6 +42,7 @@ fn leaf(cert_path: &str, key_path: &str) -> Leaf {
         key_path: key_path.to_owned(),
         owner: me(),
         self_renewing: false,
+        serves_by: None,
     }
 }
 
@@ -127,6 +129,27 @@ async fn one_path_for_both_makes_one_private_file() {
         assert_eq!(mode(&place, "/var/lib/kubelet/pki/current.pem"), 0o600);
         assert!(look(&mut client, &leaf).await.unwrap().key_matches);
     }
+}
+
+#[tokio::test]
+async fn a_kubelet_keeps_what_it_serves_with_until_another_ca_than_its_signs_that() {
+    let (place, authority) = (Place::new(), Authority::new());
+    let mut client = place.locked().await;
+    let link = "/var/lib/kubelet/pki/kubelet-client-current.pem";
+    let serves_with = "/var/lib/kubelet/pki/kubelet-server-current.pem";
+    let mut kubelet = Leaf { id: LeafId::Kubelet, self_renewing: true, ..leaf(link, link) };
+    let served = authority.sign(&request(&mut client, &kubelet).await);
+    let signer = CertFact::read_pem(served.as_bytes()).remove(0).authority;
+    let mut renewed = async |kubelet: &Leaf| {
+        place.write(serves_with, &served);
+        let cert = authority.sign(&request(&mut client, kubelet).await);
+        client.ask(Op::InstallCerts { certs: vec![(kubelet.clone(), cert)] }).await.unwrap();
+        place.list("/var/lib/kubelet/pki").iter().any(|name| name == "kubelet-server-current.pem")
+    };
+    kubelet.serves_by = Some(signer);
+    assert!(renewed(&kubelet).await);
+    kubelet.serves_by = Some("another".to_owned());
+    assert!(!renewed(&kubelet).await, "it asks for another one when it starts");
 }
 
 #[tokio::test]

@@ -46,6 +46,7 @@ impl World {
             key_path: format!("/etc/pki/{leaf_id}.key"),
             owner: me(),
             self_renewing: false,
+            serves_by: None,
         };
         let leaves = vec![leaf(LeafId::Apiserver, 365), leaf(LeafId::ClusterIssuer, issuer_days)];
         let world = Self { place: Place::new(), authority, settings: Settings { leaves, readers: vec![] } };
