@@ -17,6 +17,14 @@ pub enum Refusal {
         /// What each host said.
         evidence: Vec<Evidence>,
     },
+    /// Some members claim a quorum, and no majority of those who must know confirms it.
+    #[error(
+        "it is disputed whether etcd has a quorum, and who its members are: no majority of its hosts says the same"
+    )]
+    Disputed {
+        /// What each host said.
+        evidence: Vec<Evidence>,
+    },
     /// Etcd hosts did not answer, so nobody can tell whether a cluster exists.
     #[error("cannot tell whether a cluster exists: {} did not answer", names(.silent))]
     CannotTell {

@@ -13,6 +13,8 @@ use std::collections::BTreeSet;
 const STALE_LEASES: i64 = 1;
 /// That pods have addresses where the other hosts look for them.
 const RANGES: &str = "pods in their Node's range";
+/// That what a host says can be, and agrees with what a majority says.
+pub const BELIEVED: &str = "host is believed";
 /// A pod this long past its grace period is stuck, seconds.
 const STUCK_AFTER_S: i64 = 30;
 
@@ -50,6 +52,10 @@ fn hosts(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
             list.push(check("host answers", Some(&host.name), Outcome::Fail, silence.why.clone(), hint));
         }
     }
+    for (host, doubt) in facts.doubts() {
+        let hint = Some("find out why: its clock, its hactl, or somebody else is in it");
+        list.push(check(BELIEVED, Some(host), Outcome::Fail, format!("it {doubt}"), hint));
+    }
     let answered = facts.hosts.values().filter(|f| f.is_ok()).count();
     if answered == desired.hosts.len() {
         list.push(check("hosts answer", None, Outcome::Pass, format!("all {answered}"), None));
@@ -68,15 +74,15 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
             list.push(check(name, None, Outcome::Down, "its founding was interrupted".to_owned(), Some("hactl up")));
             return;
         }
-        Etcd::Silent(evidence) => {
+        Etcd::Silent(evidence) | Etcd::Disputed(evidence) => {
             let said: Vec<String> = evidence.iter().map(|e| format!("{} {}", e.host, e.what)).collect();
-            list.push(check(
-                name,
-                None,
-                Outcome::Down,
-                format!("no quorum: {}", said.join("; ")),
-                Some("bring hosts back, then hactl up"),
-            ));
+            let (what, hint) = match &facts.etcd {
+                Etcd::Disputed(_) => {
+                    ("disputed", "look again; else stop etcd on the host that is wrong, then hactl up")
+                }
+                _ => ("no quorum", "bring hosts back, then hactl up"),
+            };
+            list.push(check(name, None, Outcome::Down, format!("{what}: {}", said.join("; ")), Some(hint)));
             return;
         }
     };

@@ -79,6 +79,9 @@ impl<'a> Draft<'a> {
                 ));
             }
         }
+        for (host, doubt) in facts.doubts() {
+            draft.warn(format!("{host} is not believed: it {doubt}"));
+        }
         for (host, answer) in &facts.hosts {
             if let Err(silence) = answer {
                 draft.warn(format!("{host} did not answer ({}): nothing is planned for it", silence.why));

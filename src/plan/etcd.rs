@@ -51,6 +51,7 @@ pub(super) fn converge(d: &mut Draft) -> Result<(), Refusal> {
         },
         Etcd::Speaks(members) => heal(d, &hosts, members),
         Etcd::Silent(evidence) => wake(d, &hosts, evidence),
+        Etcd::Disputed(evidence) => Err(Refusal::Disputed { evidence: evidence.clone() }),
     }
 }
 

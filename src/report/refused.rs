@@ -33,6 +33,20 @@ impl From<&Refusal> for Verdict {
                     ],
                 )
             }
+            Refusal::Disputed { evidence } => {
+                let mut causes = said(evidence);
+                causes.push("One host alone is not believed: it may be slow, mistaken, or in the wrong hands.".to_owned());
+                causes.push(untouched.to_owned());
+                (
+                    "disputed",
+                    causes,
+                    vec![
+                        "run the same command again: under load, and while members change, members say different things for a moment".to_owned(),
+                        "else find out which host is wrong, stop etcd there (`systemctl stop etcd`) or take the host off the network, and run the same command again; \
+                         a host that may be in the wrong hands is powered off, and named with `hactl recover --powered-off HOST` where a majority is lost".to_owned(),
+                    ],
+                )
+            }
             Refusal::CannotTell { silent } => (
                 "cannot-tell",
                 vec!["A host that is silent may hold a cluster, and founding a second one beside it would lose it.".to_owned(), untouched.to_owned()],

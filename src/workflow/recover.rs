@@ -123,6 +123,10 @@ pub async fn recover(
         super::away::newest(session, authority, bundle)
     );
     let look = look?;
+    for (host, doubt) in look.facts.doubts() {
+        session.sink.emit(Event::Warning { text: format!("{host} is not believed: it {doubt}") });
+    }
+    impossible(session, &state, asked.dry_run)?;
     if !asked.dry_run {
         state.end_recovery(&look.facts)?;
     }
@@ -248,6 +252,21 @@ pub async fn recover(
     };
     fresh(session).await;
     Ok(Recovered::Done { proposal, quorum, endpoint, after })
+}
+
+/// Recoveries of the journal that began at a revision which no cluster comes near are told, and closed.
+fn impossible(session: &Session, state: &State, dry_run: bool) -> Result<(), Failure> {
+    for Recovery { id, base, source, .. } in state.past()?.impossible {
+        let text = format!(
+            "the journal has recovery {id} from {source}, which began at revision {base}: no cluster comes near that, so a host lied then. It counts \
+             for nothing, nor does what it restored; what it moved aside is looked at again"
+        );
+        session.sink.emit(Event::Warning { text });
+        if !dry_run {
+            state.record(Entry::RecoveryDropped { id })?;
+        }
+    }
+    Ok(())
 }
 
 /// What `up` found, and whether what was restored is good for those who had it before.

@@ -9,6 +9,7 @@ use crate::model::names::{ClusterName, HostName};
 use crate::model::refusal::Refusal;
 use crate::model::rotation::Rotatable;
 use crate::model::target::Leaf;
+use crate::observe::KnownCluster;
 use crate::pki::brought::Brought;
 use crate::pki::{self, Credential, PkiError};
 use crate::vault::{Carried, Contents, Entry, Known, Past, Publics, Ranges, Vault, VaultError, VaultLock};
@@ -145,6 +146,11 @@ impl State {
             Some(vault) => Ok(vault.past()?),
             None => Ok(Past::default()),
         }
+    }
+    /// What it knows of the cluster that answered last.
+    pub fn known_cluster(&self) -> Result<KnownCluster, Failure> {
+        let past = self.past()?;
+        Ok(KnownCluster { cluster: past.born, recovering: past.open.is_some() })
     }
     /// Notes that nothing is left to do behind the last recovery.
     pub fn made_whole(&self) -> Result<(), Failure> {

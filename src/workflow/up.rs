@@ -165,10 +165,11 @@ async fn verify(
     if failing.is_empty() { Ok((checks, facts)) } else { Err(Failure::Unverified { checks: failing }) }
 }
 
-/// What fails and would not have to after a run. That bundles are old or cannot be copied is told, and no run of `up` makes it better; nor
+/// What fails and would not have to after a run. That bundles are old or cannot be copied, or that a host lies, is told, and no run of `up` makes it
+/// better; nor
 /// does one mend certificates that it had nothing to do about: those of authorities, and of hosts that it may not change.
 fn mendable(checks: &[Check]) -> Vec<Check> {
-    let told = [crate::observe::BUNDLES, crate::observe::CERTIFICATES];
+    let told = [crate::observe::BUNDLES, crate::observe::CERTIFICATES, crate::observe::BELIEVED];
     checks.iter().filter(|c| c.outcome >= Outcome::Fail && !told.contains(&c.name)).cloned().collect()
 }
 

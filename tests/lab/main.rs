@@ -29,6 +29,7 @@ mod firewalls;
 mod founding;
 mod interrupted;
 mod leaving;
+mod lies;
 mod moved;
 mod parted;
 mod recover;
@@ -226,6 +227,7 @@ fn main() {
     tally.suite("t-leave", (5, 0), leaving::SCENARIOS);
     tally.suite("t-roles", (5, 0), roles::SCENARIOS);
     tally.suite("t-worker", (1, 1), &[worker::SCENARIOS, certs::SCENARIOS, worker::LAST].concat());
+    tally.suite("t-lies", (3, 1), lies::SCENARIOS);
     tally.suite("t-set", (3, 1), settings::SCENARIOS);
     tally.suite("t-rotate", (3, 1), &[unattended::SCENARIOS, rotations::SCENARIOS].concat());
     tally.suite("t-crowd", (3, 0), crowded::SCENARIOS);

@@ -44,11 +44,7 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk, disk: bool) -> Outcome<Etcd
         }
     };
     // Who asks for the disks wants to know what is there when nobody answers.
-    let (election, limit) = if disk {
-        (Election::NotAwaited, 2 * WITHIN)
-    } else {
-        (Election::Awaited, WITHIN + Duration::from_millis(300))
-    };
+    let (election, limit) = if disk { (Election::NotAwaited, 2 * WITHIN) } else { (Election::Awaited, 2 * WITHIN) };
     let seen = tokio::time::timeout(limit, Box::pin(view(&access, WITHIN, election)));
     let (seen, canary) = tokio::join!(seen, raw(&access, CANARY, WITHIN));
     // Read past the API, which would decrypt it.
