@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// How long one look at a member may take.
-const LOOK: Duration = Duration::from_secs(8);
+const LOOK: Duration = Duration::from_secs(12);
 /// How long between two looks while waiting for the cluster to be able to bear a disturbance.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 /// How long looks may find that a step would not be safe until that is believed: longer than an election takes.

@@ -360,6 +360,8 @@ pub struct EtcdFact {
     pub view: Option<EtcdView>,
     /// Why there is no view, or no linearizable one.
     pub trouble: Option<String>,
+    /// Whether the member's process answers its own health check, though not what it was asked in the time that it had: slow, and not dead.
+    pub slow: bool,
     /// How far the data goes by its files, looked at where no quorum stands behind the member.
     pub disk: Option<DiskFact>,
     /// Data of members that was moved aside, by the directory's name, as far as it can be read; looked at where it was asked for.
@@ -477,6 +479,8 @@ impl EtcdView {
 
 /// etcd's alarm for a store that has reached its quota.
 pub const NOSPACE: &str = "NOSPACE";
+/// etcd's alarm for members whose data differs: nobody can write, on any of them.
+pub const CORRUPT: &str = "CORRUPT";
 
 /// The API as one host sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]

@@ -231,6 +231,8 @@ pub enum Room {
     Defragment,
     /// Lets it take writes again.
     Disarm,
+    /// The same, where members' data differed, and does not any more.
+    Agreed,
 }
 
 /// How full one member is.

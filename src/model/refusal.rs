@@ -119,6 +119,16 @@ pub enum Refusal {
         /// Why not.
         why: NoRotation,
     },
+    /// Too few hosts of those who vote now could be locked to change etcd's members.
+    #[error(
+        "etcd's members cannot be changed: this run holds the lock on the hosts of {locked} of {voters} voters, and a majority is needed"
+    )]
+    NoVoterLock {
+        /// Voters whose hosts are locked.
+        locked: usize,
+        /// Voters.
+        voters: usize,
+    },
     /// Too few of etcd's hosts are locked to change its members.
     #[error(
         "members of etcd are to be changed, and the lock is held on {locked} of {hosts} of its hosts, not on a majority"
@@ -295,6 +305,19 @@ pub enum Refusal {
     #[error("etcd is still full: what its keys hold now fills its quota")]
     StillFull {
         /// How full who is.
+        members: Vec<Fullness>,
+    },
+    /// The quota would be below what is stored.
+    #[error(
+        "etcd.quotaGiB is {} GiB, and {} stores {} bytes: etcd would take no more writes",
+        .wanted >> 30,
+        .members.iter().map(|one| one.host.as_str()).collect::<Vec<_>>().join(", "),
+        .members.iter().map(|one| one.db_bytes).max().unwrap_or(0)
+    )]
+    QuotaBelowStored {
+        /// What the inventory asks for, bytes.
+        wanted: u64,
+        /// Members that store as much or more.
         members: Vec<Fullness>,
     },
     /// Those who do not answer could go on as the old cluster.

@@ -3,7 +3,7 @@
 use super::HashCheck;
 use crate::model::check::{Check, Outcome};
 use crate::model::desired::{Cni, Desired, Role};
-use crate::model::facts::{ApiFact, DnsFact, Etcd, Facts, NOSPACE};
+use crate::model::facts::{ApiFact, CORRUPT, DnsFact, Etcd, Facts, NOSPACE};
 use crate::model::names::HostName;
 use crate::model::recovery::left_behind;
 use serde_json::Value;
@@ -123,9 +123,13 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
         .flat_map(|v| v.alarms.iter().cloned())
         .collect();
     if !alarms.is_empty() {
-        let full = alarms.contains(NOSPACE).then_some("its quota is reached and it takes no writes: hactl recover");
+        let hint = if alarms.contains(CORRUPT) {
+            Some("the data of one member differs, and etcd takes no writes until it is replaced: hactl recover")
+        } else {
+            alarms.contains(NOSPACE).then_some("its quota is reached and it takes no writes: hactl recover")
+        };
         let detail = alarms.into_iter().collect::<Vec<_>>().join(", ");
-        list.push(check("etcd without alarms", None, Outcome::Fail, detail, full));
+        list.push(check("etcd without alarms", None, Outcome::Fail, detail, hint));
     }
     let name = "etcd members agree";
     list.push(match hash {

@@ -126,7 +126,9 @@ pub async fn recover(
     for (host, doubt) in look.facts.doubts() {
         session.sink.emit(Event::Warning { text: format!("{host} is not believed: it {doubt}") });
     }
-    impossible(session, &state, asked.dry_run)?;
+    for text in state.close_impossible(asked.dry_run)? {
+        session.sink.emit(Event::Warning { text });
+    }
     if !asked.dry_run {
         state.end_recovery(&look.facts)?;
     }
@@ -181,15 +183,25 @@ pub async fn recover(
                 return finish(session, asked, choices, ask).await;
             }
             if odd.is_empty() {
+                if !asked.dry_run {
+                    super::room::disarmed(session, &look).await?;
+                }
                 return Ok(Recovered::Nothing(Diagnosis::Serves { healthy, voters }));
             }
             if asked.dry_run {
                 return Ok(Recovered::Nothing(Diagnosis::Odd { odd: odd.into_keys().collect(), agree }));
             }
             drop(held);
-            let hosts = odd.keys().cloned().collect();
-            let summary = Box::new(Box::pin(up(session, &Choices { replace: odd, ..choices.clone() }, ask)).await?);
-            return Ok(Recovered::Replaced { odd: hosts, summary });
+            let hosts: Vec<HostName> = odd.keys().cloned().collect();
+            let replacing = Choices { replace: odd, ..choices.clone() };
+            let replaced = Box::pin(up(session, &replacing, ask)).await;
+            // While the alarm is on nobody can write, so that not all may be well with the API even though the member is replaced.
+            let look = Look::take(session, &state, Wait::ForAll).await?;
+            let summary = match (super::room::disarmed(session, &look).await?, replaced) {
+                (true, _) => Box::pin(up(session, choices, ask)).await?,
+                (false, replaced) => replaced?,
+            };
+            return Ok(Recovered::Replaced { odd: hosts, summary: Box::new(summary) });
         }
         other => return Ok(Recovered::Nothing(other)),
     };
@@ -252,21 +264,6 @@ pub async fn recover(
     };
     fresh(session).await;
     Ok(Recovered::Done { proposal, quorum, endpoint, after })
-}
-
-/// Recoveries of the journal that began at a revision which no cluster comes near are told, and closed.
-fn impossible(session: &Session, state: &State, dry_run: bool) -> Result<(), Failure> {
-    for Recovery { id, base, source, .. } in state.past()?.impossible {
-        let text = format!(
-            "the journal has recovery {id} from {source}, which began at revision {base}: no cluster comes near that, so a host lied then. It counts \
-             for nothing, nor does what it restored; what it moved aside is looked at again"
-        );
-        session.sink.emit(Event::Warning { text });
-        if !dry_run {
-            state.record(Entry::RecoveryDropped { id })?;
-        }
-    }
-    Ok(())
 }
 
 /// What `up` found, and whether what was restored is good for those who had it before.

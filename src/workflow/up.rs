@@ -126,7 +126,7 @@ pub async fn up(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Resu
             return Err(Refusal::NoProgress { steps: plan.steps.len(), first }.into());
         }
         super::preflight::preflight(session, &look, &choices).await?;
-        locked.allows(&plan)?;
+        locked.allows(&plan, session, &look.facts)?;
         super::leaving::note_taken_in(&state, &session.desired, &look, &plan)?;
         session.sink.emit(Event::Planned { plan: Box::new(plan.clone()) });
         ask.consent(&plan, &choices)?;

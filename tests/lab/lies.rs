@@ -115,7 +115,9 @@ fn worker_dictates(w: &World) {
 fn member_dictates(w: &World) {
     w.hactl.up().ok();
     let ((_, members), before) = (truth(w), untouched(w));
-    let list = format!("s#\"members\":\\[\\[.*?\\]\\],\"alarms\"#\"members\":{members},\"alarms\"#; s#\"term\":\\d+#\"term\":999999#");
+    let list = format!(
+        "s#\"members\":\\[\\[.*?\\]\\],\"alarms\"#\"members\":{members},\"alarms\"#; s#\"term\":\\d+#\"term\":999999#"
+    );
     lies(w, "cp3", &list);
     let plan = w.hactl.run(&["plan", "--exit-code"]).exits(0);
     assert!(in_one_line(&plan).contains("cp3 is not believed"), "{}", plan.all());

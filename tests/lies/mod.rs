@@ -36,7 +36,8 @@ struct Lie {
 }
 
 fn lie() -> impl Strategy<Value = Lie> {
-    let revision = prop_oneof![Just(i64::MAX), Just(-1), Just(1_i64 << 59), Just(0), any::<i64>(), 0..2_000_000_000_i64];
+    let revision =
+        prop_oneof![Just(i64::MAX), Just(-1), Just(1_i64 << 59), Just(0), any::<i64>(), 0..2_000_000_000_i64];
     let flags = any::<[bool; 7]>();
     (flags, any::<u8>(), 0..9_u8, any::<u64>(), revision).prop_map(|(flags, lists, is, far, revision)| {
         let [right, itself, linearizable, learner, data, born, running] = flags;

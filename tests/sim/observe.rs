@@ -153,6 +153,7 @@ impl World {
             disk,
             aside,
             high_water: None,
+            slow: false,
             secret_is_ciphertext: None,
         }
     }

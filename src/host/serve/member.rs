@@ -86,7 +86,7 @@ pub(super) async fn make_room(host: &Host, ask: &EtcdAsk, room: Room) -> Outcome
     host.waits(match room {
         Room::Compact => "etcd to forget what was replaced",
         Room::Defragment => "etcd to write its store anew",
-        Room::Disarm => "etcd to take writes again",
+        Room::Disarm | Room::Agreed => "etcd to take writes again",
     });
     let access = access(&host.root, ask)?;
     Box::pin(etcd::make_room(&access, room, ROOM)).await.map_err(|e| trouble(&e))
