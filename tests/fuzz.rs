@@ -426,7 +426,10 @@ fn no_lie_of_a_host_makes_the_planner_or_the_readers_panic() {
         }
         let run = move || {
             let addons = &world.target.addons;
-            let facts = hactl::observe::assemble(&world.desired, facts.hosts, addons);
+            let mut hosts = facts.hosts;
+            hosts.values_mut().filter_map(|answer| answer.as_mut().ok()).for_each(HostFacts::judge);
+            let known = hactl::observe::KnownCluster::default();
+            let facts = hactl::observe::assemble(&world.desired, &known, hosts, addons);
             let planned = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent);
             match planned {
                 Ok(plan) => {

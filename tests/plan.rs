@@ -6,6 +6,7 @@ mod cases;
 mod fencing;
 mod laws;
 mod leaving;
+mod lies;
 mod recovering;
 mod renewing;
 mod roles;

@@ -57,7 +57,10 @@ async fn once(access: &Access, change: &MemberChange) -> Result<(), EtcdError> {
     match change {
         MemberChange::Remove(peer) => match find(&members, peer) {
             None => Ok(()),
-            Some(member) => ask("remove a member", CALL, link.0.member_remove(member.id)).await.map(|_| ()),
+            Some(member) => {
+                ask("remove a member", CALL, link.0.member_remove(member.id)).await?;
+                super::room::disarm_of(&mut link, member.id).await
+            }
         },
         MemberChange::AddLearner(peer) => match find(&members, peer) {
             Some(member) if member.learner => Ok(()),

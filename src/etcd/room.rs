@@ -2,7 +2,7 @@
 //!
 //! In: [`Access`] and which [`Room`]. Out: done, also where it was done already. No value that a key has now is ever touched.
 
-use super::{Access, EtcdError, ask};
+use super::{Access, EtcdError, Link, ask};
 use crate::model::recovery::Room;
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType, CompactionOptions};
 use std::time::Duration;
@@ -27,15 +27,25 @@ pub async fn make_room(access: &Access, room: Room, within: Duration) -> Result<
             }
         }
         Room::Defragment => ask("write its store anew", within, link.0.defragment()).await.map(drop),
-        Room::Disarm => {
-            let list = ask("list its alarms", CALL, link.0.alarm(AlarmAction::Get, AlarmType::Nospace, None)).await?;
-            for alarm in list.alarms() {
-                let mut options = AlarmOptions::new();
-                options.with_member(alarm.member_id());
-                let off = link.0.alarm(AlarmAction::Deactivate, AlarmType::Nospace, Some(options));
-                ask("take off its alarm", CALL, off).await?;
-            }
-            Ok(())
-        }
+        Room::Disarm => disarm(&mut link, AlarmType::Nospace, |_| true).await,
+        Room::Agreed => disarm(&mut link, AlarmType::Corrupt, |_| true).await,
     }
+}
+
+/// Takes off the alarms of one kind that these members raised.
+async fn disarm(link: &mut Link, kind: AlarmType, whose: impl Fn(u64) -> bool) -> Result<(), EtcdError> {
+    let list = ask("list its alarms", CALL, link.0.alarm(AlarmAction::Get, kind, None)).await?;
+    for alarm in list.alarms().iter().filter(|alarm| whose(alarm.member_id())) {
+        let mut options = AlarmOptions::new();
+        options.with_member(alarm.member_id());
+        let off = link.0.alarm(AlarmAction::Deactivate, kind, Some(options));
+        ask("take off its alarm", CALL, off).await?;
+    }
+    Ok(())
+}
+
+/// Takes off the alarms of a member that is none any more: etcd keeps them, and nobody else would ever take them off.
+pub(super) async fn disarm_of(link: &mut Link, member: u64) -> Result<(), EtcdError> {
+    disarm(link, AlarmType::Nospace, |id| id == member).await?;
+    disarm(link, AlarmType::Corrupt, |id| id == member).await
 }

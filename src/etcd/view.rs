@@ -46,7 +46,12 @@ pub async fn view(
         }
     };
     let (members, (status, quorum)) = tokio::join!(ask("list its members", within, b.member_list()), both);
-    let (status, members) = (status?, members?);
+    let status = status?;
+    // Asked after the linearizable read, the list cannot be older than that: members that speak at the same time list the same.
+    let members = match &quorum {
+        Ok(()) => ask("list its members", within, link.0.clone().member_list()).await?,
+        Err(_) => members?,
+    };
     let (cluster, member) = status.header().map_or((0, 0), |h| (h.cluster_id(), h.member_id()));
     let listed = members.members().iter().take(100).filter_map(|m| {
         let url = m.peer_urls().first()?.parse().ok()?;

@@ -5,18 +5,19 @@ use super::walk::StepError;
 use crate::host::Feed;
 use crate::host::op::{ObserveAsk, Op, Reply};
 use crate::model::desired::Role;
-use crate::model::facts::{Etcd, HostFacts, Members, Silence};
+use crate::model::facts::{Etcd, EtcdView, HostFacts, Members, Silence};
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::plan::Action;
 use crate::model::refusal::Refusal;
+use crate::observe::Answers;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// How long one look at a member may take.
-const LOOK: Duration = Duration::from_secs(8);
+const LOOK: Duration = Duration::from_secs(12);
 /// How long between two looks while waiting for the cluster to be able to bear a disturbance.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
-/// How long no quorum may answer until it is taken for lost.
+/// How long looks may find that a step would not be safe until that is believed: longer than an election takes.
 const ELECTION: Duration = Duration::from_secs(10);
 
 async fn look(hands: &Hands, host: &HostName, api: bool) -> Result<HostFacts, Silence> {
@@ -34,28 +35,45 @@ async fn look(hands: &Hands, host: &HostName, api: bool) -> Result<HostFacts, Si
     }
 }
 
-/// The members now. One look may find a busy member silent, or an election: a quorum is only taken for lost when none answers for
-/// longer than either takes.
-async fn members_by(hands: &Hands, deadline: Instant) -> Result<Members, Refusal> {
+/// What holds of the members now, by a majority of them. One look may find a busy member silent, an election, or a change that not all have
+/// seen: only what looks until the deadline find as well is believed to be wrong.
+async fn until<T>(
+    hands: &Hands,
+    deadline: Instant,
+    judge: impl Fn(&Members, &EtcdView) -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
     loop {
-        match members_now(hands).await {
-            Err(Refusal::NoQuorum { .. }) if Instant::now() < deadline => tokio::time::sleep(BETWEEN_LOOKS).await,
-            other => return other,
+        let verdict = agreed(hands).await.and_then(|(members, view)| judge(&members, &view));
+        match verdict {
+            Err(_) if Instant::now() < deadline => tokio::time::sleep(BETWEEN_LOOKS).await,
+            verdict => return verdict,
         }
     }
 }
 
 async fn members_now(hands: &Hands) -> Result<Members, Refusal> {
+    agreed(hands).await.map(|(members, _)| members)
+}
+
+/// The members that a majority agrees on, and what one says that speaks for it.
+async fn agreed(hands: &Hands) -> Result<(Members, EtcdView), Refusal> {
     // Also who is to be no member any more, and is one still.
     let members = hands.desired.entered().filter(|h| h.is(Role::Etcd) || hands.asks.etcd(&h.name).is_some());
     let names: Vec<HostName> = members.map(|h| h.name.clone()).collect();
     let looks = futures::future::join_all(names.iter().map(|h| look(hands, h, false))).await;
-    let answers: BTreeMap<HostName, Result<HostFacts, Silence>> = names.into_iter().zip(looks).collect();
-    match crate::observe::classify(&hands.desired, &answers) {
-        Etcd::Speaks(members) => Ok(members),
-        Etcd::Silent(evidence) => Err(Refusal::NoQuorum { evidence }),
-        Etcd::NeverBorn | Etcd::Founding { .. } => Err(Refusal::NoQuorum { evidence: vec![] }),
+    let answers: Answers = names.into_iter().zip(looks).collect();
+    let facts = crate::observe::assemble(&hands.desired, &hands.asks.known, answers, &[]);
+    match (&facts.etcd, facts.living()) {
+        (Etcd::Speaks(members), Some(view)) => Ok((members.clone(), view.clone())),
+        (Etcd::Disputed(evidence), _) => Err(Refusal::Disputed { evidence: evidence.clone() }),
+        (Etcd::Silent(evidence), _) => Err(Refusal::NoQuorum { evidence: evidence.clone() }),
+        (Etcd::Speaks(_) | Etcd::NeverBorn | Etcd::Founding { .. }, _) => Err(Refusal::NoQuorum { evidence: vec![] }),
     }
+}
+
+/// The cluster that answers, by a majority of its members, and its revision; those that were only just started are waited for.
+pub(super) async fn answers(hands: &Hands, patience: Duration) -> Result<(String, i64), Refusal> {
+    until(hands, Instant::now() + patience, |_, view| Ok((view.cluster.clone(), view.revision))).await
 }
 
 /// Who takes the lead from the member on a host right now: the one who is meant to if it is well, else another that is and stays.
@@ -84,28 +102,29 @@ pub(super) async fn members_are(
     list: &BTreeMap<PeerUrl, bool>,
     action: &Action,
 ) -> Result<(), StepError> {
-    let now = members_by(hands, Instant::now() + ELECTION).await?;
-    let shape = now.shape();
-    let peers = list.keys().chain(shape.keys());
-    if let Some(peer) = peers.into_iter().find(|p| list.get(*p) != shape.get(*p)) {
-        return Err(Refusal::MembersChanged { peer: peer.clone() }.into());
-    }
-    let after = match action {
-        Action::RemoveMember { peer } => now.without(peer),
-        // Until its etcd has started anew nobody finds it where the list says.
-        Action::MoveMember { from, to } => now.moved(from, to),
-        _ => return Ok(()),
-    };
-    if after.healthy() < after.quorum() {
-        return Err(Refusal::WouldLoseQuorum {
-            what: action.to_string(),
-            healthy: after.healthy(),
-            voters: after.voters(),
-            quorum: after.quorum(),
+    let judge = |now: &Members, _: &EtcdView| {
+        let shape = now.shape();
+        let peers = list.keys().chain(shape.keys());
+        if let Some(peer) = peers.into_iter().find(|p| list.get(*p) != shape.get(*p)) {
+            return Err(Refusal::MembersChanged { peer: peer.clone() });
         }
-        .into());
-    }
-    Ok(())
+        let after = match action {
+            Action::RemoveMember { peer } => now.without(peer),
+            // Until its etcd has started anew nobody finds it where the list says.
+            Action::MoveMember { from, to } => now.moved(from, to),
+            _ => return Ok(()),
+        };
+        if after.healthy() < after.quorum() {
+            return Err(Refusal::WouldLoseQuorum {
+                what: action.to_string(),
+                healthy: after.healthy(),
+                voters: after.voters(),
+                quorum: after.quorum(),
+            });
+        }
+        Ok(())
+    };
+    Ok(until(hands, Instant::now() + ELECTION, judge).await?)
 }
 
 /// What a step is about to disturb on a host.

@@ -166,10 +166,14 @@ impl Machine {
             watch(progress);
         };
         let outcome = timeout(patience, self.ask(op, &feed, &note)).await;
-        outcome.unwrap_or_else(|_| {
+        let mut outcome = outcome.unwrap_or_else(|_| {
             let waiting_on = std::mem::take(&mut *waiting_on.lock().unwrap_or_else(PoisonError::into_inner));
             Err(HostError::TimedOut { doing: "the operation", after: patience, waiting_on })
-        })
+        });
+        if let Ok(Reply::Facts(facts)) = &mut outcome {
+            facts.judge();
+        }
+        outcome
     }
 
     async fn ask(&self, op: Op, feed: &Feed, watch: Watch<'_>) -> Result<Reply, HostError> {

@@ -233,13 +233,12 @@ pub enum Op {
     },
     /// Writes the first-boot settings of an etcd member and starts it without waiting for quorum.
     StartMember(MemberStart),
-    /// Moves `member/` of a data directory aside, with a timestamp.
-    MoveAside {
-        /// The data directory.
-        data_dir: String,
-    },
+    /// Stops the member and moves `member/` of its data directory aside, with a timestamp. Refused while the member serves.
+    MoveAside(EtcdAsk),
     /// Stops units and kills the pods' processes of these programs, so that nobody reads or writes what is about to be replaced.
     Halt {
+        /// How to reach the member: refused while it serves. `None`: whoever asks knows that, and goes back from what it has.
+        unless_serving: Option<EtcdAsk>,
         /// The units: who would start the pods anew, then the others.
         units: Vec<UnitName>,
         /// The programs, by name.

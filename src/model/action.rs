@@ -152,6 +152,8 @@ pub enum Action {
     Halt {
         /// Where.
         host: HostName,
+        /// Whether its member may serve, for a person goes back from what it has; else the host refuses to stop one that does.
+        serves: bool,
     },
     /// Takes a snapshot from the files of a stopped member, and fetches it.
     TakeSnapshot {
@@ -379,7 +381,7 @@ impl Action {
             | Self::StartMember { host, .. }
             | Self::Defragment { host }
             | Self::MoveAside { host }
-            | Self::Halt { host }
+            | Self::Halt { host, .. }
             | Self::TakeSnapshot { host, .. }
             | Self::Restore { host, .. }
             | Self::Seal { host }

@@ -63,15 +63,23 @@ impl Facts {
     pub fn leaver(&self, name: &HostName) -> Option<&HostFacts> {
         self.leaving.get(name).and_then(|r| r.as_ref().ok())
     }
+    /// What was said and is not believed, each with who said it.
+    pub fn doubts(&self) -> impl Iterator<Item = (&HostName, &String)> {
+        let said = self.hosts.iter().chain(&self.leaving).filter_map(|(host, f)| Some((host, f.as_ref().ok()?)));
+        said.flat_map(|(host, facts)| facts.doubts.iter().map(move |doubt| (host, doubt)))
+    }
     /// The cluster that has a quorum behind it, by its id.
     pub fn living_cluster(&self) -> Option<&String> {
         self.living().map(|view| &view.cluster)
     }
-    /// What a member says that has a quorum behind it; of several the one that is furthest.
+    /// What a member says that has a quorum behind it; of several the one that as many are ahead of as behind: none of them decides alone.
     pub fn living(&self) -> Option<&EtcdView> {
+        let Etcd::Speaks(_) = &self.etcd else { return None };
         let entered = self.hosts.values().chain(self.leaving.values());
         let views = entered.filter_map(|f| f.as_ref().ok()?.etcd.as_ref()?.view.as_ref());
-        views.filter(|v| v.linearizable).max_by_key(|v| v.revision)
+        let mut views: Vec<&EtcdView> = views.filter(|v| v.linearizable).collect();
+        views.sort_by_key(|v| v.revision);
+        views.get(views.len().saturating_sub(1) / 2).copied()
     }
 }
 
@@ -89,6 +97,8 @@ pub enum Etcd {
     Speaks(Members),
     /// A cluster exists or may exist, and no quorum answers.
     Silent(Vec<Evidence>),
+    /// Some members say that a quorum stands behind them, and no majority of those who must know says so.
+    Disputed(Vec<Evidence>),
 }
 
 /// One thing that was seen (or not seen) on one host while no quorum answered.
@@ -207,6 +217,9 @@ pub struct HostFacts {
     pub bundles: Option<BundlesFact>,
     /// DNS from inside a pod of this host, when asked for; `None` when there is no pod to ask from.
     pub dns: Option<DnsFact>,
+    /// What it said and is not believed, in words; made on our side, never by the host. The facts are without that.
+    #[serde(skip)]
+    pub doubts: Vec<String>,
 }
 
 /// An address on an interface.
@@ -347,6 +360,8 @@ pub struct EtcdFact {
     pub view: Option<EtcdView>,
     /// Why there is no view, or no linearizable one.
     pub trouble: Option<String>,
+    /// Whether the member's process answers its own health check, though not what it was asked in the time that it had: slow, and not dead.
+    pub slow: bool,
     /// How far the data goes by its files, looked at where no quorum stands behind the member.
     pub disk: Option<DiskFact>,
     /// Data of members that was moved aside, by the directory's name, as far as it can be read; looked at where it was asked for.
@@ -464,6 +479,8 @@ impl EtcdView {
 
 /// etcd's alarm for a store that has reached its quota.
 pub const NOSPACE: &str = "NOSPACE";
+/// etcd's alarm for members whose data differs: nobody can write, on any of them.
+pub const CORRUPT: &str = "CORRUPT";
 
 /// The API as one host sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]

@@ -214,6 +214,8 @@ pub struct Proposal {
     pub dark: Vec<String>,
     /// Hosts that answer, and hold no data although a member ran there: it is lost, or a volume is not mounted.
     pub empty: Vec<HostName>,
+    /// Hosts that say that a revision was given out to which no cluster can have come from what is left: it counts for nothing.
+    pub beyond: Vec<(HostName, i64)>,
     /// What is lost.
     pub loss: Loss,
     /// Hosts of the inventory that become members later, by `hactl up`.
@@ -229,6 +231,8 @@ pub enum Room {
     Defragment,
     /// Lets it take writes again.
     Disarm,
+    /// The same, where members' data differed, and does not any more.
+    Agreed,
 }
 
 /// How full one member is.

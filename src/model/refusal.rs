@@ -17,6 +17,14 @@ pub enum Refusal {
         /// What each host said.
         evidence: Vec<Evidence>,
     },
+    /// Some members claim a quorum, and no majority of those who must know confirms it.
+    #[error(
+        "it is disputed whether etcd has a quorum, and who its members are: no majority of its hosts says the same"
+    )]
+    Disputed {
+        /// What each host said.
+        evidence: Vec<Evidence>,
+    },
     /// Etcd hosts did not answer, so nobody can tell whether a cluster exists.
     #[error("cannot tell whether a cluster exists: {} did not answer", names(.silent))]
     CannotTell {
@@ -110,6 +118,16 @@ pub enum Refusal {
         what: Rotatable,
         /// Why not.
         why: NoRotation,
+    },
+    /// Too few hosts of those who vote now could be locked to change etcd's members.
+    #[error(
+        "etcd's members cannot be changed: this run holds the lock on the hosts of {locked} of {voters} voters, and a majority is needed"
+    )]
+    NoVoterLock {
+        /// Voters whose hosts are locked.
+        locked: usize,
+        /// Voters.
+        voters: usize,
     },
     /// Too few of etcd's hosts are locked to change its members.
     #[error(
@@ -287,6 +305,19 @@ pub enum Refusal {
     #[error("etcd is still full: what its keys hold now fills its quota")]
     StillFull {
         /// How full who is.
+        members: Vec<Fullness>,
+    },
+    /// The quota would be below what is stored.
+    #[error(
+        "etcd.quotaGiB is {} GiB, and {} stores {} bytes: etcd would take no more writes",
+        .wanted >> 30,
+        .members.iter().map(|one| one.host.as_str()).collect::<Vec<_>>().join(", "),
+        .members.iter().map(|one| one.db_bytes).max().unwrap_or(0)
+    )]
+    QuotaBelowStored {
+        /// What the inventory asks for, bytes.
+        wanted: u64,
+        /// Members that store as much or more.
         members: Vec<Fullness>,
     },
     /// Those who do not answer could go on as the old cluster.

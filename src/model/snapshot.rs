@@ -6,6 +6,7 @@ use super::blob::SnapshotBlob;
 use super::bucket::Destination;
 use super::drill::OwnDrill;
 use super::names::{ClusterName, Digest, HostName};
+use super::plausible::is_revision;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use time::PrimitiveDateTime;
@@ -79,13 +80,10 @@ pub struct Point {
     pub high_water: i64,
 }
 
-/// No cluster comes near this revision, and above it there would soon be none left.
-const PLAUSIBLE: i64 = 1 << 60;
-
 impl Point {
     /// Whether a cluster can have come so far. Where anybody may write, anybody may claim to have.
     pub fn is_plausible(&self) -> bool {
-        [self.revision, self.high_water].iter().all(|revision| (0..PLAUSIBLE).contains(revision))
+        [self.revision, self.high_water].into_iter().all(is_revision)
     }
 }
 

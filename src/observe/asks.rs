@@ -1,5 +1,6 @@
 //! What is asked of each host, and the conditions waited for there; derived once from the desired state.
 
+use super::KnownCluster;
 use crate::host::op::{ApiAsk, Condition, EtcdAsk, ObserveAsk};
 use crate::model::desired::{Desired, Host};
 use crate::model::facts::Stamp;
@@ -43,14 +44,21 @@ pub enum Depth {
 pub struct Asks {
     /// The stamp of this cluster.
     pub stamp: Stamp,
+    /// What the journal knew of it when this was asked.
+    pub known: KnownCluster,
     desired: Arc<Desired>,
     hosts: BTreeMap<HostName, ObserveAsk>,
 }
 
 impl Asks {
     /// From the full question for each host.
-    pub fn new(desired: Arc<Desired>, stamp: Stamp, hosts: BTreeMap<HostName, ObserveAsk>) -> Self {
-        Self { stamp, desired, hosts }
+    pub fn new(
+        desired: Arc<Desired>,
+        stamp: Stamp,
+        known: KnownCluster,
+        hosts: BTreeMap<HostName, ObserveAsk>,
+    ) -> Self {
+        Self { stamp, known, desired, hosts }
     }
     /// The full question for a host.
     pub fn of(&self, host: &HostName) -> ObserveAsk {

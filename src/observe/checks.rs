@@ -3,7 +3,7 @@
 use super::HashCheck;
 use crate::model::check::{Check, Outcome, UP};
 use crate::model::desired::{Cni, Desired, Role};
-use crate::model::facts::{ApiFact, Etcd, Facts, NOSPACE};
+use crate::model::facts::{ApiFact, CORRUPT, Etcd, Facts, NOSPACE};
 use crate::model::names::HostName;
 use crate::model::recovery::left_behind;
 use serde_json::Value;
@@ -13,6 +13,8 @@ use std::collections::BTreeSet;
 const STALE_LEASES: i64 = 1;
 /// That pods have addresses where the other hosts look for them.
 const RANGES: &str = "pods in their Node's range";
+/// That what a host says can be, and agrees with what a majority says.
+pub const BELIEVED: &str = "host is believed";
 /// A pod this long past its grace period is stuck, seconds.
 const STUCK_AFTER_S: i64 = 30;
 
@@ -50,6 +52,10 @@ fn hosts(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
             list.push(check("host answers", Some(&host.name), Outcome::Fail, silence.why.clone(), hint));
         }
     }
+    for (host, doubt) in facts.doubts() {
+        let hint = Some("find out why: its clock, its hactl, or somebody else is in it");
+        list.push(check(BELIEVED, Some(host), Outcome::Fail, format!("it {doubt}"), hint));
+    }
     let answered = facts.hosts.values().filter(|f| f.is_ok()).count();
     if answered == desired.hosts.len() {
         list.push(check("hosts answer", None, Outcome::Pass, format!("all {answered}"), None));
@@ -68,15 +74,15 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
             list.push(check(name, None, Outcome::Down, "its founding was interrupted".to_owned(), Some(UP)));
             return;
         }
-        Etcd::Silent(evidence) => {
+        Etcd::Silent(evidence) | Etcd::Disputed(evidence) => {
             let said: Vec<String> = evidence.iter().map(|e| format!("{} {}", e.host, e.what)).collect();
-            list.push(check(
-                name,
-                None,
-                Outcome::Down,
-                format!("no quorum: {}", said.join("; ")),
-                Some("bring hosts back, then hactl up"),
-            ));
+            let (what, hint) = match &facts.etcd {
+                Etcd::Disputed(_) => {
+                    ("disputed", "look again; else stop etcd on the host that is wrong, then hactl up")
+                }
+                _ => ("no quorum", "bring hosts back, then hactl up"),
+            };
+            list.push(check(name, None, Outcome::Down, format!("{what}: {}", said.join("; ")), Some(hint)));
             return;
         }
     };
@@ -117,9 +123,13 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
         .flat_map(|v| v.alarms.iter().cloned())
         .collect();
     if !alarms.is_empty() {
-        let full = alarms.contains(NOSPACE).then_some("its quota is reached and it takes no writes: hactl recover");
+        let hint = if alarms.contains(CORRUPT) {
+            Some("the data of one member differs, and etcd takes no writes until it is replaced: hactl recover")
+        } else {
+            alarms.contains(NOSPACE).then_some("its quota is reached and it takes no writes: hactl recover")
+        };
         let detail = alarms.into_iter().collect::<Vec<_>>().join(", ");
-        list.push(check("etcd without alarms", None, Outcome::Fail, detail, full));
+        list.push(check("etcd without alarms", None, Outcome::Fail, detail, hint));
     }
     let name = "etcd members agree";
     list.push(match hash {

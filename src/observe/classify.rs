@@ -1,12 +1,18 @@
 //! What the hosts say together about etcd. Silence must never read as "no cluster yet".
 
+use super::Answers;
+use super::heard::{KnownCluster, hear};
 use crate::model::desired::{Desired, Role};
-use crate::model::facts::{DiskFact, Etcd, EtcdFact, Evidence, HostFacts, Member, Members, Silence, newest};
+use crate::model::facts::{DiskFact, Etcd, EtcdFact, EtcdView, Evidence, HostFacts, newest};
 use crate::model::names::HostName;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Puts the etcd hosts' answers together.
-pub fn classify(desired: &Desired, hosts: &BTreeMap<HostName, Result<HostFacts, Silence>>) -> Etcd {
+/// Puts the etcd hosts' answers together, and takes out of them what is not believed.
+pub fn classify(desired: &Desired, known: &KnownCluster, hosts: &mut Answers) -> Etcd {
+    if let Some(heard) = hear(desired, known, hosts) {
+        return heard;
+    }
+    let hosts = &*hosts;
     let mut facts: BTreeMap<&HostName, &EtcdFact> = BTreeMap::new();
     let mut silent = Vec::new();
     for host in desired.with(Role::Etcd) {
@@ -17,13 +23,6 @@ pub fn classify(desired: &Desired, hosts: &BTreeMap<HostName, Result<HostFacts, 
             },
             _ => silent.push(&host.name),
         }
-    }
-    // A member on a host that leaves, or that is to be none any more, speaks for its cluster as well; what is missing there is no loss.
-    let former = desired.entered().filter(|host| !facts.contains_key(&host.name));
-    let former = former.filter_map(|host| Some((&host.name, hosts.get(&host.name)?.as_ref().ok()?.etcd.as_ref()?)));
-    let speaking = facts.iter().map(|(host, fact)| (*host, *fact)).chain(former);
-    if let Some(members) = speaks(&speaking.collect()) {
-        return Etcd::Speaks(members);
     }
     let stamped = hosts.values().filter_map(|f| f.as_ref().ok()).any(|f| f.stamp.is_some());
     let touched = facts.values().any(|e| e.data || e.token.is_some() || e.born.is_some() || e.view.is_some());
@@ -43,29 +42,16 @@ pub fn classify(desired: &Desired, hosts: &BTreeMap<HostName, Result<HostFacts, 
     Etcd::Silent(evidence(desired, hosts))
 }
 
-/// The member list, from a member with a quorum behind it.
-fn speaks(facts: &BTreeMap<&HostName, &EtcdFact>) -> Option<Members> {
-    let views = || facts.iter().filter_map(|(host, e)| e.view.as_ref().map(|v| (*host, v)));
-    let (_, view) = views().filter(|(_, v)| v.linearizable).max_by_key(|(_, v)| (v.term, v.applied))?;
-    let healthy: BTreeSet<u64> = views().filter(|(_, v)| v.linearizable).map(|(_, v)| v.member).collect();
-    // A learner answers no linearizable read of its own; it is healthy when it answers at all.
-    let alive: BTreeSet<u64> = views().map(|(_, v)| v.member).collect();
-    let list = view.members.iter().map(|(id, name, url, learner)| {
-        // Told by the member itself, wherever its host is by now; one that nobody could ask counts as unhealthy, the safe side.
-        let healthy = healthy.contains(id) || (*learner && alive.contains(id));
-        (url.clone(), Member { id: *id, name: name.clone(), learner: *learner, healthy })
-    });
-    Some(Members(list.collect()))
-}
-
-fn evidence(desired: &Desired, hosts: &BTreeMap<HostName, Result<HostFacts, Silence>>) -> Vec<Evidence> {
+/// What each etcd host has, in words.
+pub(super) fn evidence(desired: &Desired, hosts: &Answers) -> Vec<Evidence> {
     let newest =
         newest(desired.with(Role::Etcd).filter_map(|h| hosts.get(&h.name)?.as_ref().ok())).map(DiskFact::reach);
     let of = |host: &crate::model::desired::Host| {
         let (what, has_data, reachable) = match hosts.get(&host.name) {
             Some(Ok(facts)) => match &facts.etcd {
                 Some(etcd) => (words(facts, etcd, newest), etcd.data, true),
-                None => ("was not asked about etcd".to_owned(), false, true),
+                None if facts.doubts.is_empty() => ("was not asked about etcd".to_owned(), false, true),
+                None => (facts.doubts.join("; "), false, true),
             },
             Some(Err(silence)) => (format!("did not answer: {}", silence.why), false, false),
             None => ("was not asked".to_owned(), false, false),
@@ -85,10 +71,19 @@ fn words(facts: &HostFacts, etcd: &EtcdFact, newest: Option<(u64, u64)>) -> Stri
         (None, false) => "holds no data".to_owned(),
     };
     match (&etcd.view, &etcd.trouble) {
+        (Some(view), _) if view.linearizable => {
+            format!("{data}; its member says that a quorum stands behind it: {}", list(view))
+        }
         (Some(_), _) => format!("{data}; its member runs, without a quorum"),
         (None, Some(trouble)) => format!("{data}; {trouble}"),
         (None, None) => format!("{data}; no member runs"),
     }
+}
+
+/// Cluster and members, as a member names them.
+fn list(view: &EtcdView) -> String {
+    let names = view.members.iter().map(|(_, name, peer, _)| if name.is_empty() { peer.as_str() } else { name });
+    format!("cluster {}, members {}", view.cluster, names.collect::<Vec<_>>().join(", "))
 }
 
 /// How far the data goes, and whether any that answers goes further.
@@ -108,6 +103,7 @@ fn far(disk: &DiskFact, now_ms: i64, newest: Option<(u64, u64)>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::facts::Silence;
 
     fn shape(one: &EtcdFact, two: Option<&EtcdFact>) -> Etcd {
         let desired = crate::model::desired::sample(2);
@@ -115,7 +111,11 @@ mod tests {
         let silent = || Err(Silence { why: "no route".to_owned(), hint: None });
         let second = two.map_or_else(silent, ok);
         let names: Vec<HostName> = desired.hosts.iter().map(|h| h.name.clone()).collect();
-        classify(&desired, &[(names[0].clone(), ok(one)), (names[1].clone(), second)].into())
+        classify(
+            &desired,
+            &KnownCluster::default(),
+            &mut [(names[0].clone(), ok(one)), (names[1].clone(), second)].into(),
+        )
     }
 
     #[test]
@@ -169,7 +169,9 @@ mod tests {
             (names[1].clone(), host(disk(5, 90, 80))),
             (names[2].clone(), silent()),
         ];
-        let Etcd::Silent(evidence) = classify(&desired, &answers.into()) else { panic!("nobody has a quorum") };
+        let Etcd::Silent(evidence) = classify(&desired, &KnownCluster::default(), &mut answers.into()) else {
+            panic!("nobody has a quorum")
+        };
         assert_eq!(
             evidence[0].what,
             "data up to term 4, entry 120 (revision 99), written 5 min ago, OLDER than another; no member runs"

@@ -11,6 +11,7 @@ mod dns;
 mod drift;
 mod drills;
 mod hash;
+mod heard;
 mod pace;
 pub mod preflight;
 mod tunnels;
@@ -18,9 +19,10 @@ mod tunnels;
 pub use asks::{Asks, Depth, Tries};
 pub use bundles::BUNDLES;
 pub use certificates::CERTIFICATES;
-pub use checks::checks;
+pub use checks::{BELIEVED, checks};
 pub use classify::classify;
 pub use hash::{HashCheck, hashes};
+pub use heard::KnownCluster;
 pub use pace::{Pace, Wait, carries, decides};
 
 use crate::host::op::{Op, Reply};
@@ -157,9 +159,9 @@ fn by_their_kubelets(hosts: &mut Answers) {
 }
 
 /// Puts the answers together.
-pub fn assemble(desired: &Desired, mut hosts: Answers, addons: &[Addon]) -> Facts {
+pub fn assemble(desired: &Desired, known: &KnownCluster, mut hosts: Answers, addons: &[Addon]) -> Facts {
     by_their_kubelets(&mut hosts);
-    let etcd = classify(desired, &hosts);
+    let etcd = classify(desired, known, &mut hosts);
     let leaves = |name: &HostName| desired.leaver(name).is_some();
     let leaving: Answers = hosts.extract_if(.., |name, _| leaves(name)).collect();
     let (drift, stale) = (drift::drift(addons, &hosts), drift::stale(addons, &hosts));

@@ -6,7 +6,7 @@ use super::upgrade::Rollout;
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{Etcd, Facts, HostFacts, Members};
 use crate::model::names::HostName;
-use crate::model::plan::{Action, Guard, Mark, Plan, Step};
+use crate::model::plan::{Action, Guard, HowToRun, Mark, Plan, Step};
 use crate::model::refusal::Refusal;
 use crate::model::target::{FileSet, HostTarget, Target};
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,6 +78,9 @@ impl<'a> Draft<'a> {
                     left.join(", ")
                 ));
             }
+        }
+        for (host, doubt) in facts.doubts() {
+            draft.warn(format!("{host} is not believed: it {doubt}"));
         }
         for (host, answer) in &facts.hosts {
             if let Err(silence) = answer {
@@ -325,6 +328,29 @@ impl<'a> Draft<'a> {
         }
         plan
     }
+}
+
+/// No step may touch a member, or the list of them, where the list as it is then forecast has no quorum: whatever led to it, it is wrong. Starting
+/// one is none of them.
+pub(super) fn quorate(plan: &Plan) -> Result<(), Refusal> {
+    let etcd = super::etcd_unit();
+    let touches = |step: &Step| match &step.action {
+        Action::RunUnit { unit, how, .. } => *unit == etcd && *how == HowToRun::Restart,
+        Action::Defragment { .. } | Action::MoveLeader { .. } => true,
+        _ => matches!(step.guard, Guard::Members { .. }),
+    };
+    for (step, members) in plan.steps.iter().zip(&plan.forecast) {
+        let Some(members) = members.as_ref().filter(|_| touches(step)) else { continue };
+        if members.healthy() < members.quorum() {
+            return Err(Refusal::WouldLoseQuorum {
+                what: step.action.to_string(),
+                healthy: members.healthy(),
+                voters: members.voters(),
+                quorum: members.quorum(),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// The steps that can be run, each behind all it waits for; otherwise as they were written. Steps that wait for one

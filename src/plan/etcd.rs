@@ -4,10 +4,10 @@ use super::draft::Draft;
 use super::heal::heal;
 use super::holds::etcd_unit;
 use crate::model::desired::{Host, Role};
-use crate::model::facts::{DiskFact, Etcd, EtcdFact, Evidence, HostFacts, Member, Members, UnitFact, newest};
+use crate::model::facts::{DiskFact, Etcd, EtcdFact, EtcdView, Evidence, HostFacts, Member, Members, UnitFact, newest};
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::plan::{Action, Birth, Guard, Mark};
-use crate::model::recovery::far_below;
+use crate::model::recovery::{Fullness, far_below};
 use crate::model::refusal::Refusal;
 use crate::model::target::FileSet;
 use std::collections::BTreeSet;
@@ -51,7 +51,25 @@ pub(super) fn converge(d: &mut Draft) -> Result<(), Refusal> {
         },
         Etcd::Speaks(members) => heal(d, &hosts, members),
         Etcd::Silent(evidence) => wake(d, &hosts, evidence),
+        Etcd::Disputed(evidence) => Err(Refusal::Disputed { evidence: evidence.clone() }),
     }
+}
+
+/// A member that starts with a quota below what it stores takes no more writes, nor do the others: refused before anything restarts. Where the
+/// quota stays as it is, that is a case for making room.
+pub(super) fn room(d: &Draft) -> Result<(), Refusal> {
+    let wanted = i64::from(d.desired.etcd.quota_gib) << 30;
+    let view = |h: &Host| Some((h.name.clone(), etcd_fact(d, &h.name)?.view.as_ref()?));
+    let views = d.desired.with(Role::Etcd).filter_map(view);
+    let lowered = views.filter(|(_, v)| wanted <= v.db_bytes && (v.quota_bytes == 0 || wanted < v.quota_bytes));
+    let one = |(host, v): (HostName, &EtcdView)| Fullness {
+        host,
+        db_bytes: v.db_bytes.unsigned_abs(),
+        quota_bytes: v.quota_bytes.unsigned_abs(),
+    };
+    let members: Vec<Fullness> = lowered.map(one).collect();
+    let wanted = wanted.unsigned_abs();
+    if members.is_empty() { Ok(()) } else { Err(Refusal::QuotaBelowStored { wanted, members }) }
 }
 
 /// Data that lies elsewhere than the inventory says would be abandoned: each member would begin anew on an empty disk.

@@ -360,6 +360,14 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
         let active = d.look().is_active(&host.name, &etcd_unit());
         let view = etcd_fact(d, &host.name).and_then(|e| e.view.as_ref());
         let deaf = active && view.is_none() && !d.plans(&Mark::Certified(host.name.clone()));
+        let believed = d.host_facts(&host.name).is_some_and(|facts| facts.doubts.is_empty());
+        if deaf && etcd_fact(d, &host.name).is_some_and(|etcd| etcd.slow) {
+            d.warn(format!(
+                "etcd on {} is slow: its process answers its own health check, and nothing else within seconds; it is left alone",
+                host.name
+            ));
+        }
+        let deaf = deaf && believed && !etcd_fact(d, &host.name).is_some_and(|etcd| etcd.slow);
         let leads = view.is_some_and(EtcdView::leads);
         let loose = view.filter(|v| v.is_loose());
         if older || deaf {
@@ -382,7 +390,9 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
     due.sort_by_key(|(leads, ..)| *leads);
     for (leads, host, why, loose) in due {
         let healthy = chain.list.0.get(&host.peer_url()).is_some_and(|m| m.healthy);
-        if healthy && chain.list.voters() > 1 && chain.list.spare().unwrap_or(0) == 0 {
+        // One that does not answer takes nothing away, unless the others that answer are too few to be certain of.
+        let spare = chain.list.spare();
+        if chain.list.voters() > 1 && (spare.is_none() || healthy && spare == Some(0)) {
             d.warn(format!(
                 "etcd on {} is to be restarted ({why}); that waits until another member is healthy",
                 host.name

@@ -86,9 +86,16 @@ impl Intent {
 /// # Errors
 /// A [`Refusal`] when going on would not be safe.
 pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -> Result<Plan, Refusal> {
+    let plan = drafted(desired, target, facts, intent)?;
+    draft::quorate(&plan)?;
+    Ok(plan)
+}
+
+fn drafted(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -> Result<Plan, Refusal> {
     let mut draft = draft::Draft::new(desired, target, facts, intent)?;
     upgrade::judge(desired, facts)?;
     versions::judge(desired, target, facts)?;
+    etcd::room(&draft)?;
     ranges::judge(desired, target, facts, intent)?;
     leave::judge(&mut draft)?;
     retire::judge(&draft)?;

@@ -65,6 +65,8 @@ pub fn diagnose(
     // Who names what to go back to was told of a cluster, though the journal ends with it having been taken down.
     let born = intent.born || wish.from.is_some() || wish.begun.is_some();
     match &facts.etcd {
+        // Restored beside a cluster that lives after all, a copy of it would make two.
+        Etcd::Disputed(evidence) => return Err(Refusal::Disputed { evidence: evidence.clone() }),
         Etcd::Speaks(_) if wish.undo => {}
         Etcd::Speaks(members) => {
             if let Some(asked) = wish.from.clone() {
@@ -158,9 +160,10 @@ pub fn diagnose(
     if let Some(recovery) = given_up {
         unfinished(desired, facts, recovery, wish)?;
     }
-    let highest = highest(facts, wish);
+    let from = chosen.source.revision.max(intent.leapt);
+    let (highest, beyond) = highest(desired, facts, wish, from);
     let loss = match found.first().filter(|first| first.rank() > chosen.rank()) {
-        _ if wish.undo => Loss::Undone { revisions: since(chosen.source.revision, facts, intent) },
+        _ if wish.undo => Loss::Undone { revisions: since(desired, chosen.source.revision, facts, intent) },
         Some(newer) if newer.cluster == chosen.cluster => {
             let (newer, chosen) = (&newer.source, &chosen.source);
             Loss::Chosen {
@@ -171,7 +174,7 @@ pub fn diagnose(
         }
         Some(_) => Loss::Forsaken,
         None if chosen.in_place().is_none() => {
-            let known = reached(facts, wish, chosen.cluster);
+            let known = reached(desired, facts, wish, chosen.cluster);
             Loss::Since { ms: chosen.source.age_ms, revisions: ahead(chosen.source.revision, known) }
         }
         None if voters.len() - intact < quorum => Loss::Nothing,
@@ -195,6 +198,7 @@ pub fn diagnose(
         voters: voters.len(),
         dark,
         empty: empty(desired, facts),
+        beyond,
         loss,
     })))
 }
@@ -206,8 +210,8 @@ fn ahead(revision: i64, highest: i64) -> u64 {
 
 /// How many revisions were given out since one of the past, or since the recovery that leapt above it, as far as members in their places
 /// know.
-fn since(revision: i64, facts: &Facts, intent: &Intent) -> u64 {
-    let etcd = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.etcd.as_ref());
+fn since(desired: &Desired, revision: i64, facts: &Facts, intent: &Intent) -> u64 {
+    let etcd = desired.with(Role::Etcd).filter_map(|h| facts.host(&h.name)?.etcd.as_ref());
     let known = etcd.filter_map(|e| e.view.as_ref().map(|v| v.revision).or_else(|| e.disk.as_ref()?.revision));
     let leapt = intent.recovered.filter(|base| far_below(revision, *base));
     known.max().unwrap_or(revision).saturating_sub(leapt.unwrap_or(revision)).max(0).unsigned_abs()
@@ -260,6 +264,7 @@ fn resumed(desired: &Desired, facts: &Facts, hosts: &[Host], recovery: &Recovery
         voters: 0,
         dark: Vec::new(),
         empty: Vec::new(),
+        beyond: Vec::new(),
         loss: Loss::CannotBeKnown,
         later: later(desired, recovery),
     })
@@ -307,7 +312,7 @@ fn later(desired: &Desired, recovery: &Recovery) -> Vec<HostName> {
 
 fn evidence(facts: &Facts) -> Vec<crate::model::facts::Evidence> {
     match &facts.etcd {
-        Etcd::Silent(evidence) => evidence.clone(),
+        Etcd::Silent(evidence) | Etcd::Disputed(evidence) => evidence.clone(),
         Etcd::NeverBorn | Etcd::Founding { .. } | Etcd::Speaks(_) => Vec::new(),
     }
 }
@@ -385,7 +390,8 @@ pub fn recover(
         let mark = Mark::Halted(host.name.clone());
         let why = "nobody may read or write what is about to be replaced";
         let needs = first.then(|| snapshot.clone()).into_iter().collect();
-        d.must(Action::Halt { host: host.name }, why, needs, mark.clone(), Guard::None);
+        let action = Action::Halt { host: host.name, serves: recovery.undo };
+        d.must(action, why, needs, mark.clone(), Guard::None);
         halted.push(mark);
     }
     if let (false, Some((host, aside))) = (taken, lies) {

@@ -8,6 +8,7 @@ use super::recover::Wish;
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{DiskFact, Facts, HostFacts};
 use crate::model::names::{HostName, PeerUrl};
+use crate::model::plausible::MOST_AHEAD;
 use crate::model::recovery::{Origin, Source, far_below};
 use crate::model::snapshot::BundleFact;
 use std::collections::BTreeSet;
@@ -41,7 +42,7 @@ impl<'a> Found<'a> {
 type Kept<'a> = (&'a HostName, &'a BundleFact, Option<&'a str>);
 
 /// All that a cluster could be brought back from, the newest first; of the bundles on each host the newest.
-pub(super) fn sources<'a>(facts: &'a Facts, hosts: &[Host], intent: &Intent, wish: &'a Wish) -> Vec<Found<'a>> {
+pub(super) fn sources<'a>(facts: &'a Facts, hosts: &'a [Host], intent: &Intent, wish: &'a Wish) -> Vec<Found<'a>> {
     let past = |revision: i64| intent.recovered.is_some_and(|base| far_below(revision, base));
     let asked = |origin: &Origin| wish.from.as_ref() == Some(origin);
     let answer = || hosts.iter().filter_map(|h| facts.host(&h.name)?.etcd.as_ref());
@@ -69,7 +70,8 @@ pub(super) fn sources<'a>(facts: &'a Facts, hosts: &[Host], intent: &Intent, wis
             found.push(Found { source, cluster: &disk.cluster, disk: Some(disk), etcd: None, epoch: 0 });
         }
     }
-    let answered = facts.hosts.iter().filter_map(|(name, f)| Some((name, f.as_ref().ok()?)));
+    // Of etcd hosts alone: nobody else has anything to bring a cluster back from.
+    let answered = hosts.iter().filter_map(|h| Some((&h.name, facts.host(&h.name)?)));
     let now_ms = answered.clone().map(|(_, f)| f.now_ms).max().unwrap_or(0);
     let asked = |bundle: &BundleFact| asked(&Origin::Bundle(bundle.name.clone()));
     let kept = |all: Vec<Kept<'a>>| {
@@ -166,25 +168,40 @@ pub(super) fn voters(desired: &Desired, chosen: &Found, found: &[Found]) -> Vec<
     all
 }
 
-/// Revisions that were given out, as bundles and data that can be read tell, each with the cluster that did.
-fn told<'a>(facts: &'a Facts, wish: &'a Wish) -> impl Iterator<Item = (&'a str, i64)> {
-    let answered = || facts.hosts.values().filter_map(|f| f.as_ref().ok());
-    let bundles = answered().filter_map(|f| f.bundles.as_ref()).flat_map(|b| &b.bundles);
-    let given = wish.bundle.iter().map(|(_, bundle)| bundle);
-    let bundles = bundles.chain(given).chain(wish.away.iter().map(|away| &away.bundle)).map(|b| &b.point);
-    let disks = answered().filter_map(|f| f.etcd.as_ref()).flat_map(|e| e.disk.iter().chain(e.aside.values()));
-    let bundles = bundles.map(|point| (point.cluster.as_str(), point.revision.max(point.high_water)));
-    bundles.chain(disks.filter_map(|disk| Some((disk.cluster.as_str(), disk.revision?))))
+/// Revisions that were given out, as bundles and data that can be read tell, each with the cluster that did and who says so, unless that is no
+/// host.
+fn told<'a>(
+    desired: &'a Desired,
+    facts: &'a Facts,
+    wish: &'a Wish,
+) -> impl Iterator<Item = (Option<&'a HostName>, &'a str, i64)> {
+    let answered = || desired.with(Role::Etcd).filter_map(|h| Some((Some(&h.name), facts.host(&h.name)?)));
+    let bundles = answered().filter_map(|(host, f)| Some((host, f.bundles.as_ref()?)));
+    let bundles = bundles.flat_map(|(host, b)| b.bundles.iter().map(move |bundle| (host, bundle)));
+    let given = wish.bundle.iter().map(|(_, bundle)| (None, bundle));
+    let bundles = bundles.chain(given).chain(wish.away.iter().map(|away| (None, &away.bundle)));
+    let bundles = bundles.map(|(host, b)| (host, b.point.cluster.as_str(), b.point.revision.max(b.point.high_water)));
+    let disks = answered().filter_map(|(host, f)| Some((host, f.etcd.as_ref()?)));
+    let disks = disks.flat_map(|(host, e)| e.disk.iter().chain(e.aside.values()).map(move |disk| (host, disk)));
+    bundles.chain(disks.filter_map(|(host, disk)| Some((host, disk.cluster.as_str(), disk.revision?))))
 }
 
 /// The highest revision that a cluster is known to have given out.
-pub(super) fn reached(facts: &Facts, wish: &Wish, cluster: &str) -> i64 {
-    told(facts, wish).filter(|(by, _)| *by == cluster).map(|(_, revision)| revision).max().unwrap_or(0)
+pub(super) fn reached(desired: &Desired, facts: &Facts, wish: &Wish, cluster: &str) -> i64 {
+    told(desired, facts, wish).filter(|(_, by, _)| *by == cluster).map(|(.., revision)| revision).max().unwrap_or(0)
 }
 
-/// The highest revision that is known to have been given out.
-pub(super) fn highest(facts: &Facts, wish: &Wish) -> i64 {
-    let etcd = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.etcd.as_ref());
-    let members = etcd.flat_map(|e| e.high_water.into_iter().chain(e.view.as_ref().map(|view| view.revision)));
-    told(facts, wish).map(|(_, revision)| revision).chain(members).max().unwrap_or(0)
+/// The highest revision that is known to have been given out, and who says that any was which no cluster can have come to from here: what is left
+/// of it, and where recoveries began. A single host could bring the revision to where none is left.
+pub(super) fn highest(desired: &Desired, facts: &Facts, wish: &Wish, from: i64) -> (i64, Vec<(HostName, i64)>) {
+    let etcd = desired.with(Role::Etcd).filter_map(|h| Some((&h.name, facts.host(&h.name)?.etcd.as_ref()?)));
+    let members = etcd.flat_map(|(host, e)| {
+        let revisions = e.high_water.into_iter().chain(e.view.as_ref().map(|view| view.revision));
+        revisions.map(move |revision| (Some(host), revision))
+    });
+    let all = told(desired, facts, wish).map(|(host, _, revision)| (host, revision)).chain(members);
+    let (possible, beyond): (Vec<_>, Vec<_>) =
+        all.partition(|(_, revision)| *revision <= from.saturating_add(MOST_AHEAD));
+    let highest = possible.into_iter().map(|(_, revision)| revision).max().unwrap_or(0);
+    (highest, beyond.into_iter().filter_map(|(host, revision)| Some((host?.clone(), revision))).collect())
 }

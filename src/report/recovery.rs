@@ -47,6 +47,12 @@ pub fn proposal_text(proposal: &Proposal, style: &Style) -> String {
             ),
         );
     }
+    for (host, revision) in &proposal.beyond {
+        let words = format!(
+            "{host} says that revision {revision} was given out, to which no cluster comes from here: it is not believed, find out why it says so"
+        );
+        say("doubt", words);
+    }
     say("loss", loss(proposal));
     let members = names(recovery.members.iter().map(|(name, _)| name));
     let fault = match recovery.tolerates() {

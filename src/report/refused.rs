@@ -33,6 +33,20 @@ impl From<&Refusal> for Verdict {
                     ],
                 )
             }
+            Refusal::Disputed { evidence } => {
+                let mut causes = said(evidence);
+                causes.push("One host alone is not believed: it may be slow, mistaken, or in the wrong hands.".to_owned());
+                causes.push(untouched.to_owned());
+                (
+                    "disputed",
+                    causes,
+                    vec![
+                        "run the same command again: under load, and while members change, members say different things for a moment".to_owned(),
+                        "else find out which host is wrong, stop etcd there (`systemctl stop etcd`) or take the host off the network, and run the same command again; \
+                         a host that may be in the wrong hands is powered off, and named with `hactl recover --confirm-powered-off HOST` where a majority is lost".to_owned(),
+                    ],
+                )
+            }
             Refusal::CannotTell { silent } => (
                 "cannot-tell",
                 vec!["A host that is silent may hold a cluster, and founding a second one beside it would lose it.".to_owned(), untouched.to_owned()],
@@ -116,6 +130,14 @@ impl From<&Refusal> for Verdict {
                 "locked",
                 vec!["Two runs at once could found a cluster twice.".to_owned(), untouched.to_owned()],
                 vec!["wait for the other run to end: the lock goes with its process".to_owned()],
+            ),
+            Refusal::NoVoterLock { .. } => (
+                "no-voter-lock",
+                vec![
+                    "The member list names voters on hosts that this inventory does not name, or that do not answer: another run may hold those.".to_owned(),
+                    untouched.to_owned(),
+                ],
+                vec!["run it with the inventory that names the hosts of all members, and make them reachable by SSH".to_owned()],
             ),
             Refusal::NoMajorityLock { .. } => (
                 "no-majority-lock",
@@ -294,6 +316,14 @@ impl From<&Refusal> for Verdict {
                 vec![
                     "delete what fills it (often Events, or what a controller makes without end), then the same command again".to_owned(),
                     "or give it more: `etcd.quotaGiB` in the inventory, `hactl up`, then the same command again".to_owned(),
+                ],
+            ),
+            Refusal::QuotaBelowStored { members, .. } => (
+                "quota-below-stored",
+                vec![format!("How full its members are now: {}.", super::recovery::fullness(members)), untouched.to_owned()],
+                vec![
+                    "raise `etcd.quotaGiB` above what is stored; etcd's own default is 2 GiB, and 8 is what it is tested with".to_owned(),
+                    "or delete what fills it first, compact and defragment it: what is free in a store counts against its quota too".to_owned(),
                 ],
             ),
             Refusal::MayLive { dark, .. } => (

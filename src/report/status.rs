@@ -93,16 +93,21 @@ fn etcd(desired: &Desired, facts: &Facts, style: &Style) -> String {
             let title = format!("{}  {}", style.paint(Paint::Bold, "ETCD"), quorum(list));
             format!("\n{title}\n{}", members(desired, facts, list, style))
         }
-        Etcd::Silent(evidence) => {
-            let title = style.paint(Paint::Bad, "NO QUORUM");
-            let mut text = format!(
-                "\n{}  {title}: nobody can write, and what is read may be old\n",
-                style.paint(Paint::Bold, "ETCD")
-            );
-            text.push_str(&survivors(facts, evidence, style));
-            text
-        }
+        Etcd::Silent(evidence) => lost(
+            ("NO QUORUM", "nobody can write, and what is read may be old"),
+            &survivors(facts, evidence, style),
+            style,
+        ),
+        Etcd::Disputed(evidence) => lost(
+            ("DISPUTED", "some members claim a quorum, and no majority of them says the same"),
+            &survivors(facts, evidence, style),
+            style,
+        ),
     }
+}
+
+fn lost((title, why): (&str, &str), hosts: &str, style: &Style) -> String {
+    format!("\n{}  {}: {why}\n{hosts}", style.paint(Paint::Bold, "ETCD"), style.paint(Paint::Bad, title))
 }
 
 /// How far the data on each host goes, what it says besides, and which is the newest.

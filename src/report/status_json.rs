@@ -119,6 +119,7 @@ fn etcd(desired: &Desired, facts: &Facts) -> Value {
         Etcd::Founding { .. } => ("founding", None, [].as_slice()),
         Etcd::Speaks(members) => ("speaks", Some(members), [].as_slice()),
         Etcd::Silent(evidence) => ("silent", None, evidence.as_slice()),
+        Etcd::Disputed(evidence) => ("disputed", None, evidence.as_slice()),
     };
     let leader = leader(facts);
     let newest = newest(evidence.iter().filter_map(|e| facts.host(&e.host))).map(DiskFact::reach);

@@ -6,6 +6,7 @@
 use super::{VaultError, files, io_error, random_hex};
 use crate::model::moment::parse_rfc3339;
 use crate::model::names::{ClusterName, Digest};
+use crate::model::plausible::is_base;
 use crate::model::recovery::{Origin, Recovery};
 use crate::model::rotation::{Rotatable, Stage};
 use rustix::fs::FlockOperation;
@@ -176,6 +177,9 @@ pub struct Past {
     pub taken_down_ms: Option<i64>,
     /// The highest revision that any recovery was to begin at, done or given up; 0: there was none.
     pub leapt: i64,
+    /// Recoveries that were to begin at a revision which no cluster comes near, because a host lied: they count for nothing, nor does what they
+    /// made.
+    pub impossible: Vec<Recovery>,
 }
 
 impl Past {
@@ -186,6 +190,11 @@ impl Past {
         for line in lines {
             match &line.entry {
                 Entry::GenesisSpent { cluster_id, .. } => past.lives(cluster_id),
+                Entry::RecoveryChosen { recovery, .. } if !is_base(recovery.base) => {
+                    past.dropped.insert(recovery.id.clone());
+                    past.impossible.push(recovery.clone());
+                }
+                Entry::RecoveryEnded { id, .. } if past.impossible.iter().any(|r| &r.id == id) => {}
                 Entry::RecoveryChosen { recovery, instead_of } => {
                     past.dropped.extend(instead_of.clone());
                     chosen.push(recovery);
@@ -198,7 +207,8 @@ impl Past {
                     past.last = chosen.iter().find(|r| &r.id == id).map(|recovery| ((*recovery).clone(), false));
                 }
                 Entry::RecoveryDropped { id } => {
-                    past.open = None;
+                    past.open = past.open.filter(|open| &open.id != id);
+                    past.impossible.retain(|recovery| &recovery.id != id);
                     past.dropped.insert(id.clone());
                 }
                 Entry::RecoveryWhole { id } => {

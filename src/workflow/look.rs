@@ -63,20 +63,22 @@ impl Look {
         for host in desired.entered() {
             hosts.insert(host.name.clone(), question(desired, host, state, &bundle, &addons)?);
         }
-        let mut asks = Asks::new(Arc::clone(desired), stamp, hosts);
+        let mut asks = Asks::new(Arc::clone(desired), stamp, state.known_cluster()?, hosts);
         let asked = asks.to(depth);
         let begun = Instant::now();
         let (answers, hurried) = loop {
             let (mut answers, hurried) =
                 crate::observe::round(desired, &session.machines, &session.silent, &asked, session.at_once, wait).await;
             crate::observe::set_apart(desired, &asks.stamp, &mut answers);
+            let electing = match crate::observe::classify(desired, &asks.known, &mut answers) {
+                Etcd::Silent(_) => may_elect(desired, &answers),
+                // One of them may only be slow, or a change of the list is on its way.
+                Etcd::Disputed(_) => true,
+                _ => false,
+            };
             for host in crate::observe::without_members(desired, &mut answers) {
                 asks.forget_etcd(&host);
             }
-            let electing = match crate::observe::classify(desired, &answers) {
-                Etcd::Silent(_) => may_elect(desired, &answers),
-                _ => false,
-            };
             if !electing || begun.elapsed() > ELECTION_PATIENCE || session.stop.is_cancelled() {
                 break (answers, hurried);
             }
@@ -133,7 +135,7 @@ impl Look {
             target.hosts.insert(host.name.clone(), host_target);
             files.insert(host.name.clone(), contents);
         }
-        let mut facts = crate::observe::assemble(desired, answers, &target.addons);
+        let mut facts = crate::observe::assemble(desired, &asks.known, answers, &target.addons);
         super::manifests::look(session, state, &target, &mut facts).await?;
         Ok(Self { asks, target: Arc::new(target), files, facts, hurried })
     }

@@ -123,6 +123,12 @@ pub async fn recover(
         super::away::newest(session, authority, bundle)
     );
     let look = look?;
+    for (host, doubt) in look.facts.doubts() {
+        session.sink.emit(Event::Warning { text: format!("{host} is not believed: it {doubt}") });
+    }
+    for text in state.close_impossible(asked.dry_run)? {
+        session.sink.emit(Event::Warning { text });
+    }
     if !asked.dry_run {
         state.end_recovery(&look.facts)?;
     }
@@ -177,15 +183,25 @@ pub async fn recover(
                 return finish(session, asked, choices, ask).await;
             }
             if odd.is_empty() {
+                if !asked.dry_run {
+                    super::room::disarmed(session, &look).await?;
+                }
                 return Ok(Recovered::Nothing(Diagnosis::Serves { healthy, voters }));
             }
             if asked.dry_run {
                 return Ok(Recovered::Nothing(Diagnosis::Odd { odd: odd.into_keys().collect(), agree }));
             }
             drop(held);
-            let hosts = odd.keys().cloned().collect();
-            let summary = Box::new(Box::pin(up(session, &Choices { replace: odd, ..choices.clone() }, ask)).await?);
-            return Ok(Recovered::Replaced { odd: hosts, summary });
+            let hosts: Vec<HostName> = odd.keys().cloned().collect();
+            let replacing = Choices { replace: odd, ..choices.clone() };
+            let replaced = Box::pin(up(session, &replacing, ask)).await;
+            // While the alarm is on nobody can write, so that not all may be well with the API even though the member is replaced.
+            let look = Look::take(session, &state, Wait::ForAll).await?;
+            let summary = match (super::room::disarmed(session, &look).await?, replaced) {
+                (true, _) => Box::pin(up(session, choices, ask)).await?,
+                (false, replaced) => replaced?,
+            };
+            return Ok(Recovered::Replaced { odd: hosts, summary: Box::new(summary) });
         }
         other => return Ok(Recovered::Nothing(other)),
     };

@@ -88,7 +88,7 @@ pub async fn renew(
             let first = plan.steps.first().map(|step| step.action.to_string()).unwrap_or_default();
             return Err(Refusal::NoProgress { steps: plan.steps.len(), first }.into());
         }
-        locked.allows(&plan)?;
+        locked.allows(&plan, session, &look.facts)?;
         session.sink.emit(Event::Planned { plan: Box::new(plan.clone()) });
         ask.consent(&plan, choices)?;
         converge.run(session, look, &plan).await?;

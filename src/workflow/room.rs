@@ -4,14 +4,17 @@
 
 use super::bundles::{asked, machine};
 use super::converge::{Ask, Choices};
+use super::look::Look;
 use super::{Failure, Session};
 use crate::host::Feed;
 use crate::host::op::Op;
 use crate::model::desired::Role;
 use crate::model::event::Event;
+use crate::model::facts::CORRUPT;
 use crate::model::names::HostName;
 use crate::model::recovery::{Fullness, Room};
 use crate::model::refusal::Refusal;
+use crate::observe::HashCheck;
 use std::time::Duration;
 
 /// Written anew, a store takes seconds per GB.
@@ -59,6 +62,25 @@ pub(super) async fn alarmed(session: &Session) -> Vec<Fullness> {
     crate::plan::alarmed(views.iter().map(|(host, view)| (host, view)).collect())
 }
 
+/// Takes off the alarm that members' data differs, where it is on and all of them hold the same keys. Says whether it did.
+pub(super) async fn disarmed(session: &Session, look: &Look) -> Result<bool, Failure> {
+    let views = session
+        .desired
+        .with(Role::Etcd)
+        .filter_map(|host| Some((&host.name, look.facts.host(&host.name)?.etcd.as_ref()?.view.as_ref()?)));
+    let mut on = views.filter(|(_, view)| view.linearizable && view.alarms.iter().any(|alarm| alarm == CORRUPT));
+    let Some((through, _)) = on.next() else { return Ok(false) };
+    match look.hashes(session).await {
+        HashCheck::Same { members, .. } => {
+            make(session, through, Room::Agreed).await?;
+            let text = format!("etcd's alarm CORRUPT is off: {members} members hold the same keys");
+            session.sink.emit(Event::Note { text });
+            Ok(true)
+        }
+        HashCheck::Differs(_) | HashCheck::Incomparable(_) | HashCheck::Unknown(_) => Ok(false),
+    }
+}
+
 fn is_full(one: &Fullness) -> bool {
     one.quota_bytes > 0 && one.db_bytes >= one.quota_bytes
 }
@@ -67,7 +89,7 @@ async fn make(session: &Session, host: &HostName, room: Room) -> Result<(), Fail
     let doing = match room {
         Room::Compact => format!("etcd forgets what was replaced (asked on {host})"),
         Room::Defragment => format!("{host} writes its store anew"),
-        Room::Disarm => "etcd takes writes again".to_owned(),
+        Room::Disarm | Room::Agreed => "etcd takes writes again".to_owned(),
     };
     session.sink.emit(Event::Phase { doing });
     let etcd = session.desired.host(host).and_then(|host| crate::render::etcd_ask(&session.desired, host));

@@ -6,10 +6,10 @@ use crate::component::Bundle;
 use crate::host::op::{Op, Reply};
 use crate::host::{Access, Feed, HostError, Machine};
 use crate::inventory::Attached;
-use crate::model::desired::{Desired, Role};
+use crate::model::desired::{Desired, Host, Role};
 use crate::model::event::{Event, Sink};
-use crate::model::facts::{Silence, Stamp};
-use crate::model::names::HostName;
+use crate::model::facts::{Etcd, Facts, Silence, Stamp};
+use crate::model::names::{HostName, PeerUrl};
 use crate::model::plan::Plan;
 use crate::model::refusal::Refusal;
 use crate::observe::{Pace, Wait, carries, decides};
@@ -70,13 +70,41 @@ pub struct Locked {
 }
 
 impl Locked {
-    /// Members are changed only by whoever holds the lock on a majority of their hosts: there can be one such run.
+    /// Members are changed only by whoever holds the lock on a majority of their hosts: there can be one such run. Inventories may differ, so that
+    /// counts for the voters of the list as well, as it was read since: it changes by one member at a time, so that a majority of the voters
+    /// before a change and one of those after it have a host in common.
     ///
     /// # Errors
-    /// [`Refusal::NoMajorityLock`].
-    pub fn allows(self, plan: &Plan) -> Result<(), Refusal> {
-        if plan.changes_members() && self.etcd * 2 <= self.of {
+    /// [`Refusal::NoMajorityLock`], [`Refusal::NoVoterLock`].
+    pub fn allows(self, plan: &Plan, session: &Session, facts: &Facts) -> Result<(), Refusal> {
+        let held: Vec<&Host> =
+            session.desired.entered().filter(|host| session.machines.contains_key(&host.name)).collect();
+        // Whose host has another address by now is found by the member that it says it is.
+        let named = |peer: &PeerUrl| session.desired.entered().any(|host| &host.peer_url() == peer);
+        let is = |host: &Host, id: u64| {
+            let etcd = facts.host(&host.name).or_else(|| facts.leaver(&host.name)).and_then(|f| f.etcd.as_ref());
+            etcd.is_some_and(|e| {
+                e.view.as_ref().is_some_and(|v| v.member == id) || e.disk.as_ref().is_some_and(|d| d.member == id)
+            })
+        };
+        let holds =
+            |peer: &PeerUrl, id: u64| held.iter().any(|host| &host.peer_url() == peer || !named(peer) && is(host, id));
+        self.allow(plan, &holds, &facts.etcd)
+    }
+
+    fn allow(self, plan: &Plan, holds: &dyn Fn(&PeerUrl, u64) -> bool, etcd: &Etcd) -> Result<(), Refusal> {
+        if !plan.changes_members() {
+            return Ok(());
+        }
+        if self.etcd * 2 <= self.of {
             return Err(Refusal::NoMajorityLock { locked: self.etcd, hosts: self.of });
+        }
+        if let Etcd::Speaks(members) = etcd {
+            let votes = members.0.iter().filter(|(_, member)| !member.learner);
+            let locked = votes.filter(|(peer, member)| holds(peer, member.id)).count();
+            if locked < members.quorum() {
+                return Err(Refusal::NoVoterLock { locked, voters: members.voters() });
+            }
         }
         Ok(())
     }
@@ -329,5 +357,50 @@ impl Session {
     pub async fn close(&mut self) {
         let late = self.joining.arrived();
         futures::future::join_all(self.machines.values().chain(&late).map(|m| m.close())).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::desired::sample;
+    use crate::model::facts::{Member, Members};
+    use crate::model::plan::{Action, Guard, Mark, Step};
+
+    fn members(hosts: &[&Host]) -> Etcd {
+        let member = |host: &Host| Member { id: 1, name: host.name.to_string(), learner: false, healthy: true };
+        Etcd::Speaks(Members(hosts.iter().map(|host| (host.peer_url(), member(host))).collect()))
+    }
+
+    #[test]
+    fn two_runs_whose_inventories_differ_never_both_change_members() {
+        let all = sample(5);
+        let hosts: Vec<&Host> = all.hosts.iter().collect();
+        let peer = hosts[0].peer_url();
+        let step = Step {
+            action: Action::RemoveMember { peer: peer.clone() },
+            why: String::new(),
+            needs: vec![],
+            gives: Mark::Gone(peer),
+            guard: Guard::Members { list: std::collections::BTreeMap::new() },
+            fallback: vec![],
+        };
+        let plan = Plan { steps: vec![step], ..Plan::default() };
+        // The members are the first three. One inventory names those, another the last three: each run has all that its own names.
+        let (voters, locked) = (members(&hosts[..3]), Locked { etcd: 3, of: 3 });
+        let allow = |plan: &Plan, held: &[&Host]| {
+            locked.allow(plan, &|peer, _| held.iter().any(|host| &host.peer_url() == peer), &voters)
+        };
+        assert_eq!(allow(&plan, &hosts[..3]), Ok(()));
+        let refused = allow(&plan, &hosts[2..]);
+        assert_eq!(refused, Err(Refusal::NoVoterLock { locked: 1, voters: 3 }));
+        // Whatever hosts two runs have that share none: one of them at most may change the list.
+        for bits in 0_u8..32 {
+            let one: Vec<&Host> = (0..5).filter(|at| bits >> at & 1 == 1).map(|at| hosts[at]).collect();
+            let other: Vec<&Host> = (0..5).filter(|at| bits >> at & 1 == 0).map(|at| hosts[at]).collect();
+            let may = |held: &[&Host]| allow(&plan, held).is_ok();
+            assert!(!(may(&one) && may(&other)), "{bits:05b}");
+        }
+        assert_eq!(allow(&Plan::default(), &[]), Ok(()), "what changes no members needs no majority");
     }
 }

@@ -6,9 +6,11 @@ use crate::kube::Access;
 use crate::model::desired::{Host, Network};
 use crate::model::facts::{Etcd, Facts};
 use crate::model::names::{ClusterName, HostName};
+use crate::model::recovery::Recovery;
 use crate::model::refusal::Refusal;
 use crate::model::rotation::Rotatable;
 use crate::model::target::Leaf;
+use crate::observe::KnownCluster;
 use crate::pki::brought::Brought;
 use crate::pki::{self, Credential, PkiError};
 use crate::vault::{Carried, Contents, Entry, Known, Past, Publics, Ranges, Vault, VaultError, VaultLock};
@@ -145,6 +147,25 @@ impl State {
             Some(vault) => Ok(vault.past()?),
             None => Ok(Past::default()),
         }
+    }
+    /// What it knows of the cluster that answered last.
+    pub fn known_cluster(&self) -> Result<KnownCluster, Failure> {
+        let past = self.past()?;
+        Ok(KnownCluster { cluster: past.born, recovering: past.open.is_some() })
+    }
+    /// Recoveries of the journal that began at a revision which no cluster comes near, in words; unless in a dry run, they are closed.
+    pub fn close_impossible(&self, dry_run: bool) -> Result<Vec<String>, Failure> {
+        let mut told = Vec::new();
+        for Recovery { id, base, source, .. } in self.past()?.impossible {
+            told.push(format!(
+                "the journal has recovery {id} from {source}, which began at revision {base}: no cluster comes near that, so a host lied then. It counts \
+                 for nothing, nor does what it restored; what it moved aside is looked at again"
+            ));
+            if !dry_run {
+                self.record(Entry::RecoveryDropped { id })?;
+            }
+        }
+        Ok(told)
     }
     /// Notes that nothing is left to do behind the last recovery.
     pub fn made_whole(&self) -> Result<(), Failure> {

@@ -161,7 +161,7 @@ async fn converge(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Re
             session.leave_out(without);
             continue;
         }
-        locked.allows(&plan)?;
+        locked.allows(&plan, session, &look.facts)?;
         super::leaving::note_taken_in(&state, &session.desired, &look, &plan)?;
         session.sink.emit(Event::Planned { plan: Box::new(plan.clone()) });
         ask.consent(&plan, &choices)?;
@@ -205,10 +205,11 @@ fn beyond(checks: Vec<Check>) -> Vec<Check> {
     checks.into_iter().map(Check::beyond_up).collect()
 }
 
-/// What fails and would not have to after a run. That bundles are old or cannot be copied is told, and no run of `up` makes it better; nor
-/// does one mend certificates that it had nothing to do about: those of authorities, and of hosts that it may not change.
+/// What fails and would not have to after a run. That bundles are old or cannot be copied, or that a host lies, is shown,
+/// and no run of `up` makes it better; nor does one mend certificates that it had nothing to do about: those of authorities, and of hosts
+/// that it may not change.
 fn mendable(checks: &[Check]) -> Vec<Check> {
-    let told = [crate::observe::BUNDLES, crate::observe::CERTIFICATES];
+    let told = [crate::observe::BUNDLES, crate::observe::CERTIFICATES, crate::observe::BELIEVED];
     checks.iter().filter(|c| c.outcome >= Outcome::Fail && !told.contains(&c.name)).cloned().collect()
 }
 

@@ -8,7 +8,7 @@ use crate::place::{DATA, Place};
 use crate::sim::World;
 use crate::sim::effect::{Effect, effects, happen};
 use crate::sim::member::Stop;
-use hactl::host::op::{Fault, FaultKind, FilePut, Op, Reply, WipeAsk};
+use hactl::host::op::{EtcdAsk, Fault, FaultKind, FilePut, Op, Reply, WipeAsk};
 use hactl::model::names::Digest;
 use hactl::model::plan::{self, Action};
 use hactl::model::target::{FileSet, HostTarget, Leaf, Part};
@@ -76,12 +76,12 @@ impl Both {
             Act::MoveAside => {
                 let sim = self.sim(&Action::MoveAside { host: host() });
                 self.mirror_process();
-                let real = self.place.ask(Op::MoveAside { data_dir: DATA.to_owned() }).await;
+                let real = self.place.ask(Op::MoveAside(member())).await;
                 same(&sim, &real, FaultKind::BadRequest)
             }
             Act::MoveAsideUnderEtcd => {
                 let sim = self.happen(&[Effect::DataAside(host())]);
-                let real = self.place.ask(Op::MoveAside { data_dir: DATA.to_owned() }).await;
+                let real = self.place.ask(Op::MoveAside(member())).await;
                 same(&sim, &real, FaultKind::BadRequest)
             }
             Act::Seal => {
@@ -275,6 +275,18 @@ impl Both {
         // Data that a refused act leaves behind on one side alone show in the facts.
         let data = found.disk.is_some() || real;
         self.place.etcd(data, runs);
+    }
+}
+
+/// The member of this host, whom nobody could ask: it has no certificates.
+fn member() -> EtcdAsk {
+    let nowhere = || "/nowhere".to_owned();
+    EtcdAsk {
+        url: "https://127.0.0.1:1".to_owned(),
+        data_dir: DATA.to_owned(),
+        ca: nowhere(),
+        cert: nowhere(),
+        key: nowhere(),
     }
 }
 

@@ -32,6 +32,7 @@ mod hostile;
 mod interrupted;
 mod kubelet_serving;
 mod leaving;
+mod lies;
 mod moved;
 mod outside;
 mod parted;
@@ -230,6 +231,7 @@ fn main() {
     tally.suite("t-leave", (5, 0), leaving::SCENARIOS);
     tally.suite("t-roles", (5, 0), roles::SCENARIOS);
     tally.suite("t-worker", (1, 1), &[worker::SCENARIOS, certs::SCENARIOS, worker::LAST].concat());
+    tally.suite("t-lies", (3, 1), lies::SCENARIOS);
     tally.suite("t-set", (3, 1), settings::SCENARIOS);
     tally.suite("t-rotate", (3, 1), &[unattended::SCENARIOS, rotations::SCENARIOS].concat());
     tally.suite("t-pods", (3, 1), &[hardened::SCENARIOS, hardened::LAST].concat());

@@ -170,6 +170,7 @@ fn a_recovery_says_what_it_takes_what_it_loses_and_who_comes_later_before_anybod
         dark: vec!["cp1".into(), "cp2".into()],
         loss: Loss::CannotBeKnown,
         empty: vec![name("cp5")],
+        beyond: vec![(name("cp4"), 1 << 59)],
         later: vec![name("cp1"), name("cp2"), name("cp5")],
     };
     let one = Proposal {
@@ -185,6 +186,7 @@ fn a_recovery_says_what_it_takes_what_it_loses_and_who_comes_later_before_anybod
         sources: vec![Source { bundle: Some(file), ..source("cp1", (5, 11_000), 10_800, 4_000_000) }],
         dark: vec![],
         loss: Loss::Since { ms: 4_000_000, revisions: 1_250 },
+        beyond: vec![],
         ..lost.clone()
     };
     let copied = Proposal {

@@ -53,6 +53,19 @@ fn refusals() -> Vec<Refusal> {
             holder: "hactl up, pid 4711, user anna, since 2026-11-21T06:57:00Z".into(),
         },
         Refusal::NoMajorityLock { locked: 1, hosts: 3 },
+        Refusal::NoVoterLock { locked: 1, voters: 3 },
+        Refusal::QuotaBelowStored {
+            wanted: 1 << 30,
+            members: vec![Fullness { host: name("cp1"), db_bytes: 3_000_000_000, quota_bytes: 8 << 30 }],
+        },
+        Refusal::Disputed {
+            evidence: vec![Evidence {
+                host: name("cp3"),
+                what: "holds data; its member says that a quorum stands behind it: cluster 1, members cp2, cp3".into(),
+                has_data: true,
+                reachable: true,
+            }],
+        },
         Refusal::CannotRotate { what: Rotatable::ClusterCa, why: NoRotation::Brought },
         Refusal::CannotRotate { what: Rotatable::SigningCa, why: NoRotation::Other { other: Rotatable::ClusterCa } },
         Refusal::CannotRotate {

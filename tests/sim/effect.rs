@@ -131,7 +131,7 @@ pub fn effects(world: &World, action: &Action) -> Vec<Effect> {
         Action::MoveAside { host } => {
             vec![Effect::UnitStops(host.clone(), etcd()), Effect::DataAside(host.clone())]
         }
-        Action::Halt { host } => vec![
+        Action::Halt { host, .. } => vec![
             Effect::UnitStops(host.clone(), make::unit("kubelet.service")),
             Effect::UnitStops(host.clone(), etcd()),
             Effect::PodsEnd(host.clone()),

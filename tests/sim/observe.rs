@@ -3,13 +3,12 @@
 use super::make;
 use super::world::{Disk, SimHost, World, program_of};
 use hactl::model::desired::Role;
-use hactl::model::facts::{
-    ApiFact, DiskFact, Etcd, EtcdFact, EtcdView, Evidence, Facts, HostFacts, Member, Members, Silence, Stale, UnitFact,
-};
+use hactl::model::facts::{ApiFact, DiskFact, EtcdFact, EtcdView, Facts, HostFacts, Silence, Stale, UnitFact};
 use hactl::model::names::HostName;
 use hactl::model::node::NodeFact;
 use hactl::model::snapshot::{BundleFact, BundlesFact, Point, Proof};
 use hactl::model::target::object_key;
+use hactl::observe::{Answers, KnownCluster};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl World {
@@ -20,10 +19,9 @@ impl World {
             self.kubelet_acts(name);
         }
         self.disturbed.clear();
-        let hosts: BTreeMap<HostName, Result<HostFacts, Silence>> =
-            names.iter().map(|n| (n.clone(), self.say(n))).collect();
+        let mut hosts: Answers = names.iter().map(|n| (n.clone(), self.say(n))).collect();
         self.answered = hosts.iter().filter(|(_, f)| f.is_ok()).map(|(n, _)| n.clone()).collect();
-        let etcd = self.classify(&hosts);
+        let etcd = hactl::observe::classify(&self.desired, &KnownCluster::default(), &mut hosts);
         let (leaving, hosts) = hosts.into_iter().partition(|(name, _)| self.desired.leaver(name).is_some());
         let asked = names.iter().any(|n| self.host(n).answers() && self.api_serves(n));
         let mut drift = BTreeMap::new();
@@ -155,6 +153,7 @@ impl World {
             disk,
             aside,
             high_water: None,
+            slow: false,
             secret_is_ciphertext: None,
         }
     }
@@ -218,47 +217,5 @@ impl World {
             version: self.host(name).ran.get("kube-apiserver").map(|v| format!("v{v}")).unwrap_or_default(),
             ..ApiFact::default()
         }
-    }
-
-    /// The rules of `observe::classify`, written a second time.
-    pub fn classify(&self, hosts: &BTreeMap<HostName, Result<HostFacts, Silence>>) -> Etcd {
-        let wanted = self.with(Role::Etcd);
-        let facts: Vec<&EtcdFact> = wanted.iter().filter_map(|h| hosts.get(h)?.as_ref().ok()?.etcd.as_ref()).collect();
-        let all = facts.len() == wanted.len();
-        let former = self.desired.entered().filter(|h| !wanted.contains(&h.name));
-        let leavers = former.filter_map(|h| hosts.get(&h.name)?.as_ref().ok()?.etcd.as_ref());
-        let entered: Vec<&EtcdFact> = facts.iter().copied().chain(leavers).collect();
-        if let Some(view) = entered.iter().filter_map(|f| f.view.as_ref()).find(|v| v.linearizable) {
-            let views = || entered.iter().filter_map(|f| f.view.as_ref());
-            let listed = view.members.iter().map(|(id, name, peer, learner)| {
-                let healthy = views().any(|v| v.member == *id && (v.linearizable || *learner));
-                (peer.clone(), Member { id: *id, name: name.clone(), learner: *learner, healthy })
-            });
-            return Etcd::Speaks(Members(listed.collect()));
-        }
-        let touched = facts.iter().any(|f| f.data || f.token.is_some() || f.born.is_some());
-        let stamped = hosts.values().filter_map(|f| f.as_ref().ok()).any(|f| f.stamp.is_some());
-        if !touched && (all || !stamped) {
-            return Etcd::NeverBorn;
-        }
-        let tokens: BTreeSet<&String> = facts.iter().filter_map(|f| f.token.as_ref()).collect();
-        let unborn = facts.iter().all(|f| f.born.is_none() && (!f.data || f.token.is_some()));
-        if let (true, true, 1, Some(token)) = (all, unborn, tokens.len(), tokens.first()) {
-            return Etcd::Founding { token: (*token).clone() };
-        }
-        let evidence = wanted.iter().map(|host| {
-            let fact = hosts.get(host).and_then(|f| f.as_ref().ok()).and_then(|f| f.etcd.as_ref());
-            Evidence {
-                host: host.clone(),
-                what: match fact {
-                    None => "did not answer".to_owned(),
-                    Some(f) if f.data => "holds data; no quorum".to_owned(),
-                    Some(_) => "holds no data".to_owned(),
-                },
-                has_data: fact.is_some_and(|f| f.data),
-                reachable: fact.is_some(),
-            }
-        });
-        Etcd::Silent(evidence.collect())
     }
 }

@@ -12,6 +12,7 @@ use hactl::model::facts::{Etcd, Facts, Members};
 use hactl::model::names::HostName;
 use hactl::model::plan::{Action, Guard, Plan, Step};
 use hactl::model::refusal::Refusal;
+use hactl::observe::{Answers, KnownCluster};
 use std::collections::BTreeSet;
 
 /// What goes wrong around us. The number picks a host.
@@ -176,10 +177,10 @@ impl World {
     fn members_now(&self) -> Result<Members, String> {
         let member = |h: &&hactl::model::desired::Host| h.is(Role::Etcd) || self.host(&h.name).disk.is_some();
         let members = self.desired.entered().filter(member).map(|h| h.name.clone());
-        let hosts = members.map(|h| (h.clone(), self.say(&h))).collect();
-        match self.classify(&hosts) {
+        let mut hosts: Answers = members.map(|h| (h.clone(), self.say(&h))).collect();
+        match hactl::observe::classify(&self.desired, &KnownCluster::default(), &mut hosts) {
             Etcd::Speaks(members) => Ok(members),
-            Etcd::NeverBorn | Etcd::Founding { .. } | Etcd::Silent(_) => Err("no quorum answers".to_owned()),
+            _ => Err("no quorum answers".to_owned()),
         }
     }
 

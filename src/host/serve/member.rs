@@ -10,9 +10,11 @@ use super::root::Root;
 use super::run::blocking;
 use super::tree::Tree;
 use super::{observe, units, when};
-use crate::etcd::{self, Access, EtcdError};
+use crate::etcd::{self, Access, Election, EtcdError};
 use crate::host::op::{EtcdAsk, Fault, FaultKind, FirstBoot, MemberChange, MemberStart, Reply};
+use crate::model::facts::ETCD_UNIT;
 use crate::model::names::PeerUrl;
+use crate::model::plausible::is_revision;
 use crate::model::recovery::Room;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
@@ -44,6 +46,11 @@ const CHANGE: Duration = Duration::from_secs(60);
 const PROMOTE: Duration = Duration::from_secs(590);
 /// How long a store of the largest quota that is sensible may take to be written anew.
 const ROOM: Duration = Duration::from_secs(590);
+
+/// How long a member that may serve is asked for it; under load it takes its time.
+const SERVES: Duration = Duration::from_secs(3);
+/// How long one that was taken out of the list may take to hear of it.
+const TAKEN_OUT: Duration = Duration::from_secs(10);
 
 /// Reads what a request says about reaching the member.
 pub(super) fn access(root: &Root, ask: &EtcdAsk) -> Outcome<Access> {
@@ -83,7 +90,7 @@ pub(super) async fn make_room(host: &Host, ask: &EtcdAsk, room: Room) -> Outcome
     host.waits(match room {
         Room::Compact => "etcd to forget what was replaced",
         Room::Defragment => "etcd to write its store anew",
-        Room::Disarm => "etcd to take writes again",
+        Room::Disarm | Room::Agreed => "etcd to take writes again",
     });
     let access = access(&host.root, ask)?;
     Box::pin(etcd::make_room(&access, room, ROOM)).await.map_err(|e| trouble(&e))
@@ -266,10 +273,41 @@ fn disarm(file: &Path) -> Outcome<()> {
     if after == text { Ok(()) } else { write_one(file.to_owned(), after.as_bytes(), 0o644, me()) }
 }
 
-/// Moves the member's data and markers aside within the data directory, which may be a mount point.
-pub(super) async fn move_aside(host: &Host, data_dir: String) -> Outcome<()> {
+/// Stops the member and moves its data and markers aside within the data directory, which may be a mount point.
+pub(super) async fn move_aside(host: &Host, ask: EtcdAsk) -> Outcome<()> {
+    must_not_serve(host, &ask, TAKEN_OUT).await?;
+    if host.root.is_host() {
+        let unit = ETCD_UNIT.parse().map_err(|_| failed("etcd has no unit"))?;
+        units::stop(host, &[unit]).await?;
+    }
     let root = host.root.clone();
-    blocking(move || aside(&root.path(&data_dir)?)).await
+    blocking(move || aside(&root.path(&ask.data_dir)?)).await
+}
+
+/// Refuses while this host's member has a vote and a quorum behind it: whoever asks for its data to be put away was told of another cluster, or
+/// that this one is lost. A member that was taken out of the list may take `within` to hear of it.
+pub(super) async fn must_not_serve(host: &Host, ask: &EtcdAsk, within: Duration) -> Outcome<()> {
+    // Without certificates nobody serves.
+    let Ok(access) = access(&host.root, ask) else { return Ok(()) };
+    let until = Instant::now() + within;
+    loop {
+        let seen = Box::pin(etcd::view(&access, SERVES, Election::NotAwaited)).await;
+        let Ok((view, None)) = seen else { return Ok(()) };
+        let votes = view.members.iter().any(|(id, .., learner)| *id == view.member && !learner);
+        // One that was restored at a revision which leaves no room ends with the first write.
+        if !votes || !is_revision(view.revision) {
+            return Ok(());
+        }
+        if Instant::now() >= until {
+            return Err(bad(format!(
+                "its etcd member serves: it has a vote among {} members of cluster {}, and a quorum stands behind it; its data stays where it is",
+                view.members.len(),
+                view.cluster
+            )));
+        }
+        host.waits("etcd here to hear that it is no member any more");
+        sleep(Duration::from_millis(200)).await;
+    }
 }
 
 /// Moves them within this data directory.

@@ -134,7 +134,7 @@ fn changes(op: &Op) -> bool {
         | Op::RunUnit { .. }
         | Op::StopUnits { .. }
         | Op::StartMember(_)
-        | Op::MoveAside { .. }
+        | Op::MoveAside(_)
         | Op::Halt { .. }
         | Op::EndPods { .. }
         | Op::TakeSnapshot(_)
@@ -180,8 +180,13 @@ async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
         Op::Balance { unit, how } => balancer::balance(host, &unit, how).await.map(done),
         Op::StopUnits { units } => units::stop(host, &units).await.map(done),
         Op::StartMember(start) => member::start(host, start).await.map(done),
-        Op::MoveAside { data_dir } => member::move_aside(host, data_dir).await.map(done),
-        Op::Halt { units, programs } => recover::halt(host, &units, &programs).await.map(done),
+        Op::MoveAside(etcd) => member::move_aside(host, etcd).await.map(done),
+        Op::Halt { unless_serving, units, programs } => {
+            if let Some(etcd) = unless_serving {
+                member::must_not_serve(host, &etcd, Duration::ZERO).await?;
+            }
+            recover::halt(host, &units, &programs).await.map(done)
+        }
         Op::EndPods { manifests } => wipe::end_pods(host, &manifests).await.map(done),
         Op::TakeSnapshot(ask) => recover::take(host, ask).await.map(Reply::Taken),
         Op::ReadSnapshot { recovery, from } => recover::read(host, recovery, from).await.map(Reply::Bytes),

@@ -19,6 +19,7 @@ use crate::host::op::{RestoreAsk, SNAPSHOT_PIECE, SnapshotAsk, SnapshotUse};
 use crate::model::blob::SnapshotBlob;
 use crate::model::facts::DiskFact;
 use crate::model::names::UnitName;
+use crate::model::plausible::{is_base, is_revision};
 use crate::model::recovery::is_aside;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -313,6 +314,12 @@ pub(super) async fn restore(host: &Host, ask: RestoreAsk) -> Outcome<()> {
         let snapshot = snapshot.clone();
         blocking(move || disk::revision(&snapshot).map_err(|error| failed(error.to_string()))).await?
     };
+    if !is_base(ask.base) {
+        return Err(bad(format!(
+            "no cluster comes near revision {}, and above it there would soon be none left",
+            ask.base
+        )));
+    }
     let bump = ask.base.checked_sub(revision).filter(|bump| *bump > 0);
     let bump = bump.ok_or_else(|| bad(format!("revision {} lies not above the snapshot's {revision}", ask.base)))?;
     host.waits("etcdutl to restore the snapshot");
@@ -350,14 +357,16 @@ async fn etcdutl(ask: &RestoreAsk, owner: (u32, u32), snapshot: &Path, fresh: &T
     alone::restored(owner, snapshot, fresh, &more, RESTORE).await
 }
 
-/// The greatest revision that a restored store was begun at on this host.
+/// The greatest revision that a restored store was begun at on this host. One that no cluster comes near was a lie, which an earlier version
+/// took for true: it counts for nothing.
 pub(super) fn high_water(root: &Root) -> Outcome<Option<i64>> {
     let at = root.own(HIGH_WATER);
     match fs::read_to_string(&at) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         read => {
             let text = read.explain("read", &at)?;
-            text.trim().parse().map(Some).map_err(|_| failed(format!("{} holds no revision", at.display())))
+            let revision = text.trim().parse().map_err(|_| failed(format!("{} holds no revision", at.display())))?;
+            Ok(Some(revision).filter(|revision| is_revision(*revision)))
         }
     }
 }

@@ -96,7 +96,7 @@ async fn carry(inventory: &Path, blob: &Path) {
     let stamp = Stamp { cluster: desired.cluster.clone(), ca: state.publics().founded, stages: 0 };
     let ask = ObserveAsk { parts: vec![part.clone()], ..ObserveAsk::default() };
     let asks = desired.hosts.iter().map(|h| (h.name.clone(), ask.clone())).collect();
-    let asks = Asks::new(Arc::clone(&desired), stamp, asks);
+    let asks = Asks::new(Arc::clone(&desired), stamp, hactl::observe::KnownCluster::default(), asks);
     let hands = |session: &Session, target| {
         let sent = blob.with_extension("zst");
         Arc::new(Hands {

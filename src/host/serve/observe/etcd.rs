@@ -15,9 +15,15 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 /// How long the member may take; one without quorum takes all of it.
 const WITHIN: Duration = Duration::from_millis(1400);
+/// How long one may take that did not answer in that time.
+const LONGER: Duration = Duration::from_secs(4);
+/// Where it tells whoever is on its host how it is.
+const METRICS: &str = "127.0.0.1:2384";
 /// The Secret that shows whether Secrets are encrypted, and what encryption begins with.
 const CANARY: &str = "/registry/secrets/kube-system/hactl-canary";
 const CIPHERTEXT: &[u8] = b"k8s:enc:";
@@ -44,16 +50,21 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk, disk: bool) -> Outcome<Etcd
         }
     };
     // Who asks for the disks wants to know what is there when nobody answers.
-    let (election, limit) = if disk {
-        (Election::NotAwaited, 2 * WITHIN)
-    } else {
-        (Election::Awaited, WITHIN + Duration::from_millis(300))
-    };
+    let (election, limit) = if disk { (Election::NotAwaited, 2 * WITHIN) } else { (Election::Awaited, 2 * WITHIN) };
     let seen = tokio::time::timeout(limit, Box::pin(view(&access, WITHIN, election)));
     let (seen, canary) = tokio::join!(seen, raw(&access, CANARY, WITHIN));
     // Read past the API, which would decrypt it.
     fact.secret_is_ciphertext = canary.ok().flatten().map(|value| value.starts_with(CIPHERTEXT));
-    match seen.unwrap_or(Err(EtcdError::Silent { doing: "tell its status", within_ms: WITHIN.as_millis() })) {
+    let silent = || EtcdError::Silent { doing: "tell its status", within_ms: WITHIN.as_millis() };
+    let mut seen = seen.unwrap_or_else(|_| Err(silent()));
+    if matches!(seen, Err(EtcdError::Silent { .. })) {
+        // Slow is not dead: it gets more time, and its process is asked whether it lives.
+        let again = tokio::time::timeout(LONGER, Box::pin(view(&access, LONGER, Election::NotAwaited)));
+        let (again, lives) = tokio::join!(again, lives());
+        fact.slow = lives && !matches!(again, Ok(Ok(_)));
+        seen = again.unwrap_or_else(|_| Err(silent()));
+    }
+    match seen {
         Ok((view, quorum)) => {
             fact.view = Some(view);
             fact.trouble = quorum.map(|e| e.to_string());
@@ -63,6 +74,18 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk, disk: bool) -> Outcome<Etcd
     // What its files say counts only where the member cannot speak for the cluster; reading them takes a moment.
     let speaks = fact.view.as_ref().is_some_and(|view| view.linearizable);
     if speaks && !disk { Ok(fact) } else { on_disk(data, fact, disk).await }
+}
+
+/// Whether the member's process answers its own health check, whatever it says: one that is frozen takes connections and says nothing.
+async fn lives() -> bool {
+    let asked = async {
+        let mut to = TcpStream::connect(METRICS).await?;
+        to.write_all(b"GET /livez HTTP/1.0\r\nHost: localhost\r\n\r\n").await?;
+        let mut said = [0; 5];
+        to.read_exact(&mut said).await?;
+        std::io::Result::Ok(&said == b"HTTP/")
+    };
+    matches!(tokio::time::timeout(LONGER, asked).await, Ok(Ok(true)))
 }
 
 /// Adds what was moved aside; what cannot be read is nothing to come back from.

@@ -22,16 +22,20 @@ fn seal(cluster: &str) -> Op {
     Op::Seal { data_dir: DATA.to_owned(), cluster: cluster.to_owned() }
 }
 
-async fn look(client: &mut Client) -> EtcdFact {
+/// A member that nobody can be asked for.
+fn member() -> EtcdAsk {
     let nowhere = "/nowhere".to_owned();
-    let etcd = EtcdAsk {
+    EtcdAsk {
         url: "https://127.0.0.1:1".to_owned(),
         data_dir: DATA.to_owned(),
         ca: nowhere.clone(),
         cert: nowhere.clone(),
         key: nowhere,
-    };
-    let ask = ObserveAsk { etcd: Some(etcd), ..ObserveAsk::default() };
+    }
+}
+
+async fn look(client: &mut Client) -> EtcdFact {
+    let ask = ObserveAsk { etcd: Some(member()), ..ObserveAsk::default() };
     let Reply::Facts(facts) = client.ask(Op::Observe(Box::new(ask))).await.unwrap() else { panic!() };
     facts.etcd.unwrap()
 }
@@ -146,7 +150,7 @@ async fn data_is_moved_aside_whole_and_only_once_and_never_under_a_running_etcd(
     place.write("/var/lib/etcd/member/snap/db", "db");
     place.write("/var/lib/etcd/hactl-born", "cafe");
     let mut client = place.locked().await;
-    let op = || Op::MoveAside { data_dir: DATA.to_owned() };
+    let op = || Op::MoveAside(member());
     let running = std::fs::File::open(place.at("/var/lib/etcd/member/snap/db")).unwrap();
     rustix::fs::flock(&running, rustix::fs::FlockOperation::LockExclusive).unwrap();
     assert!(client.ask(op()).await.unwrap_err().what.contains("stop it first"));

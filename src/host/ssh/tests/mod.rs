@@ -7,7 +7,7 @@ mod ways;
 
 use super::super::line::{Feed, Progress};
 use super::super::machine::Machine;
-use super::super::op::{Op, Reply};
+use super::super::op::{EtcdAsk, Op, Reply};
 use super::*;
 use played::Cable;
 use sshd::{Setup, Sshd, keygen};
@@ -38,7 +38,9 @@ fn observe() -> Op {
 }
 
 fn move_aside() -> Op {
-    Op::MoveAside { data_dir: "/var/lib/etcd".into() }
+    let nowhere = String::new;
+    let (url, data_dir) = (nowhere(), "/var/lib/etcd".to_owned());
+    Op::MoveAside(EtcdAsk { url, data_dir, ca: nowhere(), cert: nowhere(), key: nowhere() })
 }
 
 fn seal() -> Op {

@@ -1,0 +1,234 @@
+//! Hosts that lie about etcd: what a minority of its hosts says, and whatever all others say, changes nothing for those who are honest.
+
+use crate::sim::World;
+use crate::{Shape, converged};
+use hactl::model::desired::Role;
+use hactl::model::facts::{DiskFact, Etcd, EtcdFact, EtcdView, Facts, HostFacts};
+use hactl::model::names::{HostName, PeerUrl};
+use hactl::model::plan::{Action, Plan};
+use hactl::model::plausible::MOST_AHEAD;
+use hactl::model::recovery::{Diagnosis, LEAP};
+use hactl::model::refusal::Refusal;
+use hactl::observe::KnownCluster;
+use hactl::plan::{Wish, diagnose, up};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+/// What a host says of etcd instead of the truth.
+#[derive(Debug, Clone)]
+struct Lie {
+    /// Whether it names the right cluster.
+    right: bool,
+    /// Which of the true members it lists, by bits, and itself besides.
+    lists: u8,
+    itself: bool,
+    /// Which member it says that it is: one of the true ones, or one more.
+    is: u8,
+    linearizable: bool,
+    learner: bool,
+    far: u64,
+    revision: i64,
+    /// Whether it shows data, and a seal.
+    data: bool,
+    born: bool,
+    running: bool,
+}
+
+fn lie() -> impl Strategy<Value = Lie> {
+    let revision =
+        prop_oneof![Just(i64::MAX), Just(-1), Just(1_i64 << 59), Just(0), any::<i64>(), 0..2_000_000_000_i64];
+    let flags = any::<[bool; 7]>();
+    (flags, any::<u8>(), 0..9_u8, any::<u64>(), revision).prop_map(|(flags, lists, is, far, revision)| {
+        let [right, itself, linearizable, learner, data, born, running] = flags;
+        Lie { right, lists, itself, is, linearizable, learner, far, revision, data, born, running }
+    })
+}
+
+impl Lie {
+    fn told(&self, world: &World, cluster: &str, host: &HostName, facts: &mut HostFacts) {
+        let named = if self.right { cluster.to_owned() } else { "1".to_owned() };
+        let etcd: Vec<HostName> = world.with(Role::Etcd);
+        let truth = world.clusters.get(cluster).expect("a cluster that was");
+        let mut members: Vec<(u64, String, PeerUrl, bool)> =
+            truth.members.iter().map(|(id, m)| (*id, m.name.clone(), m.peer.clone(), m.learner)).collect();
+        let own = u64::from(self.is) + 900;
+        let is = members.get(usize::from(self.is)).map_or(own, |m| m.0);
+        members.retain(|m| etcd.iter().position(|h| world.peer(h) == m.2).is_none_or(|at| self.lists >> at & 1 == 1));
+        if self.itself {
+            members.retain(|m| m.0 != is);
+            members.push((is, host.to_string(), world.peer(host), false));
+        }
+        let view = EtcdView {
+            cluster: named.clone(),
+            member: is,
+            leader: is,
+            term: self.far,
+            applied: self.far,
+            revision: self.revision,
+            version: "3.6.16".to_owned(),
+            learner: self.learner,
+            linearizable: self.linearizable,
+            members: members.clone(),
+            ..EtcdView::default()
+        };
+        let disk = DiskFact {
+            cluster: named.clone(),
+            member: is,
+            term: self.far,
+            index: self.far,
+            revision: Some(self.revision),
+            members: Some(members),
+            ..DiskFact::default()
+        };
+        facts.etcd = Some(EtcdFact {
+            data: self.data,
+            born: self.born.then_some(named),
+            view: self.running.then_some(view),
+            disk: self.data.then_some(disk),
+            high_water: Some(self.revision),
+            ..EtcdFact::default()
+        });
+        facts.judge();
+    }
+}
+
+/// What is observed of a world in which these hosts lie.
+fn observed(world: &mut World, cluster: &str, lies: &[(HostName, &Lie)]) -> Facts {
+    let mut hosts = world.observe().hosts;
+    for (host, lie) in lies {
+        let Some(Ok(facts)) = hosts.get_mut(host) else { continue };
+        lie.told(world, cluster, host, facts);
+    }
+    let known = KnownCluster { cluster: Some(cluster.to_owned()), recovering: false };
+    hactl::observe::assemble(&world.desired, &known, hosts, &world.target.addons)
+}
+
+/// Steps that change etcd, or its data, for hosts that are honest.
+fn harms(world: &World, plan: &Plan, liars: &BTreeSet<HostName>) -> Vec<String> {
+    let honest = |host: &HostName| !liars.contains(host);
+    let peers: Vec<PeerUrl> = liars.iter().map(|host| world.peer(host)).collect();
+    let changed = |action: &Action| match action {
+        Action::RemoveMember { peer } | Action::AddLearner { peer } | Action::Promote { peer } => !peers.contains(peer),
+        Action::MoveMember { from, to } => !peers.contains(from) || !peers.contains(to),
+        Action::MoveAside { host }
+        | Action::StartMember { host, .. }
+        | Action::Seal { host }
+        | Action::Defragment { host }
+        | Action::Wipe { host, .. } => honest(host),
+        Action::RunUnit { host, unit, .. } | Action::StopUnit { host, unit } => {
+            unit.as_str() == "etcd.service" && honest(host)
+        }
+        _ => false,
+    };
+    plan.steps.iter().filter(|step| changed(&step.action)).map(|step| format!("{step:?}")).collect()
+}
+
+fn shape() -> impl Strategy<Value = Shape> {
+    prop::sample::select(vec![Shape::Stacked(1), Shape::Stacked(3), Shape::Stacked(5), Shape::Stacked(7), Shape::Apart])
+}
+
+proptest! {
+    #![proptest_config(crate::sim::config(400, 4000))]
+
+    #[test]
+    fn a_minority_that_lies_and_all_who_have_no_member_never_change_the_members_of_others(
+        shape in shape(),
+        lies in vec(lie(), 8),
+        first in any::<usize>(),
+    ) {
+        let mut world = converged(shape);
+        let cluster = world.living().expect("it answers");
+        let etcd = world.with(Role::Etcd);
+        let minority = (etcd.len() - 1) / 2;
+        let some = (0..minority).map(|n| etcd[(first % etcd.len() + n) % etcd.len()].clone());
+        let others = world.desired.hosts.iter().map(|h| h.name.clone()).filter(|h| !etcd.contains(h));
+        let liars: BTreeSet<HostName> = some.chain(others).collect();
+        let told: Vec<(HostName, &Lie)> = liars.iter().cloned().zip(lies.iter().cycle()).collect();
+        let facts = observed(&mut world, &cluster, &told);
+        match &facts.etcd {
+            Etcd::Speaks(members) => {
+                let listed: BTreeSet<&PeerUrl> = members.0.keys().collect();
+                let truth: Vec<PeerUrl> = etcd.iter().map(|h| world.peer(h)).collect();
+                prop_assert_eq!(listed, truth.iter().collect(), "the list is the honest one");
+                let well = |h: &HostName| members.0[&world.peer(h)].healthy;
+                prop_assert!(etcd.iter().filter(|h| !liars.contains(*h)).all(well), "who is honest and well counts as well");
+                prop_assert_eq!(facts.living_cluster(), Some(&cluster));
+            }
+            // A second cluster's id is a refusal, with names.
+            Etcd::Disputed(evidence) => prop_assert_eq!(evidence.len(), etcd.len()),
+            other => prop_assert!(false, "{:?}", other),
+        }
+        if let Ok(plan) = up(&world.desired, &world.target, &facts, &world.intent) {
+            let harms = harms(&world, &plan, &liars);
+            prop_assert!(harms.is_empty(), "{}", harms.join("\n"));
+        }
+    }
+
+    #[test]
+    fn whoever_lost_its_disk_and_lies_and_all_who_have_no_member_neither_forbid_a_recovery_silently_nor_poison_it(
+        lies in vec(lie(), 4),
+        shape in prop::sample::select(vec![Shape::Stacked(3), Shape::Stacked(5)]),
+    ) {
+        let mut world = converged(shape);
+        let cluster = world.living().expect("it answers");
+        let etcd = world.with(Role::Etcd);
+        let (lost, left) = etcd.split_at(etcd.len() / 2 + 1);
+        lost.iter().for_each(|host| world.wipe(host));
+        let others = world.desired.hosts.iter().map(|h| h.name.clone()).filter(|h| !etcd.contains(h));
+        let liars: Vec<HostName> = lost[..1].iter().cloned().chain(others).collect();
+        let told: Vec<(HostName, &Lie)> = liars.iter().cloned().zip(lies.iter().cycle()).collect();
+        let facts = observed(&mut world, &cluster, &told);
+        let reached = world.clusters[&cluster].revision;
+        let wish = Wish { id: "0123456789abcdef".to_owned(), ..Wish::default() };
+        match diagnose(&world.desired, &world.target, &facts, &world.intent, &wish) {
+            Ok(Diagnosis::Lost(proposal)) => {
+                let base = proposal.recovery.base;
+                prop_assert!(base >= reached + LEAP, "{base} is not above {reached}");
+                let from = proposal.sources.iter().find(|s| s.origin() == proposal.recovery.source);
+                let from = from.map_or(reached, |source| source.revision).max(reached);
+                prop_assert!(base <= from + MOST_AHEAD + LEAP, "{base} is far above {from}");
+            }
+            Ok(Diagnosis::Serves { .. }) => prop_assert!(false, "nobody has a quorum"),
+            Ok(_) => {}
+            Err(refusal) => {
+                let told = !matches!(refusal, Refusal::NotLost { .. }) || left.len() > etcd.len() / 2;
+                prop_assert!(told, "{refusal:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_lies_that_stopped_a_healthy_member_are_not_heard_from_a_worker_and_outvoted_from_a_member() {
+    let mut world = converged(Shape::Stacked(3));
+    let cluster = world.living().expect("it answers");
+    let etcd = world.with(Role::Etcd);
+    let worker = world.desired.hosts.iter().find(|h| !h.is(Role::Etcd)).expect("a worker").name.clone();
+    // The first is missing from the list, of a term that nobody has reached.
+    let claim = |right| Lie {
+        right,
+        lists: 0b110,
+        itself: false,
+        is: 1,
+        linearizable: true,
+        learner: false,
+        far: 999_999,
+        revision: 99_999_999,
+        data: false,
+        born: false,
+        running: true,
+    };
+    for right in [true, false] {
+        let facts = observed(&mut world, &cluster, &[(worker.clone(), &claim(right))]);
+        let plan = up(&world.desired, &world.target, &facts, &world.intent).expect("the members are well");
+        assert!(plan.is_empty() && plan.warnings.iter().any(|w| w.starts_with(worker.as_str())), "{plan:?}");
+    }
+    let facts = observed(&mut world, &cluster, &[(etcd[1].clone(), &claim(true))]);
+    let plan = up(&world.desired, &world.target, &facts, &world.intent).expect("two of three agree");
+    assert!(plan.is_empty() && plan.warnings.iter().any(|w| w.starts_with(etcd[1].as_str())), "{plan:?}");
+    let facts = observed(&mut world, &cluster, &[(etcd[1].clone(), &claim(false))]);
+    let refused = up(&world.desired, &world.target, &facts, &world.intent).expect_err("of another cluster");
+    let Refusal::Disputed { evidence } = refused else { panic!("{refused:?}") };
+    assert!(evidence.iter().any(|e| e.host == etcd[1] && e.what.contains("cluster 1")), "{evidence:?}");
+}
