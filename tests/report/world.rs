@@ -251,6 +251,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
             born: Some("cdf818194e3a8c32".into()),
             view: Some(view),
             trouble: None,
+            slow: false,
             high_water: None,
             disk: None,
             secret_is_ciphertext: Some(true),
