@@ -4,7 +4,7 @@
 //! that is supported writes them; pages 0 and 1 are meta pages, of which the one with the higher transaction counts. etcd keeps
 //! the applied raft index in bucket `meta` and every revision as a key of bucket `key`: main revision, `_`, sub revision, big-endian.
 
-use super::{DiskError, io};
+use super::{DiskError, io, plain};
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -40,7 +40,7 @@ pub(super) struct Store {
 /// Reads the store. The writer never changes a page that the newest meta page refers to, but may use it again two commits
 /// later: a file that has gone on meanwhile is read once more.
 pub(super) fn read(path: &Path) -> Result<Store, DiskError> {
-    let file = File::open(path).map_err(io(path))?;
+    let file = plain(File::options().read(true), path)?;
     let mut outcome =
         Err(DiskError::Damaged { path: path.to_owned(), at: 0, what: "it is changed faster than it can be read" });
     for _ in 0..TRIES {

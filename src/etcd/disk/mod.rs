@@ -9,7 +9,10 @@ mod wal;
 
 use crate::model::facts::DiskFact;
 use crate::model::names::PeerUrl;
+use rustix::fs::OFlags;
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -45,6 +48,16 @@ pub enum DiskError {
 fn io(path: &Path) -> impl FnOnce(io::Error) -> DiskError {
     let path = path.to_owned();
     move |source| DiskError::Io { path, source }
+}
+
+/// Opens what etcd's user may have put there: no link, and nothing that would wait or do something when it is opened.
+fn plain(options: &mut OpenOptions, path: &Path) -> Result<File, DiskError> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = options.custom_flags(flags.bits().cast_signed()).open(path).map_err(io(path))?;
+    if file.metadata().map_err(io(path))?.is_file() {
+        return Ok(file);
+    }
+    Err(DiskError::Damaged { path: path.to_owned(), at: 0, what: "it is no plain file" })
 }
 
 /// Reads how far the member in this data directory got.

@@ -4,7 +4,7 @@
 //! top byte says how much padding follows (0x80 | padding), then a `walpb.Record`. Its checksum, CRC-32C, runs over the data of all
 //! records before it in the segment, beginning with what the segment's first record says. A length of zero is room not written to yet.
 
-use super::{DiskError, io};
+use super::{DiskError, io, plain};
 use prost::Message;
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -121,7 +121,7 @@ pub(super) fn read(folder: &Path) -> Result<End, DiskError> {
         segments.last().map(|(_, path)| path.clone()).ok_or_else(|| DiskError::NoLog { path: folder.to_owned() })?;
     let mut all = Segment::default();
     for (_, path) in segments.iter().rev() {
-        let file = File::open(path).map_err(io(path))?;
+        let file = plain(File::options().read(true), path)?;
         let length = file.metadata().map_err(io(path))?.len();
         let is_newest = path == &newest;
         let found = segment(BufReader::with_capacity(1 << 20, file), length, path, is_newest)?;
@@ -281,7 +281,7 @@ pub(super) fn commit_all(folder: &Path) -> Result<End, DiskError> {
     let record = Record { kind: Some(kind::STATE), crc: Some(crc), data: Some(state) }.encode_to_vec();
     let mut bytes = frame(&record);
     let path = &end.newest;
-    let file = File::options().write(true).open(path).map_err(io(path))?;
+    let file = plain(File::options().write(true), path)?;
     let length = file.metadata().map_err(io(path))?.len();
     // Behind the last whole record there may be a part of another; then come zeroes, as etcd itself leaves them.
     bytes.extend_from_slice(&[0; 8]);

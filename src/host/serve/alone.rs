@@ -1,15 +1,17 @@
-//! An etcd of our own on a directory of root's alone: to bring a copy up to its log, or to prove that a snapshot can be served.
+//! An etcd of our own, as the user that etcd runs as: to bring a copy up to its log, or to prove that a snapshot can be served.
 //!
-//! In: a data directory that nothing else uses. Out: a process on unix sockets inside it, which nobody else can open; it ends with the
-//! value.
+//! In: a data directory of that user's that nothing else uses. Out: a process on unix sockets inside it, which no other user but root can open;
+//! it ends with the value. What it reads came from a member, a share or another host, so root does not run it.
 
 use super::fault::{Explain, Outcome, failed, tail};
-use super::run::PATH;
+use super::run::{PATH, as_user, run_as};
+use super::tree::Tree;
 use crate::host::op::Fault;
 use rustix::process::{Pid, Signal, kill_process};
-use std::fs::{self, File};
+use std::fs::{File, Permissions};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -18,6 +20,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 const ETCD: &str = "/usr/local/bin/etcd";
+pub(super) const ETCDUTL: &str = "/usr/local/bin/etcdutl";
 /// What etcd makes of `unix://localhost:1`: a socket of this name in its working directory.
 const CLIENTS: &str = "localhost:1";
 const PEERS: &str = "localhost:2";
@@ -26,19 +29,43 @@ const END: Duration = Duration::from_secs(60);
 /// How long it may take to answer; a hash over gigabytes takes a while, with a twentieth of a processor.
 const ANSWER: Duration = Duration::from_secs(2400);
 
-/// The process.
-pub(super) struct Alone {
-    child: Child,
-    at: PathBuf,
+/// Restores a snapshot of root's with etcd's own tool, which checks its sum, into an empty directory that is etcd's from then on. The snapshot
+/// is lent to that user meanwhile: it is handed over open, for it lies where only root gets to.
+pub(super) async fn restored(
+    owner: (u32, u32),
+    snapshot: &Path,
+    into: &Tree,
+    more: &[&str],
+    within: Duration,
+) -> Outcome<()> {
+    into.set(owner, 0o700)?;
+    let nofollow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    let file = File::options().read(true).custom_flags(nofollow).open(snapshot).explain("open", snapshot)?;
+    let lent = |group: u32, mode: u32| {
+        fchown(&file, None, Some(group)).and_then(|()| file.set_permissions(Permissions::from_mode(mode)))
+    };
+    lent(owner.1, 0o640).explain("lend", snapshot)?;
+    let stdin = file.try_clone().explain("open", snapshot)?;
+    let argv = [&[ETCDUTL, "snapshot", "restore", "/proc/self/fd/0", "--data-dir=."], more].concat();
+    let ran = run_as(owner, into, &argv, stdin, within).await;
+    lent(rustix::process::getegid().as_raw(), 0o600).explain("take back", snapshot)?;
+    let ran = ran?;
+    if ran.ok() { Ok(()) } else { Err(ran.fault("etcdutl snapshot restore")) }
 }
 
-impl Alone {
-    /// Starts it; `name` is the member's.
-    pub(super) fn start(at: &Path, name: &str, more: &[&str]) -> Outcome<Self> {
-        let log = at.join("etcd.log");
-        let said = File::create(&log).explain("create", &log)?;
-        let also = said.try_clone().explain("open", &log)?;
-        let child = Command::new(ETCD)
+/// The process.
+pub(super) struct Alone<'a> {
+    child: Child,
+    at: &'a Tree,
+    log: File,
+}
+
+impl<'a> Alone<'a> {
+    /// Starts it as the owner of the directory; `name` is the member's.
+    pub(super) fn start(at: &'a Tree, owner: (u32, u32), name: &str, more: &[&str]) -> Outcome<Self> {
+        let log = at.fresh_file("etcd.log")?;
+        let said = || log.try_clone().explain("open", at.shown());
+        let child = as_user(&mut Command::new(ETCD), owner, at)
             .arg(format!("--name={name}"))
             .args([
                 "--data-dir=.",
@@ -52,27 +79,30 @@ impl Alone {
                 "--log-level=warn",
             ])
             .args(more)
-            .current_dir(at)
             .env_clear()
             .env("PATH", PATH)
             .stdin(Stdio::null())
-            .stdout(said)
-            .stderr(also)
+            .stdout(said()?)
+            .stderr(said()?)
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| failed(format!("could not run {ETCD}: {error}")))?;
-        Ok(Self { child, at: at.to_owned() })
+        Ok(Self { child, at, log })
     }
 
     /// A fault with the last lines it said.
     pub(super) fn fault(&self, what: impl Into<String>) -> Fault {
-        Fault { tail: tail(&fs::read_to_string(self.at.join("etcd.log")).unwrap_or_default()), ..failed(what) }
+        let mut said = vec![0; 64 << 10];
+        let length = self.log.metadata().map_or(0, |log| log.len());
+        // Nothing of it is better than no word of what went wrong.
+        let read = self.log.read_at(&mut said, length.saturating_sub(64 << 10)).unwrap_or(0);
+        Fault { tail: tail(&String::from_utf8_lossy(&said[..read])), ..failed(what) }
     }
 
     /// An error once it has ended by itself.
     pub(super) fn runs(&mut self) -> Outcome<()> {
         match self.child.try_wait().explain("wait for", Path::new(ETCD))? {
-            Some(status) => Err(self.fault(format!("etcd ended on {} ({status})", self.at.display()))),
+            Some(status) => Err(self.fault(format!("etcd ended on {} ({status})", self.at.shown().display()))),
             None => Ok(()),
         }
     }
@@ -94,7 +124,7 @@ impl Alone {
         let body = said.as_deref().ok().and_then(|said| said.split_once("\r\n\r\n")).map(|(_, body)| body.trim());
         match body.and_then(|body| serde_json::from_str::<Hash>(body).ok()) {
             Some(found) => Ok((found.hash, found.compacted)),
-            None => Err(self.fault(format!("etcd on {} did not tell the hash of its keys", self.at.display()))),
+            None => Err(self.fault(format!("etcd on {} did not tell the hash of its keys", self.at.shown().display()))),
         }
     }
 
@@ -103,7 +133,8 @@ impl Alone {
         let length = body.len();
         let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}");
         let ask = async {
-            let mut to = UnixStream::connect(self.at.join(socket)).await?;
+            let (_open, path) = self.at.socket(socket)?;
+            let mut to = UnixStream::connect(path).await?;
             to.write_all(request.as_bytes()).await?;
             let mut said = Vec::new();
             to.take(64 << 10).read_to_end(&mut said).await?;
@@ -121,7 +152,7 @@ impl Alone {
         match timeout(END, self.child.wait()).await {
             // With its sockets closed under it, etcd ends with an error of its own; what its store holds is looked at, not its code.
             Ok(status) => status.map(drop).explain("wait for", Path::new(ETCD)),
-            Err(_) => Err(failed(format!("etcd did not end on {} within {END:?}", self.at.display()))),
+            Err(_) => Err(failed(format!("etcd did not end on {} within {END:?}", self.at.shown().display()))),
         }
     }
 }

@@ -4,14 +4,16 @@
 //! In: its unit and its data directory. Out: done; or why not, and it runs as before.
 
 use super::Host;
+use super::alone::ETCDUTL;
 use super::fault::Outcome;
-use super::run::{blocking, must, run};
-use super::units;
+use super::run::{must, run_as};
+use super::tree::Tree;
+use super::{member, units};
 use crate::model::names::UnitName;
 use crate::model::plan::HowToRun;
+use std::process::Stdio;
 use std::time::Duration;
 
-const ETCDUTL: &str = "/usr/local/bin/etcdutl";
 /// How long etcd may take to hand over and to stop.
 const STOP: Duration = Duration::from_secs(60);
 /// A store of the largest quota that is sensible, on a disk that is slow.
@@ -24,12 +26,14 @@ pub(super) async fn defragment(host: &Host, unit: &UnitName, data_dir: &str) -> 
     // Not disabled: where this is cut off by a loss of power it starts at the next boot.
     must(&["systemctl", "stop", unit.as_str()], STOP).await?;
     host.waits("etcdutl to write the store anew");
-    let ran = run(&[ETCDUTL, "defrag", "--data-dir", &data.display().to_string()], WITHIN).await;
-    // What it wrote is its own, not the member's; and whatever became of it, the member must run again.
-    let root = host.root.clone();
-    let owned = blocking(move || super::prepare::own(&data.join("member"), root.owner(super::member::OWNER)?)).await;
+    // As etcd: what it writes is the member's.
+    let owner = host.root.owner(member::OWNER)?;
+    let ran = match Tree::there(&data) {
+        Ok(data) => run_as(owner, &data, &[ETCDUTL, "defrag", "--data-dir=."], Stdio::null(), WITHIN).await,
+        Err(fault) => Err(fault),
+    };
+    // Whatever became of it, the member must run again.
     units::run_unit(host, unit, HowToRun::Start, false).await?;
-    owned?;
     let ran = ran?;
     if ran.ok() { Ok(()) } else { Err(ran.fault("etcdutl defrag")) }
 }

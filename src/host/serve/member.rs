@@ -5,9 +5,10 @@
 
 use super::Host;
 use super::fault::{Explain, Outcome, bad, failed, fault};
-use super::files::{remove, same, sync_parent, write_one};
+use super::files::{remove, same, write_one};
 use super::root::Root;
 use super::run::blocking;
+use super::tree::Tree;
 use super::{observe, units, when};
 use crate::etcd::{self, Access, EtcdError};
 use crate::host::op::{EtcdAsk, Fault, FaultKind, FirstBoot, MemberChange, MemberStart, Reply};
@@ -15,6 +16,7 @@ use crate::model::names::PeerUrl;
 use crate::model::recovery::Room;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
+use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -27,6 +29,8 @@ pub(super) const JOIN: &str = "hactl-join";
 pub(super) const BORN: &str = "hactl-born";
 /// Where the path of the first-boot file is remembered for the seal.
 const FIRST_BOOT: &str = "/var/lib/hactl/first-boot";
+/// What is read of a marker at the most.
+const LONGEST_MARK: u64 = 4096;
 /// The user that etcd runs as.
 pub(super) const OWNER: &str = "etcd";
 /// How long a member may take until its peers can reach it.
@@ -148,9 +152,9 @@ fn settings(root: &Root, data_dir: &str, first_boot: &str, first: Option<&FirstB
         Some(_) | None => {}
     }
     super::prepare::directory(root, data_dir, OWNER, 0o700)?;
-    if has_data {
+    if let Some(member) = Tree::there(&data)?.sub("member")? {
         // A system that was installed anew may give its etcd user another number than the one that wrote this disk.
-        super::prepare::own(&data.join("member"), root.owner(OWNER)?)?;
+        member.own(root.owner(OWNER)?)?;
     }
     match first {
         Some(FirstBoot { token: Some(token), .. }) => mark(&data, GENESIS, token)?,
@@ -161,7 +165,11 @@ fn settings(root: &Root, data_dir: &str, first_boot: &str, first: Option<&FirstB
         }
         None => {}
     }
-    write_one(root.own(FIRST_BOOT), first_boot.as_bytes(), 0o644, me())?;
+    // Written only where it says something else: a member is started on a full disk as well.
+    let noted = root.own(FIRST_BOOT);
+    if !same(&noted, first_boot.as_bytes(), 0o644, me()) {
+        write_one(noted, first_boot.as_bytes(), 0o644, me())?;
+    }
     let Some(text) = text else { return Ok(false) };
     if same(&file, text.as_bytes(), 0o644, me()) {
         return Ok(false);
@@ -181,11 +189,10 @@ pub(super) fn mark(data: &Path, name: &str, text: &str) -> Outcome<()> {
 
 /// Reads a marker; one that cannot be read is a fault, never an absence.
 pub(super) fn read_mark(data: &Path, name: &str) -> Outcome<Option<String>> {
-    let path = data.join(name);
-    match fs::read_to_string(&path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        read => Ok(Some(read.explain("read", &path)?.trim().chars().take(200).collect())),
-    }
+    let Some(file) = Tree::open(data)?.map(|data| data.file(name)).transpose()?.flatten() else { return Ok(None) };
+    let mut text = String::new();
+    file.take(LONGEST_MARK).read_to_string(&mut text).explain("read", &data.join(name))?;
+    Ok(Some(text.trim().chars().take(200).collect()))
 }
 
 fn plain(text: &str, also: &str) -> bool {
@@ -267,33 +274,34 @@ pub(super) async fn move_aside(host: &Host, data_dir: String) -> Outcome<()> {
 
 /// Moves them within this data directory.
 pub(super) fn aside(data: &Path) -> Outcome<()> {
-    in_use(&data.join("member/snap/db"))?;
+    in_use(data)?;
+    let Some(data) = Tree::open(data)? else { return Ok(()) };
     let stamp = when::stamp(when::now_ms());
-    for name in ["member", BORN, GENESIS, JOIN] {
-        let (from, to) = (data.join(name), data.join(format!("{name}.moved-{stamp}")));
-        if from.symlink_metadata().is_ok() {
-            if to.symlink_metadata().is_ok() {
-                return Err(failed(format!("{} is there already", to.display())));
-            }
-            fs::rename(&from, &to).explain("move aside", &from)?;
-            sync_parent(&to)?;
+    let there = data.names()?;
+    for name in ["member", BORN, GENESIS, JOIN].into_iter().filter(|name| there.iter().any(|found| found == name)) {
+        let to = format!("{name}.moved-{stamp}");
+        if there.iter().any(|found| *found == *to) {
+            return Err(failed(format!("{} is there already", data.shown().join(to).display())));
         }
+        data.move_to(name, &data, to)?;
     }
     Ok(())
 }
 
 /// Refuses while a process has the database open: etcd holds a lock on it.
-pub(super) fn in_use(database: &Path) -> Outcome<()> {
-    held(database).map(drop)
+pub(super) fn in_use(data: &Path) -> Outcome<()> {
+    let member = Tree::open(data)?.map(|data| data.sub("member")).transpose()?.flatten();
+    member.map_or(Ok(()), |member| held(&member).map(drop))
 }
 
-/// Keeps etcd from starting on a store for as long as the file is open; none: there is no store.
-pub(super) fn held(database: &Path) -> Outcome<Option<File>> {
-    let Ok(file) = File::options().read(true).write(true).open(database) else { return Ok(None) };
+/// Keeps etcd from starting on a member's store for as long as the file is open; none: there is no store.
+pub(super) fn held(member: &Tree) -> Outcome<Option<File>> {
+    let Some(snap) = member.sub("snap")? else { return Ok(None) };
+    let Some(file) = snap.file("db")? else { return Ok(None) };
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(bad(format!("etcd still runs on {}: stop it first", database.display())))
+            Err(bad(format!("etcd still runs on {}: stop it first", snap.shown().join("db").display())))
         }
-        other => other.explain("lock", database).map(|()| Some(file)),
+        other => other.explain("lock", snap.shown()).map(|()| Some(file)),
     }
 }

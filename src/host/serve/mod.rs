@@ -39,6 +39,7 @@ mod run;
 mod session;
 mod survey;
 mod tls;
+mod tree;
 mod units;
 mod wait;
 mod web;

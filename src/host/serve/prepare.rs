@@ -7,11 +7,12 @@ use super::fault::{Explain, Outcome, bad, failed};
 use super::files::write_one;
 use super::root::Root;
 use super::run::{blocking, must, run};
+use super::tree::Tree;
 use crate::host::op::{Fault, Preparation};
 use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 const SHORT: Duration = Duration::from_secs(20);
@@ -97,33 +98,7 @@ fn lacking_group(groups: &str, user: &str, gid: u32) -> Option<Vec<String>> {
 
 /// A directory with this owner and mode, made or corrected.
 pub(super) fn directory(root: &Root, path: &str, owner: &str, mode: u32) -> Outcome<()> {
-    let (at, owner) = (root.path(path)?, root.owner(owner)?);
-    fs::create_dir_all(&at).explain("create", &at)?;
-    let found = fs::metadata(&at).explain("look at", &at)?;
-    if !found.is_dir() {
-        return Err(bad(format!("{path} is not a directory")));
-    }
-    if (found.uid(), found.gid()) != owner {
-        chown(&at, Some(owner.0), Some(owner.1)).explain("give its owner to", &at)?;
-    }
-    if found.mode() & 0o7777 != mode {
-        fs::set_permissions(&at, fs::Permissions::from_mode(mode)).explain("set the mode of", &at)?;
-    }
-    Ok(())
-}
-
-/// Gives a directory and all below it to an owner, never through a link.
-pub(super) fn own(at: &Path, owner: (u32, u32)) -> Outcome<()> {
-    let found = fs::symlink_metadata(at).explain("look at", at)?;
-    if (found.uid(), found.gid()) != owner {
-        lchown(at, Some(owner.0), Some(owner.1)).explain("give its owner to", at)?;
-    }
-    if found.is_dir() {
-        for entry in fs::read_dir(at).explain("list", at)? {
-            own(&entry.explain("list", at)?.path(), owner)?;
-        }
-    }
-    Ok(())
+    Tree::made(&root.path(path)?)?.set(root.owner(owner)?, mode)
 }
 
 async fn load(root: &Root, module: &str) -> Outcome<()> {

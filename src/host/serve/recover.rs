@@ -2,16 +2,17 @@
 //! what a member has.
 //!
 //! In: what the plan decided. Out: done, or a fault; the data that was there is only ever read, or moved aside. The snapshot is the member's
-//! store, where that has everything in its log. Where not, it is taken from a copy, on which etcd runs alone and with sockets that nobody
-//! else can open, until it has. That it has, is read from the store afterwards and not believed.
+//! store, where that has everything in its log. Where not, it is taken from a copy, on which etcd runs alone, as its own user and with
+//! sockets that nobody else can open, until it has. That it has, is read from the store afterwards and not believed.
 
-use super::alone::Alone;
+use super::alone::{self, Alone};
 use super::fault::{Explain, Outcome, bad, disk_full, failed, free_bytes};
-use super::files::{absent, remove, sync_parent, write_one};
-use super::member::{BORN, GENESIS, aside, held, in_use, initial_cluster, mark, me, read_mark};
+use super::files::{absent, remove, write_one};
+use super::member::{BORN, GENESIS, OWNER, aside, held, in_use, initial_cluster, mark, me, read_mark};
 use super::packed::{End, packed};
 use super::root::Root;
-use super::run::{blocking, run};
+use super::run::blocking;
+use super::tree::Tree;
 use super::{Host, parts, prepare, units, wipe};
 use crate::etcd::disk;
 use crate::host::op::{RestoreAsk, SNAPSHOT_PIECE, SnapshotAsk, SnapshotUse};
@@ -25,6 +26,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -34,8 +36,6 @@ const KEPT: &str = "/var/lib/hactl/recovery";
 const STAYS: &str = "stays.json";
 /// The greatest revision that a restored store was ever begun at here: no later one may begin below it.
 const HIGH_WATER: &str = "/var/lib/hactl/high-water";
-const ETCDUTL: &str = "/usr/local/bin/etcdutl";
-const OWNER: &str = "etcd";
 /// How long etcd may take to bring its store up to its log: seconds per GB, and it starts within one.
 const CATCH_UP: Duration = Duration::from_secs(300);
 /// How long it may take to end, and a restore to be written.
@@ -114,52 +114,53 @@ pub(super) async fn take(host: &Host, ask: SnapshotAsk) -> Outcome<SnapshotBlob>
         return Err(bad("data that was moved aside lies in a directory of another name"));
     }
     let place = kept(&host.root, &recovery)?;
-    let data = host.root.path(&data_dir)?;
-    let member = data.join(aside.as_deref().unwrap_or("member"));
-    let (found, still) = {
-        let member = member.clone();
-        blocking(move || look(&member, reach)).await?
-    };
+    let (data, owner) = (host.root.path(&data_dir)?, host.root.owner(OWNER)?);
+    let (data, member, found, still) = blocking(move || {
+        let data = Tree::there(&data)?;
+        let member = data.below(&[aside.as_deref().unwrap_or("member")])?;
+        let (found, still) = look(&member, reach)?;
+        Ok((data, member, found, still))
+    })
+    .await?;
+    let root = host.root.clone();
     if found.applied == Some(found.index) && found.flaws.is_empty() {
         // As of one that had no quorum for a while: nobody need bring it anywhere.
         host.waits("the snapshot to be compressed");
-        let root = host.root.clone();
         let packing = blocking(move || {
-            let taken = pack(&root, &member.join("snap/db"), &place, stays);
+            let taken = pack(&root, &member, &place, stays);
             drop(still);
             taken
         });
         return packing.await;
     }
-    let work = data.join(format!("hactl-recovery-{recovery}"));
+    let work = format!("hactl-recovery-{recovery}");
     host.waits("a copy of etcd's data");
-    let (_, end) = {
+    let (data, copied, end) = {
         let work = work.clone();
         let copying = blocking(move || {
-            let end = copy(&member, found.db_bytes, &work);
+            let (copied, end) = copy(&data, &member, found.db_bytes, &work, owner)?;
             drop(still);
-            end
+            Ok((data, Arc::new(copied), end))
         });
         copying.await?
     };
     host.waits("etcd to bring the copy up to the end of its log");
-    let taken = match caught_up(&work, end).await {
+    let taken = match caught_up(&copied, owner, end).await {
         Err(fault) => Err(fault),
         Ok(()) => {
             host.waits("the snapshot to be compressed");
-            let (root, db) = (host.root.clone(), work.join("member/snap/db"));
-            blocking(move || pack(&root, &db, &place, stays)).await
+            blocking(move || pack(&root, &copied.below(&["member"])?, &place, stays)).await
         }
     };
     // The copy is of no use any more, whatever came of it.
-    blocking(move || absent(fs::remove_dir_all(&work)).explain("remove", &work)).await?;
+    blocking(move || data.clear(work)).await?;
     taken
 }
 
 /// Makes certain that the member's files go as far as was agreed to, and that nobody writes them for as long as what it gives is kept.
-fn look(member: &Path, agreed: (u64, u64)) -> Outcome<(DiskFact, Option<File>)> {
-    let still = held(&member.join("snap/db"))?;
-    let found = disk::member(member).map_err(|error| failed(error.to_string()))?;
+fn look(member: &Tree, agreed: (u64, u64)) -> Outcome<(DiskFact, Option<File>)> {
+    let still = held(member)?;
+    let found = disk::member(&member.anchor()).map_err(|error| member.words(&error))?;
     if found.reach() < agreed {
         return Err(bad(format!(
             "the data goes up to term {}, entry {}, and what was agreed to went up to term {}, entry {}: look again",
@@ -169,44 +170,32 @@ fn look(member: &Path, agreed: (u64, u64)) -> Outcome<(DiskFact, Option<File>)> 
     Ok((found, still))
 }
 
-/// Copies the member's files, whose store has so many bytes. Gives term and index of the last entry of the copy's log.
-fn copy(member: &Path, db_bytes: u64, work: &Path) -> Outcome<(u64, u64)> {
-    absent(fs::remove_dir_all(work)).explain("remove", work)?;
+/// Copies the member's files, whose store has so many bytes, for etcd's user. Gives term and index of the last entry of the copy's log.
+fn copy(data: &Tree, member: &Tree, db_bytes: u64, work: &str, owner: (u32, u32)) -> Outcome<(Tree, u64)> {
+    data.clear(work)?;
     let needed = TIMES * db_bytes + RESERVE;
-    if free_bytes(member).is_some_and(|free| free < needed) {
-        return Err(disk_full(member, Some(needed)));
+    if free_bytes(&member.anchor()).is_some_and(|free| free < needed) {
+        return Err(disk_full(member.shown(), Some(needed)));
     }
-    private(work)?;
-    copy_all(member, &work.join("member"))?;
-    disk::commit_all(work).map_err(|error| failed(error.to_string()))
-}
-
-fn copy_all(from: &Path, to: &Path) -> Outcome<()> {
-    private(to)?;
-    for entry in fs::read_dir(from).explain("list", from)? {
-        let entry = entry.explain("list", from)?;
-        let (at, target) = (entry.path(), to.join(entry.file_name()));
-        let kind = entry.file_type().explain("look at", &at)?;
-        if kind.is_dir() {
-            copy_all(&at, &target)?;
-        } else if kind.is_file() && at.extension().is_none_or(|end| end != "tmp") {
-            // What ends in tmp is room that etcd keeps ready, or what it never finished.
-            // Shares the blocks where the file system can.
-            fs::copy(&at, &target).explain("copy", &at)?;
-        }
-    }
-    Ok(())
+    // Root's alone until it is whole: only then it is a file's owner that says which of them may be opened.
+    let work = data.fresh(work)?;
+    let copied = work.fresh("member")?;
+    // What ends in tmp is room that etcd keeps ready, or what it never finished.
+    member.copy_into(&copied, &|at| at.extension().is_some_and(|end| end == "tmp"))?;
+    let (_, end) = disk::commit_all(&work.anchor()).map_err(|error| work.words(&error))?;
+    work.own(owner)?;
+    Ok((work, end))
 }
 
 /// Runs etcd alone on the copy until its store has everything that its log has, up to its last entry.
-async fn caught_up(work: &Path, end: u64) -> Outcome<()> {
-    let mut etcd = Alone::start(work, "recovery", &["--force-new-cluster"])?;
+async fn caught_up(work: &Arc<Tree>, owner: (u32, u32), end: u64) -> Outcome<()> {
+    let mut etcd = Alone::start(work, owner, "recovery", &["--force-new-cluster"])?;
     let until = Instant::now() + CATCH_UP;
     loop {
         etcd.runs()?;
-        let at = work.to_owned();
+        let at = work.clone();
         // While it is written to, the store may not be readable for a moment.
-        let far = blocking(move || Ok(disk::applied(&at).ok())).await?;
+        let far = blocking(move || Ok(disk::applied(&at.anchor()).ok())).await?;
         if far.is_some_and(|(index, _)| index >= end) {
             break;
         }
@@ -216,7 +205,7 @@ async fn caught_up(work: &Path, end: u64) -> Outcome<()> {
         sleep(LOOK_AGAIN).await;
     }
     etcd.stop().await?;
-    let (index, _) = disk::applied(work).map_err(|error| failed(error.to_string()))?;
+    let (index, _) = disk::applied(&work.anchor()).map_err(|error| work.words(&error))?;
     if index < end {
         return Err(failed(format!("the copy's store ends at entry {index}, and its log at {end}")));
     }
@@ -225,11 +214,13 @@ async fn caught_up(work: &Path, end: u64) -> Outcome<()> {
 
 /// Writes the store in the form of etcd's own snapshots (the file, then its SHA-256), compressed. One that `stays` is put where a delivery
 /// would put it as well.
-fn pack(root: &Root, db: &Path, place: &Path, stays: bool) -> Outcome<SnapshotBlob> {
+fn pack(root: &Root, member: &Tree, place: &Path, stays: bool) -> Outcome<SnapshotBlob> {
     let_go(root)?;
     let folder = place.parent().unwrap_or(Path::new("/"));
     private(folder)?;
-    let bytes = fs::metadata(db).explain("look at", db)?.len();
+    let snap = member.below(&["snap"])?;
+    let db = (snap.file_there("db")?, snap.shown().join("db"));
+    let bytes = db.0.metadata().explain("look at", &db.1)?.len();
     let needed = bytes * (1 + u64::from(stays)) + RESERVE;
     if free_bytes(folder).is_some_and(|free| free < needed) {
         return Err(disk_full(folder, Some(needed)));
@@ -242,16 +233,15 @@ fn pack(root: &Root, db: &Path, place: &Path, stays: bool) -> Outcome<SnapshotBl
     outcome
 }
 
-fn write_packed(root: &Root, db: &Path, place: &Path, stays: bool) -> Outcome<SnapshotBlob> {
+fn write_packed(root: &Root, db: (File, PathBuf), place: &Path, stays: bool) -> Outcome<SnapshotBlob> {
     let create = |at: &Path| {
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600).open(at).explain("create", at)
     };
     let (fresh, whole) = (place.with_extension("new"), place.with_extension("db"));
-    let from = File::open(db).explain("open", db)?;
     // Nothing of it is synced: it is read at once, and a host that loses its power meanwhile takes it anew.
     let copy: Box<dyn Write> = if stays { Box::new(create(&whole)?) } else { Box::new(std::io::sink()) };
-    let (_, snapshot) = packed(from, End::Sum, db, (create(&fresh)?, copy))?;
+    let (_, snapshot) = packed(db.0, End::Sum, &db.1, (create(&fresh)?, copy))?;
     if stays {
         let note = place.with_file_name(STAYS);
         let text =
@@ -309,13 +299,14 @@ pub(super) async fn restore(host: &Host, ask: RestoreAsk) -> Outcome<()> {
         return Ok(());
     }
     let snapshot = parts::snapshot(&host.root, ask.snapshot, SnapshotUse::Recovery)?;
-    in_use(&data.join("member/snap/db"))?;
+    in_use(&data)?;
     prepare::directory(&host.root, &ask.data_dir, OWNER, 0o700)?;
-    let fresh = data.join(format!("hactl-restoring-{}", ask.token));
-    absent(fs::remove_dir_all(&fresh)).explain("remove", &fresh)?;
+    let (data, owner) = (Tree::there(&data)?, host.root.owner(OWNER)?);
+    let name = format!("hactl-restoring-{}", ask.token);
+    data.clear(&name)?;
     let needed = 2 * ask.snapshot.size + RESERVE;
-    if free_bytes(&data).is_some_and(|free| free < needed) {
-        return Err(disk_full(&data, Some(needed)));
+    if free_bytes(&data.anchor()).is_some_and(|free| free < needed) {
+        return Err(disk_full(data.shown(), Some(needed)));
     }
     let revision = {
         // The snapshot's file is a store with 32 bytes behind it, which its reader does not mind.
@@ -325,61 +316,38 @@ pub(super) async fn restore(host: &Host, ask: RestoreAsk) -> Outcome<()> {
     let bump = ask.base.checked_sub(revision).filter(|bump| *bump > 0);
     let bump = bump.ok_or_else(|| bad(format!("revision {} lies not above the snapshot's {revision}", ask.base)))?;
     host.waits("etcdutl to restore the snapshot");
-    etcdutl(&ask, &snapshot, &fresh, bump).await?;
+    let fresh = data.fresh(&name)?;
+    etcdutl(&ask, owner, &snapshot, &fresh, bump).await?;
     let root = host.root.clone();
     blocking(move || {
         // What the disk has not taken yet it need not take any more: the administrator's side has it, and sends it anew after a loss of power.
         parts::forget(&root, ask.snapshot, SnapshotUse::Recovery)?;
-        prepare::own(&fresh, root.owner(OWNER)?)?;
-        sync_tree(&fresh)?;
+        fresh.sync()?;
         // Before any client can see a revision from above it.
         write_one(root.own(HIGH_WATER), format!("{}\n", ask.base).as_bytes(), 0o600, me())?;
-        aside(&data)?;
-        mark(&data, GENESIS, &ask.token)?;
-        let (from, to) = (fresh.join("member"), data.join("member"));
-        fs::rename(&from, &to).explain("put in place", &to)?;
-        sync_parent(&to)?;
-        absent(fs::remove_dir_all(&fresh)).explain("remove", &fresh)?;
+        aside(data.shown())?;
+        mark(data.shown(), GENESIS, &ask.token)?;
+        fresh.move_to("member", &data, "member")?;
+        data.clear(name)?;
         super::fence::may_start_once(&root, &ask.token)
     })
     .await
 }
 
-/// All below a directory, and the directory itself, is on the disk afterwards, and nothing else need be: others write to it as well.
-fn sync_tree(at: &Path) -> Outcome<()> {
-    for entry in fs::read_dir(at).explain("list", at)? {
-        let entry = entry.explain("list", at)?;
-        let at = entry.path();
-        if entry.file_type().explain("look at", &at)?.is_dir() {
-            sync_tree(&at)?;
-        } else {
-            File::open(&at).and_then(|file| file.sync_all()).explain("write", &at)?;
-        }
-    }
-    File::open(at).and_then(|folder| folder.sync_all()).explain("write", at)
-}
-
 /// Etcd's own tool: it checks the snapshot's sum, and writes a new cluster's members and ids.
-async fn etcdutl(ask: &RestoreAsk, snapshot: &Path, fresh: &Path, bump: i64) -> Outcome<()> {
+async fn etcdutl(ask: &RestoreAsk, owner: (u32, u32), snapshot: &Path, fresh: &Tree, bump: i64) -> Outcome<()> {
     let own = ask.members.iter().find(|(name, _)| name == &ask.name);
     let (_, peer) = own.ok_or_else(|| bad(format!("{} is no member of the new cluster", ask.name)))?;
     let members = initial_cluster(&ask.members)?;
-    let (snapshot, fresh) = (snapshot.display().to_string(), fresh.display().to_string());
-    let argv = [
-        ETCDUTL,
-        "snapshot",
-        "restore",
-        &snapshot,
+    let more = [
         &format!("--name={}", ask.name),
         &format!("--initial-cluster={members}"),
         &format!("--initial-cluster-token={}", ask.token),
         &format!("--initial-advertise-peer-urls={peer}"),
-        &format!("--data-dir={fresh}"),
         &format!("--bump-revision={bump}"),
         "--mark-compacted",
     ];
-    let ran = run(&argv, RESTORE).await?;
-    if ran.ok() { Ok(()) } else { Err(ran.fault("etcdutl snapshot restore")) }
+    alone::restored(owner, snapshot, fresh, &more, RESTORE).await
 }
 
 /// The greatest revision that a restored store was begun at on this host.

@@ -4,6 +4,7 @@
 //! nothing outlives the channel that asked for it.
 
 use super::fault::{Outcome, failed, fault, tail};
+use super::tree::Tree;
 use crate::host::op::{Fault, FaultKind};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io::Read;
@@ -65,14 +66,31 @@ pub(super) async fn run(argv: &[&str], within: Duration) -> Outcome<Ran> {
 
 /// [`run`] with further environment.
 pub(super) async fn run_with(argv: &[&str], env: &[(&str, &str)], within: Duration) -> Outcome<Ran> {
-    run_on(argv, env, Stdio::null(), within).await
+    run_on(argv, env, Stdio::null(), None, within).await
+}
+
+/// Runs a program as another user, without any group but that user's own, in a directory that this user can enter.
+pub(super) async fn run_as(
+    owner: (u32, u32),
+    at: &Tree,
+    argv: &[&str],
+    stdin: impl Into<Stdio>,
+    within: Duration,
+) -> Outcome<Ran> {
+    run_on(argv, &[], stdin.into(), Some((owner, at)), within).await
+}
+
+/// Makes a program run as a user, in a directory. The directory is entered by its descriptor, whatever lies above it.
+pub(super) fn as_user<'a>(command: &'a mut Command, owner: (u32, u32), at: &Tree) -> &'a mut Command {
+    // Other groups are dropped with the user.
+    command.uid(owner.0).gid(owner.1).current_dir(at.anchor())
 }
 
 /// Runs a program that must succeed on what `from` gives.
 pub(super) async fn must_take(argv: &[&str], mut from: impl Read + Send + 'static, within: Duration) -> Outcome<()> {
     let (take, mut give) = std::io::pipe().map_err(|e| failed(format!("could not make a pipe: {e}")))?;
     let feeding = tokio::task::spawn_blocking(move || std::io::copy(&mut from, &mut give).map(|_| ()));
-    let ran = run_on(argv, &[], Stdio::from(take), within).await?;
+    let ran = run_on(argv, &[], Stdio::from(take), None, within).await?;
     // What the program says of itself explains more than the pipe it left behind.
     if !ran.ok() {
         return Err(ran.fault(&argv.join(" ")));
@@ -87,9 +105,19 @@ pub(super) async fn must_take(argv: &[&str], mut from: impl Read + Send + 'stati
 }
 
 /// Runs a program with its standard input.
-async fn run_on(argv: &[&str], env: &[(&str, &str)], stdin: Stdio, within: Duration) -> Outcome<Ran> {
+async fn run_on(
+    argv: &[&str],
+    env: &[(&str, &str)],
+    stdin: Stdio,
+    user: Option<((u32, u32), &Tree)>,
+    within: Duration,
+) -> Outcome<Ran> {
     let (program, arguments) = argv.split_first().ok_or_else(|| super::fault::bad("an empty argument list"))?;
-    let mut child = Command::new(program)
+    let mut command = Command::new(program);
+    if let Some((owner, at)) = user {
+        as_user(&mut command, owner, at);
+    }
+    let mut child = command
         .args(arguments)
         .env("PATH", PATH)
         .env("LC_ALL", "C")

@@ -6,6 +6,7 @@
 use super::fault::{Explain, Outcome, bad, failed};
 use super::files::absent;
 use super::run::{blocking, must, run};
+use super::tree::Tree;
 use super::{Host, files, firewall, lock, observe, units, when};
 use crate::host::op::{Leftovers, WipeAsk};
 use crate::model::node::PODS_INTERFACES;
@@ -324,20 +325,9 @@ async fn tables(names: &[(&str, &str)]) -> Outcome<()> {
 
 /// Removes a file or a folder with all below, but for what must stay; a mount point is emptied.
 fn clear(path: &Path, keep: &[PathBuf]) -> Outcome<()> {
-    if keep.iter().any(|k| k == path) {
-        return Ok(());
-    }
-    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
-    if !found.is_dir() {
-        return absent(fs::remove_file(path)).explain("remove", path);
-    }
-    for entry in fs::read_dir(path).explain("read", path)? {
-        clear(&entry.explain("read", path)?.path(), keep)?;
-    }
-    if keep.iter().any(|k| k.starts_with(path)) || mount_point(path) {
-        return Ok(());
-    }
-    absent(fs::remove_dir(path)).explain("remove", path)
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+    let Some(folder) = Tree::open(folder)? else { return Ok(()) };
+    folder.clear_but(name, keep).map(drop)
 }
 
 fn mount_point(path: &Path) -> bool {
@@ -354,25 +344,21 @@ fn bind_mounted(path: &Path) -> bool {
 
 /// Moves a data directory aside: its entries into a folder inside when it is a mount point, else the folder itself.
 fn aside(path: &Path, stamp: &str) -> Outcome<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+    let Some(parent) = Tree::open(parent)? else { return Ok(()) };
     if fs::symlink_metadata(path).is_err() {
         return Ok(());
     }
     if !mount_point(path) {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let to = path.with_file_name(format!("{name}.wiped-{stamp}"));
-        fs::rename(path, &to).explain("move aside", path)?;
-        return super::files::sync_parent(&to);
+        return parent.move_to(name, &parent, format!("{}.wiped-{stamp}", name.to_string_lossy()));
     }
-    let to = path.join(format!("wiped-{stamp}"));
-    for entry in fs::read_dir(path).explain("read", path)? {
-        let entry = entry.explain("read", path)?;
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if name.starts_with("wiped-") || name == "lost+found" {
-            continue;
+    let data = Tree::there(path)?;
+    let to = data.fresh(&format!("wiped-{stamp}"))?;
+    for name in data.names()? {
+        let shown = name.to_string_lossy();
+        if !shown.starts_with("wiped-") && shown != "lost+found" {
+            data.move_to(&name, &to, &name)?;
         }
-        fs::create_dir_all(&to).explain("create", &to)?;
-        fs::rename(entry.path(), to.join(entry.file_name())).explain("move aside", &entry.path())?;
     }
     Ok(())
 }

@@ -1,21 +1,25 @@
 //! Whether a snapshot can be restored and served, found out by doing it.
 //!
 //! In: a snapshot's file and a folder of root's alone. Out: a [`Proof`], or a fault that says which step did not work. Nothing live is
-//! touched: the etcd that serves it listens on sockets inside the folder.
+//! touched: the etcd that serves it runs as etcd and listens on sockets inside a folder of its own, which nobody else gets at.
 
 use super::super::Host;
-use super::super::alone::Alone;
+use super::super::alone::{self, Alone, ETCDUTL};
 use super::super::fault::{Outcome, failed, fault};
-use super::super::run::{blocking, must, run};
+use super::super::member::OWNER;
+use super::super::run::{blocking, run_as};
+use super::super::tree::Tree;
 use crate::host::op::FaultKind;
 use crate::model::snapshot::Proof;
 use serde::Deserialize;
-use std::fs::File;
 use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-const ETCDUTL: &str = "/usr/local/bin/etcdutl";
+/// Where the store is in a data directory.
+const STORE: &[&str] = &["member", "snap"];
 const NAME: &str = "proof";
 /// How long each may take: the timer has a twentieth of a processor, and gigabytes are read whole and their index is built anew.
 const RESTORE: Duration = Duration::from_secs(2400);
@@ -40,13 +44,13 @@ pub(super) struct Proven {
     pub compacted: i64,
 }
 
-/// Does `work`, and syncs the file that it writes meanwhile. Whether that can be synced is its writer's concern, who does it at the end.
-async fn while_written<T>(at: &Path, work: impl Future<Output = T>) -> T {
+/// Does `work`, and syncs the store that it writes meanwhile. Whether that can be synced is its writer's concern, who does it at the end.
+async fn while_written<T>(at: &Arc<Tree>, work: impl Future<Output = T>) -> T {
     let syncing = async {
         loop {
             sleep(SYNC_EVERY).await;
-            let at = at.to_owned();
-            let _ = blocking(move || Ok(File::open(at).and_then(|file| file.sync_data()))).await;
+            let at = at.clone();
+            let _ = blocking(move || Ok(at.below(STORE)?.file("db")?.map(|store| store.sync_data()))).await;
         }
     };
     tokio::select! {
@@ -57,28 +61,19 @@ async fn while_written<T>(at: &Path, work: impl Future<Output = T>) -> T {
 
 /// Restores it, serves it, counts it; `revision` is what its store says.
 pub(super) async fn prove(host: &Host, snapshot: &Path, revision: i64, work: &Path) -> Outcome<Proven> {
-    let restored = work.join("restored");
-    let (from, to) = (snapshot.display().to_string(), restored.display().to_string());
+    let owner = host.root.owner(OWNER)?;
+    let restored = Arc::new(Tree::there(work)?.fresh("restored")?);
     host.waits("the snapshot to be restored for proof");
     let begun = Instant::now();
-    let argv = [
-        ETCDUTL,
-        "snapshot",
-        "restore",
-        &from,
-        &format!("--name={NAME}"),
-        &format!("--initial-cluster={NAME}=http://localhost:2380"),
-        &format!("--initial-cluster-token={NAME}"),
+    let more = [
+        "--name=proof",
+        "--initial-cluster=proof=http://localhost:2380",
+        "--initial-cluster-token=proof",
         "--initial-advertise-peer-urls=http://localhost:2380",
-        &format!("--data-dir={to}"),
     ];
-    let store = restored.join("member/snap/db");
-    let ran = while_written(&store, run(&argv, RESTORE)).await?;
-    if !ran.ok() {
-        return Err(ran.fault("etcdutl snapshot restore"));
-    }
+    while_written(&restored, alone::restored(owner, snapshot, &restored, &more, RESTORE)).await?;
     host.waits("the restored etcd to answer");
-    let mut etcd = Alone::start(&restored, NAME, &[])?;
+    let mut etcd = Alone::start(&restored, owner, NAME, &[])?;
     let until = Instant::now() + SERVE;
     while !etcd.answers().await {
         etcd.runs()?;
@@ -92,7 +87,9 @@ pub(super) async fn prove(host: &Host, snapshot: &Path, revision: i64, work: &Pa
     // Asked of the process: `etcdutl hashkv` falls over keys with leases, for it has nobody to attach them to.
     let (hash, compacted) = etcd.hash(revision).await?;
     etcd.stop().await?;
-    let status = must(&[ETCDUTL, "snapshot", "status", &store.display().to_string(), "-w", "json"], COUNT).await?;
+    let argv = [ETCDUTL, "snapshot", "status", "member/snap/db", "-w", "json"];
+    let ran = run_as(owner, &restored, &argv, Stdio::null(), COUNT).await?;
+    let status = if ran.ok() { ran.out } else { return Err(ran.fault("etcdutl snapshot status")) };
     let status: Status = serde_json::from_str(status.trim())
         .map_err(|_| failed(format!("etcdutl snapshot status said something else than it should: {status:.200}")))?;
     if status.revision != revision {

@@ -108,6 +108,19 @@ async fn the_token_is_on_the_disk_before_the_member_starts_and_gone_once_it_is_s
 }
 
 #[tokio::test]
+async fn a_member_that_is_started_once_more_has_nothing_written_for_it() {
+    use std::os::unix::fs::MetadataExt as _;
+    let place = host();
+    let mut client = place.locked().await;
+    client.ask(start(Some("token-1"))).await.unwrap_err();
+    let files = ["/var/lib/hactl/first-boot", "/etc/etcd/first-boot", "/var/lib/etcd/hactl-genesis"];
+    let written = || files.map(|path| std::fs::metadata(place.at(path)).unwrap().ino());
+    let before = written();
+    client.ask(start(Some("token-1"))).await.unwrap_err();
+    assert_eq!(written(), before, "a full disk has no room for another one");
+}
+
+#[tokio::test]
 async fn a_founder_that_never_started_and_then_joins_is_no_founder_any_more() {
     let place = host();
     let mut client = place.locked().await;
