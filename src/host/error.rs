@@ -313,6 +313,14 @@ pub enum HostError {
         #[source]
         source: std::io::Error,
     },
+    /// The host says that another run holds its lock.
+    #[error("another run holds its lock: {by}, since {since}")]
+    Locked {
+        /// Who, as the host says.
+        by: String,
+        /// Since when, as the host says.
+        since: String,
+    },
     /// The host understood and failed.
     #[error("{}", .0.what)]
     Fault(Fault),
@@ -411,6 +419,9 @@ impl HostError {
                  no usable shell"
                     .to_owned()
             }
+            Self::Locked { .. } => "wait for that run to end and run the same command again; where there is no such run, look at the host \
+                                    itself: what it says of its lock is not true"
+                .to_owned(),
             Self::NoMoreSessions => "allow more in the host's sshd_config: MaxSessions 10".to_owned(),
             Self::ForwardingForbidden => "allow it in the host's sshd_config: AllowTcpForwarding local".to_owned(),
             _ => return None,

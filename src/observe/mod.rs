@@ -7,6 +7,7 @@ mod bundles;
 mod certificates;
 mod checks;
 mod classify;
+mod dns;
 mod drift;
 mod drills;
 mod hash;
@@ -19,12 +20,12 @@ pub use certificates::CERTIFICATES;
 pub use checks::checks;
 pub use classify::classify;
 pub use hash::{HashCheck, hashes};
-pub use pace::{Pace, Wait, decides};
+pub use pace::{Pace, Wait, carries, decides};
 
 use crate::host::op::{Op, Reply};
 use crate::host::{Feed, Machine};
 use crate::model::desired::{Desired, Role};
-use crate::model::facts::{EtcdFact, Facts, HostFacts, Silence, UnitFact};
+use crate::model::facts::{EtcdFact, Facts, HostFacts, Silence, Stamp, UnitFact};
 use crate::model::names::HostName;
 use crate::model::target::Addon;
 use futures::StreamExt as _;
@@ -57,8 +58,13 @@ pub async fn round(
             return (host.clone(), Err(silent.get(host).cloned().unwrap_or(unknown)), begun.elapsed());
         };
         let ask = asks.of(host);
+        let asks_api = ask.api.is_some();
         let answer = match machine.call(Op::Observe(Box::new(ask)), Feed::None, PATIENCE, &|_| {}).await {
-            Ok(Reply::Facts(facts)) => Ok(*facts),
+            Ok(Reply::Facts(mut facts)) => {
+                // Whoever was not asked about the API does not speak for it.
+                facts.api = facts.api.filter(|_| asks_api);
+                Ok(*facts)
+            }
             Ok(_) => Err(Silence { why: "it answered something else than was asked".to_owned(), hint: None }),
             Err(error) => Err(Silence { why: error.to_string(), hint: None }),
         };
@@ -111,6 +117,24 @@ pub fn without_members(desired: &Desired, answers: &mut Answers) -> Vec<HostName
         without.push(host.name.clone());
     }
     without
+}
+
+/// Hosts that carry neither etcd nor the API and say of themselves that they are another cluster's, or that they know of later keys than this
+/// state: they are left out. One that carries something refuses the run (`plan`).
+pub fn set_apart(desired: &Desired, ours: &Stamp, answers: &mut Answers) {
+    for host in desired.hosts.iter().filter(|host| !carries(host)) {
+        let Some(answer) = answers.get_mut(&host.name) else { continue };
+        let Some(theirs) = answer.as_ref().ok().and_then(|facts| facts.stamp.as_ref()) else { continue };
+        let why = if !theirs.same_cluster(ours) {
+            format!("it says that it belongs to another cluster ({})", theirs.cluster)
+        } else if theirs.stages > ours.stages {
+            "it says that it has keys which are newer than those in this state, and no host with etcd or the API does"
+                .to_owned()
+        } else {
+            continue;
+        };
+        *answer = Err(Silence { why, hint: None });
+    }
 }
 
 /// What the API shows of Nodes counts as far as it is of the kubelets that their hosts show.

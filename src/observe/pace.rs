@@ -51,6 +51,12 @@ pub fn decides(host: &Host) -> bool {
     [Role::Etcd, Role::ControlPlane, Role::LoadBalancer].iter().any(|role| host.is(*role))
 }
 
+/// Whether this host may stop a run for all others, by its lock, its key or what it says of itself: only where it carries the cluster's data or
+/// API. Any other one is left out of the run and named.
+pub fn carries(host: &Host) -> bool {
+    [Role::Etcd, Role::ControlPlane].iter().any(|role| host.is(*role))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

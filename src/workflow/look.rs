@@ -69,6 +69,7 @@ impl Look {
         let (answers, hurried) = loop {
             let (mut answers, hurried) =
                 crate::observe::round(desired, &session.machines, &session.silent, &asked, session.at_once, wait).await;
+            crate::observe::set_apart(desired, &asks.stamp, &mut answers);
             for host in crate::observe::without_members(desired, &mut answers) {
                 asks.forget_etcd(&host);
             }

@@ -1,6 +1,7 @@
 //! Before anything is changed: new hosts are looked at and knock at one another, and every finding is told.
 //!
-//! In: a session and a look at the world. Out: warnings as events, or one refusal with everything that stops the run.
+//! In: a session and a look at the world. Out: warnings as events; hosts that the run goes on without; or one refusal with everything that
+//! stops the run.
 
 use super::look::Look;
 use super::{Choices, Session};
@@ -11,7 +12,9 @@ use crate::model::event::Event;
 use crate::model::names::HostName;
 use crate::model::refusal::Refusal;
 use crate::model::survey::Finding;
+use crate::observe::carries;
 use crate::observe::preflight::{Seen, judge};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -31,11 +34,22 @@ pub async fn findings(session: &Session, look: &Look, choices: &Choices) -> Vec<
     findings
 }
 
-/// Tells what is worth a warning.
+/// Hosts that a finding is about and that a run can do without: on a cluster that lives, those that carry neither etcd nor the API.
+pub fn spared(session: &Session, look: &Look, finding: &Finding) -> Vec<HostName> {
+    let without = |host: &&HostName| session.desired.host(host).is_some_and(|host| !carries(host));
+    let lives = look.facts.living().is_some();
+    finding.hosts.iter().filter(|_| finding.stops && lives).filter(without).cloned().collect()
+}
+
+/// Tells what is worth a warning, and gives the hosts that the run goes on without, each with the reason.
 ///
 /// # Errors
 /// [`Refusal::Preflight`] with every problem found.
-pub async fn preflight(session: &Session, look: &Look, choices: &Choices) -> Result<(), Refusal> {
+pub async fn preflight(
+    session: &Session,
+    look: &Look,
+    choices: &Choices,
+) -> Result<BTreeMap<HostName, String>, Refusal> {
     let mut found = findings(session, look, choices).await;
     let of_paths = |f: &Finding| f.stops && f.check == crate::observe::preflight::PATHS;
     if found.iter().any(of_paths) {
@@ -48,8 +62,17 @@ pub async fn preflight(session: &Session, look: &Look, choices: &Choices) -> Res
     for warning in warnings {
         session.sink.emit(Event::Warning { text: warning.to_string() });
     }
-    if problems.is_empty() {
-        return Ok(());
+    let mut left_out: BTreeMap<HostName, String> = BTreeMap::new();
+    for problem in &problems {
+        for host in spared(session, look, problem) {
+            let why = left_out.entry(host).or_default();
+            why.push_str(if why.is_empty() { "" } else { "; " });
+            why.push_str(&problem.to_string());
+        }
+    }
+    // What is left of the problems without them shows when all are looked at again.
+    if problems.is_empty() || !left_out.is_empty() {
+        return Ok(left_out);
     }
     Err(Refusal::Preflight { problems: problems.iter().map(ToString::to_string).collect() })
 }

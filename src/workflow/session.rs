@@ -12,7 +12,7 @@ use crate::model::facts::{Silence, Stamp};
 use crate::model::names::HostName;
 use crate::model::plan::Plan;
 use crate::model::refusal::Refusal;
-use crate::observe::{Pace, Wait, decides};
+use crate::observe::{Pace, Wait, carries, decides};
 use crate::pki;
 use crate::report::words::count;
 use std::collections::BTreeMap;
@@ -84,8 +84,8 @@ impl Locked {
 
 impl Session {
     /// Connects to every host, so many at once, and waits for all but stragglers: see [`Session::admit`]. Hosts that cannot be
-    /// reached are kept as silent; a host key that is not the one on record or was revoked is a failure, for that may be
-    /// somebody else's machine.
+    /// reached are kept as silent. Where a host carries etcd or the API, a host key that is not the one on record or was revoked is a
+    /// failure, for that may be somebody else's machine.
     ///
     /// # Errors
     /// A changed host key.
@@ -120,10 +120,11 @@ impl Session {
     }
 
     /// Takes in hosts that are under way. Who takes much longer than all others counts as silent until it is admitted by a later
-    /// call, so that it holds up nobody; hosts that decide for others are always waited for.
+    /// call, so that it holds up nobody; hosts that decide for others are always waited for. A changed host key, or another run's lock,
+    /// stops the run where the host carries etcd or the API. Any other host is left out: no run that changes it lacks the locks of those.
     ///
     /// # Errors
-    /// A changed host key; somebody else's lock.
+    /// A changed host key or somebody else's lock, of such a host.
     pub async fn admit(&mut self, wait: Wait) -> Result<(), Failure> {
         let mut pace = Pace::start();
         let mut failed = Vec::new();
@@ -151,13 +152,17 @@ impl Session {
                     self.arrived(host, machine);
                 }
                 Outcome::NotEntered(error)
-                    if matches!(error.innermost(), HostError::KeyChanged { .. } | HostError::KeyRevoked { .. }) =>
+                    if self.may_stop(&host)
+                        && matches!(error.innermost(), HostError::KeyChanged { .. } | HostError::KeyRevoked { .. }) =>
                 {
                     return Err(Failure::Host { host, error });
                 }
                 Outcome::NotEntered(error) => failed.push((host, "", error)),
                 Outcome::NotLocked(error) => failed.push((host, NO_LOCK, error)),
-                Outcome::Held { by, since } => return Err(Refusal::Locked { host, holder: by, since }.into()),
+                Outcome::Held { by, since } if self.may_stop(&host) => {
+                    return Err(Refusal::Locked { host, holder: by, since }.into());
+                }
+                Outcome::Held { by, since } => failed.push((host, NO_LOCK, Box::new(HostError::Locked { by, since }))),
                 Outcome::Interrupted => return Err(Failure::Interrupted { done: 0, left: 0 }),
             }
         }
@@ -175,6 +180,19 @@ impl Session {
     /// Whether hosts are still under way.
     pub fn expects(&self) -> bool {
         !self.joining.under_way().is_empty()
+    }
+
+    fn may_stop(&self, host: &HostName) -> bool {
+        self.desired.host(host).is_some_and(carries)
+    }
+
+    /// Goes on without these hosts, for these reasons: they count as silent from here on.
+    pub fn leave_out(&mut self, hosts: BTreeMap<HostName, String>) {
+        for (host, why) in hosts {
+            self.sink.emit(Event::Warning { text: format!("{host} is left out: {why}") });
+            self.machines.remove(&host);
+            self.silent.insert(host, Silence { why, hint: None });
+        }
     }
 
     fn arrived(&mut self, host: HostName, machine: Arc<Machine>) {
@@ -203,9 +221,9 @@ impl Session {
         Ok(())
     }
 
-    /// Takes the run's lock on every host that is connected; one that is held refuses the run. A host that cannot even be
-    /// locked (its disk has become read-only, say) counts as silent: it must not hold up the others. Those who join later are
-    /// locked when they do.
+    /// Takes the run's lock on every host that is connected; one that is held refuses the run where the host carries etcd or the API. Any other
+    /// one, and a host that cannot even be locked (its disk has become read-only, say), counts as silent: it must not hold up the others.
+    /// Those who join later are locked when they do.
     ///
     /// # Errors
     /// Who holds it; no host that can be locked.
@@ -220,6 +238,9 @@ impl Session {
         for host in desired.hosts.iter().filter(|h| decides(h)) {
             let Some(machine) = self.machines.get(&host.name) else { continue };
             match super::joining::lock(machine, holder.clone()).await {
+                Ok(Some((by, since))) if !carries(host) => {
+                    self.fell_silent(host.name.clone(), NO_LOCK, Box::new(HostError::Locked { by, since }));
+                }
                 Ok(Some((by, since))) => {
                     return Err(Refusal::Locked { host: host.name.clone(), holder: by, since }.into());
                 }
@@ -286,7 +307,11 @@ impl Session {
                     }
                 }
                 Ok(_) => {}
-                Err(error) => return Err(Failure::Host { host: host.clone(), error: Box::new(error) }),
+                Err(error) if self.may_stop(host) => {
+                    return Err(Failure::Host { host: host.clone(), error: Box::new(error) });
+                }
+                // It is asked again with all others, and told there.
+                Err(_) => {}
             }
         }
         Ok(None)

@@ -221,7 +221,7 @@ fn duplicates(facts: &Facts, list: &mut Vec<Finding>) {
         if let Some(other) = seen.insert(&facts.machine_id, host) {
             list.push(Finding {
                 check: "machine-id",
-                hosts: vec![],
+                hosts: vec![other.clone(), host.clone()],
                 stops: true,
                 what: format!("{other} and {host} are one machine, or clones with one /etc/machine-id"),
                 remedy: "give each its own (`rm /etc/machine-id; systemd-machine-id-setup`)".to_owned(),
