@@ -1,9 +1,12 @@
 //! The run's lock on this host, and the fencing that makes an older run's late requests harmless.
 //!
-//! In: who wants it. Out: an epoch larger than every one before, or who has it. The lock is a `flock` on
-//! `/var/lib/hactl/lock`, so it ends with the process; the file also says who, since when and which epoch. A second lock,
-//! on `/var/lib/hactl/busy`, is shared by every operation that changes the host: the lock is given only when none of an
-//! earlier run is still going on.
+//! In: who wants it. Out: an epoch larger than every one before, or who has it. The lock is a `flock` on `/run/hactl/lock`, so it ends with
+//! the process; the file also says who, since when and which epoch. A second lock, on `/run/hactl/busy`, is shared by every operation that
+//! changes the host: the lock is given only when none of an earlier run is still going on.
+//!
+//! Both are in memory, for the run that helps a host whose disk is full must be able to lock it. Nobody misses them after a reboot: what could
+//! still come from an earlier run comes over its connection, which ended with that boot. Beside them, for as long as there are hactls that know
+//! only those, stand the files of earlier versions on the disk. They are locked as well, and written as far as the disk lets them be.
 
 use super::fault::{Explain, Outcome, failed, fault};
 use super::root::Root;
@@ -11,15 +14,23 @@ use super::when;
 use crate::host::op::FaultKind;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions};
-use std::io::Read;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+/// Each where it counts, then where earlier versions have it.
+type Places = [&'static str; 2];
+const LOCKS: Places = ["/run/hactl/lock", LOCK];
+const BUSIES: Places = ["/run/hactl/busy", BUSY];
 pub(super) const LOCK: &str = "/var/lib/hactl/lock";
 pub(super) const BUSY: &str = "/var/lib/hactl/busy";
 /// How long a new holder waits for the last operation of the old one: children killed with their channel need a moment.
 const SETTLE: Duration = Duration::from_secs(3);
+
+/// More than any holder's words take.
+const LONGEST: u64 = 8192;
 
 /// What the lock file says.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -34,13 +45,15 @@ struct Holder {
 /// The lock, held while this value lives.
 #[derive(Debug)]
 pub(super) struct Held {
-    file: File,
+    _files: Files,
     pub epoch: u64,
 }
 
 /// Proof that an operation may change the host; while it lives nobody else gets the lock.
 #[derive(Debug)]
-pub(super) struct Busy(File);
+pub(super) struct Busy {
+    _files: Files,
+}
 
 /// Who has the lock.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,23 +62,79 @@ pub(super) struct Other {
     pub since: String,
 }
 
-fn open(root: &Root, path: &'static str) -> Outcome<File> {
-    let path = root.own(path);
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent).explain("create", parent)?;
+/// One of the two locks: its file in memory, and the one on the disk unless that has no room for it.
+#[derive(Debug)]
+struct Files(Vec<(PathBuf, File)>);
+
+impl Files {
+    fn open(root: &Root, places: Places) -> Outcome<Self> {
+        let mut files = Vec::new();
+        for (index, place) in places.into_iter().enumerate() {
+            let path = root.own(place);
+            match open(&path) {
+                // Where there is no room for an empty file, no earlier version holds one.
+                Err(error) if index > 0 && full(&error) => {}
+                file => files.push((path.clone(), file.explain("open", &path)?)),
+            }
+        }
+        Ok(Self(files))
     }
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .explain("open", &path)
+
+    /// Takes all of them, or says that somebody has one.
+    fn lock(&self, how: FlockOperation) -> Outcome<bool> {
+        for (path, file) in &self.0 {
+            match flock(file, how) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
+                error => error.explain("lock", path)?,
+            }
+        }
+        Ok(true)
+    }
+
+    /// The latest of what they say.
+    fn read(&self) -> Holder {
+        self.0.iter().map(|(_, file)| read(file)).max_by_key(|holder| holder.epoch).unwrap_or_default()
+    }
+
+    fn write(&self, holder: &Holder) -> Outcome<()> {
+        let text = serde_json::to_vec(holder).map_err(|e| failed(format!("could not write the lock file: {e}")))?;
+        for (index, (path, file)) in self.0.iter().enumerate() {
+            let written = file.write_all_at(&text, 0).and_then(|()| file.set_len(text.len() as u64));
+            match written.and_then(|()| file.sync_all()) {
+                // The other one has it; this one is for hactls of before.
+                Err(error) if index > 0 && full(&error) => {}
+                written => written.explain("write", path)?,
+            }
+        }
+        Ok(())
+    }
 }
 
-fn read(mut file: &File) -> Holder {
+impl Drop for Files {
+    fn drop(&mut self) {
+        for (_, file) in &self.0 {
+            // Closing the file unlocks it as well; this only says so at once where a descriptor was duplicated: a child that is being
+            // started just now has a copy of every open file for a moment.
+            let _ = flock(file, FlockOperation::Unlock);
+        }
+    }
+}
+
+fn full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    if let Some(parent) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+    }
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+fn read(file: &File) -> Holder {
     let mut text = Vec::new();
+    let mut file = file.take(LONGEST);
     // More than one value: a shorter text was being written over a longer one when power failed. The first is whole.
     match file.read_to_end(&mut text).map(|_| serde_json::Deserializer::from_slice(&text).into_iter().next()) {
         Ok(None) => Holder::default(),
@@ -77,51 +146,35 @@ fn read(mut file: &File) -> Holder {
 
 /// Takes the lock. Blocks for at most [`SETTLE`].
 pub(super) fn take(root: &Root, holder: &str) -> Outcome<Result<Held, Other>> {
-    let file = open(root, LOCK)?;
-    let path = root.own(LOCK);
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            let Holder { name, since, .. } = read(&file);
-            return Ok(Err(Other { by: name, since }));
-        }
-        error => error.explain("lock", &path)?,
+    let files = Files::open(root, LOCKS)?;
+    let free = files.lock(FlockOperation::NonBlockingLockExclusive)?;
+    let before = files.read();
+    if !free {
+        return Ok(Err(Other { by: before.name, since: before.since }));
     }
-    let before = read(&file);
-    // Unlocked when dropped, not merely closed: a child that is being started just now has a copy of every open file for a moment.
-    let busy = Busy(open(root, BUSY)?);
+    let busy = Files::open(root, BUSIES)?;
     let until = Instant::now() + SETTLE;
-    while let Err(error) = flock(&busy.0, FlockOperation::NonBlockingLockExclusive) {
-        if error != rustix::io::Errno::WOULDBLOCK {
-            return Err(error).explain("lock", &root.own(BUSY));
-        }
+    while !busy.lock(FlockOperation::NonBlockingLockExclusive)? {
         if Instant::now() > until {
             let by = format!("{} (its run is gone, its last operation is not)", before.name);
             return Ok(Err(Other { by, since: before.since }));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    let epoch = before.epoch.checked_add(1).ok_or_else(|| failed(format!("{} counts too high", path.display())))?;
+    let last = before.epoch.checked_add(1);
+    let epoch = last.ok_or_else(|| failed(format!("{} counts too high", root.own(LOCKS[0]).display())))?;
     let now = Holder { name: holder.chars().take(300).collect(), since: when::rfc3339(when::now_ms()), epoch };
-    let text = serde_json::to_vec(&now).map_err(|e| failed(format!("could not write the lock file: {e}")))?;
-    file.write_all_at(&text, 0).explain("write", &path)?;
-    file.set_len(text.len() as u64).explain("write", &path)?;
-    file.sync_all().explain("write", &path)?;
-    Ok(Ok(Held { file, epoch }))
+    files.write(&now)?;
+    Ok(Ok(Held { _files: files, epoch }))
 }
 
 /// Checks that `epoch` is still the newest, and keeps it so while the answer lives.
 pub(super) fn enter(root: &Root, epoch: u64) -> Outcome<Busy> {
-    let busy = open(root, BUSY)?;
-    let path = root.own(BUSY);
-    match flock(&busy, FlockOperation::NonBlockingLockShared) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            return Err(fault(FaultKind::Fenced, "another run is taking the lock of this host right now"));
-        }
-        error => error.explain("lock", &path)?,
+    let busy = Files::open(root, BUSIES)?;
+    if !busy.lock(FlockOperation::NonBlockingLockShared)? {
+        return Err(fault(FaultKind::Fenced, "another run is taking the lock of this host right now"));
     }
-    let now = read(&open(root, LOCK)?);
+    let now = Files::open(root, LOCKS)?.read();
     if epoch == 0 || now.epoch != epoch {
         let what = if epoch == 0 {
             "this operation changes the host and needs its lock first".to_owned()
@@ -133,21 +186,7 @@ pub(super) fn enter(root: &Root, epoch: u64) -> Outcome<Busy> {
         };
         return Err(fault(FaultKind::Fenced, what));
     }
-    Ok(Busy(busy))
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        // Closing the file unlocks it as well; this only says so at once where a descriptor was duplicated.
-        let _ = flock(&self.0, FlockOperation::Unlock);
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        // As above.
-        let _ = flock(&self.file, FlockOperation::Unlock);
-    }
+    Ok(Busy { _files: busy })
 }
 
 #[cfg(test)]
@@ -223,9 +262,52 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         drop(take(&root, "a").unwrap().unwrap());
-        std::fs::write(root.own(LOCK), "{\"holder\":\"x\",\"since\":\"\",\"epoch\":7}er\":\"long\"}").unwrap();
+        for place in LOCKS {
+            std::fs::write(root.own(place), "{\"holder\":\"x\",\"since\":\"\",\"epoch\":7}er\":\"long\"}").unwrap();
+        }
         assert_eq!(take(&root, "b").unwrap().unwrap().epoch, 8);
-        std::fs::write(root.own(LOCK), "\0\0\0\0").unwrap();
+        std::fs::write(root.own(LOCKS[0]), "\0\0\0\0").unwrap();
         assert!(take(&root, "c").unwrap().unwrap().epoch > 1_000_000);
+    }
+
+    #[test]
+    fn a_disk_without_room_for_a_byte_keeps_nobody_from_locking_the_host_and_fences_as_well() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        // Whatever is written there, there is no room for it.
+        for place in [LOCK, BUSY] {
+            std::fs::create_dir_all(root.own(place).parent().unwrap()).unwrap();
+            std::os::unix::fs::symlink("/dev/full", root.own(place)).unwrap();
+        }
+        let first = take(&root, "a").unwrap().unwrap();
+        let old = first.epoch;
+        drop(enter(&root, old).unwrap());
+        assert_eq!(take(&root, "b").unwrap().unwrap_err().by, "a");
+        drop(first);
+        let second = take(&root, "b").unwrap().unwrap();
+        assert!(second.epoch > old);
+        assert_eq!(enter(&root, old).unwrap_err().kind, FaultKind::Fenced);
+        drop(enter(&root, second.epoch).unwrap());
+    }
+
+    #[test]
+    fn an_earlier_version_and_this_one_keep_each_other_out_and_count_on_from_one_another() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        std::fs::create_dir_all(root.own(LOCK).parent().unwrap()).unwrap();
+        std::fs::write(root.own(LOCK), "{\"holder\":\"earlier\",\"since\":\"then\",\"epoch\":41}").unwrap();
+        let earlier = File::open(root.own(LOCK)).unwrap();
+        flock(&earlier, FlockOperation::LockExclusive).unwrap();
+        let other = take(&root, "a").unwrap().unwrap_err();
+        assert_eq!((other.by.as_str(), other.since.as_str()), ("earlier", "then"));
+        flock(&earlier, FlockOperation::Unlock).unwrap();
+        let held = take(&root, "a").unwrap().unwrap();
+        assert_eq!(held.epoch, 42);
+        assert_eq!(read(&File::open(root.own(LOCK)).unwrap()).epoch, 42, "so that what it sends late is refused there");
+        assert!(flock(&earlier, FlockOperation::NonBlockingLockExclusive).is_err());
+        // A reboot: what is in memory is gone.
+        drop(held);
+        std::fs::remove_dir_all(directory.path().join("run")).unwrap();
+        assert_eq!(take(&root, "b").unwrap().unwrap().epoch, 43);
     }
 }
