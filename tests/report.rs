@@ -8,6 +8,8 @@ mod certificates;
 mod drills;
 #[path = "report/events.rs"]
 mod events;
+#[path = "report/hostile.rs"]
+mod hostile;
 #[path = "report/plans.rs"]
 mod plans;
 #[path = "report/statuses.rs"]

@@ -1,13 +1,14 @@
 //! `hactl certs`.
 
 use super::common::{Common, Needs, Output, Quiet, failure_verdict, known};
-use super::verbs::{Terminal, ended, print};
+use super::verbs::{Terminal, ended};
 use crate::model::desired::Desired;
 use crate::model::event::{Event, Sink};
 use crate::model::names::HostName;
 use crate::model::rotation::Rotatable;
 use crate::pki::list::ADMIN;
 use crate::pki::{Chosen, NotRenewable, choose, renewable};
+use crate::report::harmless::{print, print_json};
 use crate::report::{self, FailureKind, Reader, Style, Verdict, certs as words};
 use crate::workflow::{self, Choices, Failure, Rotating};
 use clap::{Args, Subcommand};
@@ -91,7 +92,7 @@ fn list(common: &Common, hosts: &[HostName], reader: &Arc<dyn Reader>) -> u8 {
     let result = listed.map(|(cluster, listing)| {
         reader.pause();
         if json {
-            print(&format!("{}\n", words::json(&cluster, &listing)));
+            print_json(&words::json(&cluster, &listing));
         } else {
             print(&words::text(&listing, &Style::stdout(common.verbose)));
         }
@@ -149,7 +150,7 @@ fn plan(common: &Common, asked: &Asked<'_>, reader: &Arc<dyn Reader>) -> u8 {
     let result = planned.map(|plan| {
         reader.pause();
         if json {
-            print(&format!("{}\n", report::plan_json(&plan)));
+            print_json(&report::plan_json(&plan));
         } else {
             print(&report::plan_text(&plan, &Style::stdout(common.verbose)));
             if asked.names.iter().any(|name| name == ADMIN) {
@@ -196,7 +197,7 @@ fn would_rotate(common: &Common, asked: Rotating, reader: &Arc<dyn Reader>) -> u
     let result = planned.map(|(stage, plan)| {
         reader.pause();
         if json {
-            print(&format!("{}\n", report::plan_json(&plan)));
+            print_json(&report::plan_json(&plan));
         } else {
             print(&words::rotation(asked.what, stage, asked.finish));
             print(&report::plan_text(&plan, &Style::stdout(common.verbose)));

@@ -8,13 +8,13 @@ use crate::model::event::{Event, Sink};
 use crate::model::names::HostName;
 use crate::model::secret::Secret;
 use crate::observe::Wait;
+use crate::report::harmless::{print_json, tell};
 use crate::report::{self, ConnectKind, FailureKind, NoPassword, OutputKind, Reader, Style, Verdict};
 use crate::vault::Vault;
 use crate::workflow::{Failure, Places, Session};
 use clap::{Args, ValueEnum};
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -178,14 +178,10 @@ impl Common {
 
     /// Prints how it ended, and gives the exit code; for verbs without a reader of events.
     pub fn end(&self, verdict: &Verdict) -> u8 {
-        let text = match self.output {
-            Output::Json => format!("{}\n", verdict.json()),
-            Output::Text => verdict.text(&Style::stderr(self.verbose)),
-        };
-        let mut stream: Box<dyn Write> =
-            if self.output == Output::Json { Box::new(std::io::stdout()) } else { Box::new(std::io::stderr()) };
-        // An output that is gone changes nothing about how it ended.
-        stream.write_all(text.as_bytes()).ok();
+        match self.output {
+            Output::Json => print_json(&verdict.json()),
+            Output::Text => tell(&verdict.text(&Style::stderr(self.verbose))),
+        }
         verdict.exit
     }
 

@@ -5,6 +5,7 @@
 
 use crate::inventory::import::{self, ImportError, Imported, Tool, Wishes};
 use crate::inventory::{Disk, Source};
+use crate::report::harmless;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::ffi::OsString;
@@ -168,7 +169,7 @@ fn end(
         };
         if as_json {
             let value = json!({"inventory": null, "warnings": imported.warnings, "errors": [{"what": said}]});
-            writeln!(out, "{value}")?;
+            writeln!(out, "{}", harmless::json(&value))?;
         } else {
             writeln!(err, "error: {said}")?;
         }
@@ -185,7 +186,11 @@ fn told(
     err: &mut dyn Write,
 ) -> io::Result<u8> {
     if as_json {
-        writeln!(out, "{}", json!({"inventory": imported.text, "warnings": imported.warnings, "errors": []}))?;
+        writeln!(
+            out,
+            "{}",
+            harmless::json(&json!({"inventory": imported.text, "warnings": imported.warnings, "errors": []}))
+        )?;
         return Ok(0);
     }
     for warning in &imported.warnings {
@@ -214,7 +219,7 @@ fn refused(error: &ImportError, as_json: bool, out: &mut dyn Write, err: &mut dy
                 ImportError::Broken { broken, warnings } => (json!(broken), warnings),
                 other => (json!([{"what": other.to_string()}]), &none),
             };
-            writeln!(out, "{}", json!({"inventory": null, "warnings": warnings, "errors": errors}))?;
+            writeln!(out, "{}", harmless::json(&json!({"inventory": null, "warnings": warnings, "errors": errors})))?;
         }
         ImportError::Broken { .. } => writeln!(err, "{error}")?,
         other => writeln!(err, "error: {other}")?,

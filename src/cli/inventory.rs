@@ -224,5 +224,5 @@ fn deeper(mut loaded: Loaded) -> Result<Loaded, InventoryError> {
 }
 
 fn json_line(out: &mut dyn Write, value: &serde_json::Value) -> io::Result<()> {
-    writeln!(out, "{value}")
+    writeln!(out, "{}", crate::report::harmless::json(value))
 }

@@ -155,7 +155,7 @@ fn act(args: &LabArgs, json: bool) -> Result<u8, LabError> {
         None => default_root(),
     };
     let open = || Lab::open(&root, &args.name);
-    let say = |note: &Note| eprintln!("{note}");
+    let say = |note: &Note| tell!("{note}");
     match &args.verb {
         LabVerb::Up { hosts, etcd, load_balancers, workers, spares, kubernetes, mirror, patience } => {
             let mut spec = Spec::new(&args.name).machines(|role| match role {
@@ -171,8 +171,8 @@ fn act(args: &LabArgs, json: bool) -> Result<u8, LabError> {
             spec.patience = Duration::from_secs(*patience);
             let begun = Instant::now();
             let lab = Lab::up(&spec, &say)?;
-            eprintln!("lab {}: up in {:.1} s", lab.name(), begun.elapsed().as_secs_f64());
-            println!("{}", lab.inventory().display());
+            tell!("lab {}: up in {:.1} s", lab.name(), begun.elapsed().as_secs_f64());
+            say!("{}", lab.inventory().display());
         }
         LabVerb::Down { all, purge, keep_base: _ } => {
             let labs = match open() {
@@ -183,7 +183,7 @@ fn act(args: &LabArgs, json: bool) -> Result<u8, LabError> {
                 Err(e) => return Err(e),
             };
             if labs.is_empty() {
-                eprintln!("nothing to take down in {}", root.display());
+                tell!("nothing to take down in {}", root.display());
             }
             for lab in &labs {
                 lab.down(&say)?;
@@ -194,28 +194,28 @@ fn act(args: &LabArgs, json: bool) -> Result<u8, LabError> {
         }
         LabVerb::Network { octet } => {
             let lab = Lab::network_alone(&root, &args.name, *octet, &say)?;
-            println!("{}", lab.bridge());
+            say!("{}", lab.bridge());
         }
         LabVerb::List => list(&Lab::all(&root)?, json)?,
-        LabVerb::Inventory => println!("{}", open()?.inventory().display()),
+        LabVerb::Inventory => say!("{}", open()?.inventory().display()),
         LabVerb::Ssh { host, command } => return ssh(&open()?, host, command),
         LabVerb::Kill { host } => {
             open()?.kill(host)?;
-            eprintln!("{host}: off");
+            tell!("{host}: off");
         }
         LabVerb::Start { host } => start(&open()?, host)?,
         LabVerb::Cut { host } => {
             open()?.cut(host)?;
-            eprintln!("{host}: cable cut");
+            tell!("{host}: cable cut");
         }
         LabVerb::Mend { host } => {
             open()?.mend(host)?;
-            eprintln!("{host}: cable plugged in");
+            tell!("{host}: cable plugged in");
         }
         LabVerb::Wipe { host, stay_off } => {
             let lab = open()?;
             lab.wipe(host)?;
-            eprintln!("{host}: off, its disks are empty");
+            tell!("{host}: off, its disks are empty");
             if !stay_off {
                 start(&lab, host)?;
             }
@@ -227,7 +227,7 @@ fn act(args: &LabArgs, json: bool) -> Result<u8, LabError> {
 fn start(lab: &Lab, host: &str) -> Result<(), LabError> {
     let begun = Instant::now();
     lab.start(host, PATIENCE)?;
-    eprintln!("{host}: up at {} in {:.1} s", lab.address(host)?, begun.elapsed().as_secs_f64());
+    tell!("{host}: up at {} in {:.1} s", lab.address(host)?, begun.elapsed().as_secs_f64());
     Ok(())
 }
 
@@ -248,21 +248,21 @@ fn list(labs: &[Lab], as_json: bool) -> Result<(), LabError> {
                 "inventory": lab.inventory(), "hosts": lab.states()?,
             }));
         }
-        println!("{:#}", serde_json::Value::from(all));
+        say!("{:#}", serde_json::Value::from(all));
         return Ok(());
     }
     if labs.is_empty() {
-        eprintln!("no labs: `hactl lab up` makes one");
+        tell!("no labs: `hactl lab up` makes one");
         return Ok(());
     }
-    println!("{:<16} {:<16} {:<16} {:<8} ROLES", "LAB", "HOST", "ADDRESS", "STATE");
+    say!("{:<16} {:<16} {:<16} {:<8} ROLES", "LAB", "HOST", "ADDRESS", "STATE");
     for lab in labs {
         if lab.hosts().next().is_none() {
-            println!("{:<16} {:<16} {:<16} {:<8} -", lab.name(), "-", lab.network(), "network");
+            say!("{:<16} {:<16} {:<16} {:<8} -", lab.name(), "-", lab.network(), "network");
         }
         for host in lab.states()? {
             let roles = host.roles.iter().map(Role::to_string).collect::<Vec<_>>().join(", ");
-            println!("{:<16} {:<16} {:<16} {:<8} {roles}", lab.name(), host.name, host.address, word(&host));
+            say!("{:<16} {:<16} {:<16} {:<8} {roles}", lab.name(), host.name, host.address, word(&host));
         }
     }
     Ok(())

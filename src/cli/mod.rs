@@ -1,5 +1,14 @@
 //! The command line: flags become one workflow, its events go to a reader, its end becomes an exit code.
 
+/// Prints a line on standard output, by way of [`harmless`](crate::report::harmless).
+macro_rules! say {
+    ($($word:tt)*) => { $crate::report::harmless::print(&format!("{}\n", format_args!($($word)*))) };
+}
+/// The same on standard error.
+macro_rules! tell {
+    ($($word:tt)*) => { $crate::report::harmless::tell(&format!("{}\n", format_args!($($word)*))) };
+}
+
 mod bundle;
 mod certs;
 mod common;
@@ -16,6 +25,7 @@ mod state;
 mod support;
 mod verbs;
 
+use crate::report::harmless;
 use clap::{CommandFactory, Parser, Subcommand};
 use common::{Common, Output};
 use std::ffi::OsString;
@@ -193,7 +203,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Inventory(args) => {
             let given =
                 inventory::Given { inventory: common.inventory.as_os_str(), json: common.output == Output::Json };
-            inventory::run(&args, given, &mut std::io::stdout().lock(), &mut std::io::stderr().lock())
+            inventory::run(&args, given, &mut harmless::stdout(), &mut harmless::stderr())
         }
         Verb::Bundle(args) => bundle::run(&common, args),
         Verb::Lab(args) => lab::run(&common, &args),

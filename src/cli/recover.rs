@@ -2,9 +2,10 @@
 
 use super::common::{Common, Needs, Output, Quiet, there};
 use super::snapshot::now_ms;
-use super::verbs::{Terminal, ended, print};
+use super::verbs::{Terminal, ended};
 use crate::model::desired::Desired;
 use crate::model::event::Sink;
+use crate::report::harmless::{print, print_json};
 use crate::report::{self, Reader, Style, Verdict};
 use crate::workflow::{self, Choices, Recovered, Recovering};
 use clap::Args;
@@ -104,10 +105,9 @@ fn drill(common: &Common, args: &RecoverArgs, reader: &Arc<dyn Reader>) -> u8 {
         reader.pause();
         if json {
             let took_ms = u64::try_from(drilled.took.as_millis()).unwrap_or(u64::MAX);
-            print(&format!(
-                "{}\n",
-                json!({"manifest": drilled.manifest, "host": drilled.host, "proof": drilled.proof, "tookMs": took_ms})
-            ));
+            print_json(
+                &json!({"manifest": drilled.manifest, "host": drilled.host, "proof": drilled.proof, "tookMs": took_ms}),
+            );
         } else {
             reader.end(&Verdict::ok(report::snapshots::drilled(
                 &drilled.manifest,

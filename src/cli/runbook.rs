@@ -2,9 +2,10 @@
 
 use super::common::{Common, Needs, Output, Quiet};
 use super::snapshot::now_ms;
-use super::verbs::{ended, print};
+use super::verbs::ended;
 use crate::model::event::Sink;
 use crate::report::Verdict;
+use crate::report::harmless::{print, print_json};
 use crate::report::runbook::About;
 use crate::workflow::{self, Failure, Unusable};
 use clap::Args;
@@ -37,7 +38,7 @@ pub fn run(common: &Common, args: &RunbookArgs) -> u8 {
     let result = result.map(|(text, silent)| {
         reader.pause();
         match (&args.to, common.output) {
-            (to, Output::Json) => print(&format!("{}\n", json!({"markdown": text, "to": to, "silent": silent}))),
+            (to, Output::Json) => print_json(&json!({"markdown": text, "to": to, "silent": silent})),
             (None, Output::Text) => print(&text),
             (Some(to), Output::Text) => {
                 let missing =

@@ -1,10 +1,11 @@
 //! `hactl snapshot`.
 
 use super::common::{Common, Needs, Output, Quiet, known, there};
-use super::verbs::{ended, print};
+use super::verbs::ended;
 use crate::model::desired::Desired;
 use crate::model::event::Sink;
 use crate::model::names::HostName;
+use crate::report::harmless::{print, print_json};
 use crate::report::{self, Verdict, snapshots as words};
 use crate::snapshot::{BucketTrouble, BundleError};
 use crate::workflow::{self, Unusable};
@@ -131,7 +132,7 @@ pub fn run(common: &Common, args: &SnapshotArgs) -> u8 {
     let result = result.map(|said| {
         reader.pause();
         if json {
-            print(&format!("{}\n", said.object));
+            print_json(&said.object);
         } else {
             print(&said.text);
             reader.end(&Verdict::ok(&said.headline));

@@ -2,11 +2,11 @@
 
 use super::common::{Common, Needs, Output, Quiet, number_and_unit, stamp};
 use crate::model::event::{Event, Sink};
+use crate::report::harmless::print_json;
 use crate::report::{Reader, Verdict};
 use crate::workflow::{self, Supported, Wanted};
 use clap::Args;
 use serde_json::json;
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub fn run(common: &Common, args: &SupportArgs) -> u8 {
     match result {
         Ok(done) if json => {
             // A reader that went away (a closed pipe) is no failure of ours.
-            let _ = writeln!(std::io::stdout(), "{}", object(&done));
+            print_json(&object(&done));
             0
         }
         Ok(done) => {

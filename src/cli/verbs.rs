@@ -5,10 +5,11 @@ use crate::model::check::Outcome;
 use crate::model::event::Sink;
 use crate::model::names::{ClusterName, HostName};
 use crate::model::refusal::Refusal;
+use crate::report::harmless::{self, print, print_json};
 use crate::report::{self, Reader, Style, Verdict};
 use crate::workflow::{self, Ask, Choices, KubeconfigKind};
 use clap::Args;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,11 +84,6 @@ impl Ask for Terminal {
     }
 }
 
-pub(super) fn print(text: &str) {
-    // A reader that went away (a closed pipe) is no failure of ours.
-    let _ = std::io::stdout().write_all(text.as_bytes());
-}
-
 pub(super) fn ended(reader: &Arc<dyn Reader>, result: Result<u8, Verdict>) -> u8 {
     result.unwrap_or_else(|verdict| {
         reader.end(&verdict);
@@ -141,7 +137,7 @@ pub fn plan(common: &Common, args: &PlanArgs) -> u8 {
             Output::Json => {
                 let mut json = report::plan_json(&plan);
                 json["files"] = report::differences_json(&differences);
-                print(&format!("{json}\n"));
+                print_json(&json);
             }
             Output::Text => {
                 let style = Style::stdout(common.verbose);
@@ -165,10 +161,10 @@ pub fn status(common: &Common, args: &StatusArgs) -> u8 {
             let status = workflow::status(session).await?;
             reader.pause();
             if args.watch && !json && std::io::stdout().is_terminal() {
-                print("\x1b[H\x1b[2J");
+                harmless::clear();
             }
             if json {
-                print(&format!("{}\n", report::status_json(&session.desired, &status.facts, &status.checks)));
+                print_json(&report::status_json(&session.desired, &status.facts, &status.checks));
             } else {
                 let style = Style::stdout(common.verbose);
                 print(&report::status_text(&session.desired, &status.facts, &status.checks, &style));
@@ -201,7 +197,7 @@ pub fn kubeconfig(common: &Common, args: &KubeconfigArgs) -> u8 {
             let text =
                 "break glass: system:masters, beyond RBAC and audit by name, valid for 8 hours; delete it when done";
             // Not on standard output: that is the kubeconfig's.
-            let _ = writeln!(std::io::stderr(), "{text}");
+            tell!("{text}");
         }
         print(credential.reveal());
         0

@@ -3,6 +3,7 @@
 //!
 //! In: a question. Out: agreement, or a refusal. [`agreed`] and [`named`] are the pure core, over any reader and writer.
 
+use super::harmless::Harmless;
 use crate::model::names::ClusterName;
 use crate::model::refusal::Refusal;
 use std::fs::{File, OpenOptions};
@@ -27,13 +28,13 @@ pub fn ask_name(cluster: &ClusterName, what: &str) -> Result<(), Refusal> {
 
 fn with_terminal(
     what: &str,
-    talk: impl FnOnce(&mut BufReader<File>, &mut File) -> io::Result<bool>,
+    talk: impl FnOnce(&mut BufReader<File>, &mut Harmless<File>) -> io::Result<bool>,
 ) -> Result<(), Refusal> {
     let nobody = || Refusal::NeedsConsent { what: what.to_owned() };
     // The controlling terminal, not standard input: an inventory may come through that.
     let open = || OpenOptions::new().read(true).write(true).open("/dev/tty");
-    let (Ok(input), Ok(mut output)) = (open(), open()) else { return Err(nobody()) };
-    match talk(&mut BufReader::new(input), &mut output) {
+    let (Ok(input), Ok(output)) = (open(), open()) else { return Err(nobody()) };
+    match talk(&mut BufReader::new(input), &mut Harmless(output)) {
         Ok(true) => Ok(()),
         Ok(false) => Err(Refusal::Declined),
         // A terminal that went away in the middle cannot agree.

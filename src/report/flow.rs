@@ -1,7 +1,7 @@
 //! Text of several looks, wrapped at words with a hanging indent.
 
 use super::style::{Paint, Style};
-use super::words::columns;
+use super::words::{clean, columns};
 
 /// Words with their looks, waiting for a width.
 #[derive(Debug, Default, Clone)]
@@ -14,7 +14,7 @@ impl Flow {
     }
     /// And another after it.
     pub fn and(mut self, text: &str, paint: Paint) -> Self {
-        self.0.extend(text.split_whitespace().map(|word| (word.to_owned(), paint)));
+        self.0.extend(clean(text).split_whitespace().map(|word| (word.to_owned(), paint)));
         self
     }
     /// The lines. The first starts after `lead`, which is written as it is and takes `lead_columns`; the others are

@@ -4,6 +4,7 @@
 //! [`plan_json`](super::plan_json); the last object is the verdict.
 
 use super::checks::check_json;
+use super::harmless;
 use super::plan_text::plan_json;
 use super::verdict::Verdict;
 use crate::model::event::Event;
@@ -42,7 +43,7 @@ impl Lines {
 /// An object as a line, with its time.
 pub(super) fn stamped(at: Duration, mut object: Value) -> String {
     object["at_ms"] = json!(u64::try_from(at.as_millis()).unwrap_or(u64::MAX));
-    object.to_string()
+    harmless::json(&object)
 }
 
 fn shape(event: &Event) -> Value {

@@ -3,6 +3,7 @@
 //! Pure: gives escape sequences, writes nothing. A terminal that becomes narrower breaks the lines that are on it; what is
 //! erased is therefore counted by the width of today, from the columns that each line took when it was drawn.
 
+use super::harmless;
 use std::fmt::Write as _;
 
 /// A line and the columns it takes.
@@ -27,7 +28,7 @@ impl Live {
         let columns = columns.max(1);
         let rows: usize = self.drawn.iter().map(|&width| width.div_ceil(columns).max(1)).sum();
         if rows == 0 && lines.is_empty() {
-            return kept.to_owned();
+            return harmless::text(kept).into_owned();
         }
         let mut text = "\x1b[?2026h\r".to_owned();
         // Writing into a String cannot fail.
@@ -36,9 +37,10 @@ impl Live {
         }
         // Lines are overwritten and their rests erased; only then what is below. Erasing first would flicker, and some
         // terminals keep a screen that is erased from its top in their history.
-        text.push_str(&kept.replace('\n', "\x1b[K\n"));
+        text.push_str(&harmless::text(kept).replace('\n', "\x1b[K\n"));
         for (index, line) in lines.iter().enumerate() {
-            let _ = write!(text, "{}{}\x1b[K", if index > 0 { "\n" } else { "" }, line.text);
+            let line = harmless::text(&line.text);
+            let _ = write!(text, "{}{line}\x1b[K", if index > 0 { "\n" } else { "" });
         }
         if lines.is_empty() {
             text.push_str("\x1b[K");

@@ -1,7 +1,7 @@
 //! Readers of the event stream, and every word a person reads: plans, status, failures, times, questions.
 //!
 //! In: events, plans, facts, checks, refusals. Out: text on a terminal or in a log, JSON lines, an exit code.
-//! Work never prints; only what is here does. The exit codes, headlines and hints live in one table, [`verdict`].
+//! Work never prints; only what is here does, all of it through [`harmless`]. The exit codes, headlines and hints live in one table, [`verdict`].
 
 // Text for people: one allocation more is nothing, and `write!` into a String has an error that cannot happen.
 #![allow(clippy::format_push_string)]
@@ -17,6 +17,7 @@ mod failure;
 mod fetch_kind;
 mod flow;
 pub mod group;
+pub mod harmless;
 pub mod json;
 pub mod lines;
 mod live;

@@ -9,7 +9,7 @@ use super::style::{Paint, Style};
 use super::words::{columns, count, hosts, one_line};
 use crate::model::facts::Members;
 use crate::model::names::{HostName, PeerUrl};
-use crate::model::plan::{Action, Birth, Guard, Impact, Plan, Stage, Step};
+use crate::model::plan::{Action, Birth, Guard, Impact, Plan, STAND_IN, Stage, Step};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -166,13 +166,16 @@ fn about_etcd(step: &Step) -> bool {
 /// Which host a member is on, as far as the plan knows: a person thinks of hosts, not of URLs.
 fn peer_names(plan: &Plan) -> BTreeMap<&PeerUrl, &str> {
     let mut names = BTreeMap::new();
-    for members in plan.forecast.iter().flatten() {
-        names.extend(members.0.iter().filter(|(_, m)| !m.name.is_empty()).map(|(peer, m)| (peer, m.name.as_str())));
-    }
     for step in &plan.steps {
         if let Action::StartMember { birth: Birth::Join { members }, .. } = &step.action {
-            names.extend(members.iter().filter(|(name, _)| !name.is_empty()).map(|(name, peer)| (peer, name.as_str())));
+            // What etcd is told of a member that has no name of its own yet, or one that is a host's, is nobody's name.
+            let named = |(name, _): &&(String, PeerUrl)| !name.is_empty() && !name.starts_with(STAND_IN);
+            names.extend(members.iter().filter(named).map(|(name, peer)| (peer, name.as_str())));
         }
+    }
+    // What a member is called in the list itself goes before that.
+    for members in plan.forecast.iter().flatten() {
+        names.extend(members.0.iter().filter(|(_, m)| !m.name.is_empty()).map(|(peer, m)| (peer, m.name.as_str())));
     }
     names
 }

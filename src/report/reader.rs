@@ -4,6 +4,7 @@
 //! blocks work for longer than a write takes, and an output that is gone (a closed pipe) never stops work.
 
 use super::bars::picture;
+use super::harmless;
 use super::json;
 use super::lines::Teller;
 use super::live::Live;
@@ -60,8 +61,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes what can be written. An output that is gone is no reason to stop work on hosts half-way.
+/// Writes what can be written, and nothing that could do harm. An output that is gone is no reason to stop work on hosts half-way.
 fn put(out: &mut dyn Write, text: &str) {
+    raw(out, &harmless::text(text));
+}
+
+/// Writes it as it is: what moves the cursor is in it.
+fn raw(out: &mut dyn Write, text: &str) {
     if !text.is_empty() && out.write_all(text.as_bytes()).is_ok() {
         out.flush().ok();
     }
@@ -192,7 +198,7 @@ impl Screen {
         let size = (self.size)().unwrap_or((80, 24));
         self.teller.resize(size.0);
         let lines = if self.paused { Vec::new() } else { picture(&self.teller.board, at, size, self.teller.style()) };
-        put(self.out.as_mut(), &self.live.draw(kept, &lines, size.0));
+        raw(self.out.as_mut(), &self.live.draw(kept, &lines, size.0));
     }
 }
 

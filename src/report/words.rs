@@ -1,5 +1,6 @@
 //! Small words: sizes, times, counts, lists, errors; and text from hosts made harmless.
 
+use super::harmless::unseen;
 use std::error::Error;
 use std::fmt::Display;
 use std::time::Duration;
@@ -97,8 +98,8 @@ pub fn cut(text: &str, most: usize, unicode: bool) -> String {
     short
 }
 
-/// Text from a host made harmless for a terminal: escape sequences and other control characters are gone, and so are the
-/// marks that turn the direction of writing. Line feeds stay.
+/// Text from a host as words: escape sequences are gone as a whole, and so is what is [`unseen`]. Line feeds stay. What is forgotten here is
+/// still harmless where it goes out ([`harmless`](super::harmless)), and takes other columns than were counted.
 pub fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -107,8 +108,8 @@ pub fn clean(text: &str) -> String {
             '\x1b' => skip_escape(&mut chars),
             '\n' => out.push('\n'),
             '\t' => out.push_str("    "),
-            c if c.is_control() => {}
-            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {}
+            '\u{2028}' | '\u{2029}' => out.push(' '),
+            c if unseen(c) => {}
             c => out.push(c),
         }
     }

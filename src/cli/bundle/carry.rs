@@ -5,6 +5,7 @@
 use super::progress::Shown;
 use crate::component::{self, Bundle, BundleError, Carried, CarryError, Exported};
 use crate::model::names::Digest;
+use crate::report::harmless::print_json;
 use indicatif::HumanBytes;
 use serde_json::json;
 use std::fs::File;
@@ -44,7 +45,7 @@ pub fn export(store: &Path, name: Option<&str>, file: &Path, json: bool) -> Resu
         let exported = component::export(&bundle, BufWriter::new(io::stdout().lock()), &tell);
         shown.end();
         let Exported { lock, bytes } = exported?;
-        eprintln!("{}: {} written, identity {}", lock.name(), HumanBytes(bytes), lock.identity().hex());
+        tell!("{}: {} written, identity {}", lock.name(), HumanBytes(bytes), lock.identity().hex());
         return Ok(0);
     }
     let mut fresh = file.as_os_str().to_owned();
@@ -64,10 +65,10 @@ pub fn export(store: &Path, name: Option<&str>, file: &Path, json: bool) -> Resu
     opened.sync_all().map_err(failed("write", fresh))?;
     std::fs::rename(fresh, file).map_err(failed("create", file))?;
     if json {
-        println!("{}", json!({"bundle": lock.name(), "identity": lock.identity(), "file": file, "bytes": bytes}));
+        print_json(&json!({"bundle": lock.name(), "identity": lock.identity(), "file": file, "bytes": bytes}));
     } else {
-        println!("{}: {} in {}", lock.name(), HumanBytes(bytes), file.display());
-        println!("identity {}", lock.identity().hex());
+        say!("{}: {} in {}", lock.name(), HumanBytes(bytes), file.display());
+        say!("identity {}", lock.identity().hex());
     }
     Ok(0)
 }
@@ -96,12 +97,12 @@ pub fn import(
     shown.end();
     let Carried { lock, there, taken } = carried?;
     if json {
-        println!("{}", json!({"bundle": lock.name(), "identity": lock.identity(), "taken": taken, "there": there}));
+        print_json(&json!({"bundle": lock.name(), "identity": lock.identity(), "taken": taken, "there": there}));
     } else {
         let what =
             if taken == 0 { "already there".to_owned() } else { format!("{taken} files taken, {there} already there") };
-        println!("{}: {what}; all of it is as it was exported", lock.name());
-        println!("identity {}", lock.identity().hex());
+        say!("{}: {what}; all of it is as it was exported", lock.name());
+        say!("identity {}", lock.identity().hex());
     }
     Ok(0)
 }

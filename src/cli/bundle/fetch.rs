@@ -4,6 +4,7 @@ use super::progress::Shown;
 use super::verdict;
 use crate::cli::common::block_on;
 use crate::component::{self, Arch, BundleError, Mirror, Mirrors, Order, Prospect, Source, Standing};
+use crate::report::harmless::print_json;
 use crate::report::{FailureKind, Verdict};
 use clap::Args;
 use indicatif::HumanBytes;
@@ -112,12 +113,12 @@ fn tell(sources: &[Source], lock: &Path, json: bool) {
     let fetched: Vec<&Source> = sources.iter().filter(|s| s.fetched).collect();
     if json {
         for s in sources {
-            println!("{}", json!({"source": s.source, "sha256": s.sha256, "bytes": s.bytes, "fetched": s.fetched}));
+            print_json(&json!({"source": s.source, "sha256": s.sha256, "bytes": s.bytes, "fetched": s.fetched}));
         }
     } else if !fetched.is_empty() {
         let bytes = fetched.iter().map(|s| s.bytes).sum();
-        println!("{} of {} sources fetched, {}", fetched.len(), sources.len(), HumanBytes(bytes));
-        println!("their digests are locked in {}", lock.display());
+        say!("{} of {} sources fetched, {}", fetched.len(), sources.len(), HumanBytes(bytes));
+        say!("their digests are locked in {}", lock.display());
     }
 }
 
@@ -132,19 +133,19 @@ fn prospects(all: &[Prospect], json: bool) {
         if json {
             let line = json!({"source": p.source, "from": p.asked, "components": p.components, "bytes": p.size,
                 "sha256": p.locked, "standing": standing, "begun": begun});
-            println!("{line}");
+            print_json(&line);
             continue;
         }
         let size = p.size.map_or_else(|| "size unknown".to_owned(), |size| HumanBytes(size).to_string());
         let there = begun.map(|bytes| format!(", {} there", HumanBytes(bytes))).unwrap_or_default();
-        println!("{standing:<12} {size:>12}{there}  {}", p.asked);
-        println!("{:27}{}", "", p.components.join(", "));
+        say!("{standing:<12} {size:>12}{there}  {}", p.asked);
+        say!("{:27}{}", "", p.components.join(", "));
     }
     if !json {
         let missing: Vec<&Prospect> = all.iter().filter(|p| p.standing != Standing::Packed).collect();
         let known: u64 = missing.iter().filter_map(|p| p.size).sum();
         let unknown = missing.iter().filter(|p| p.size.is_none()).count();
-        println!(
+        say!(
             "{} of {} sources to fetch: {} that are known, {unknown} of unknown size",
             missing.len(),
             all.len(),

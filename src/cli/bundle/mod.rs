@@ -9,6 +9,7 @@ mod verdict;
 
 use super::common::{Common, Output};
 use crate::component::{self, Built, BundleError, Lock, Verified};
+use crate::report::harmless::print_json;
 use clap::{Args, Subcommand};
 use indicatif::HumanBytes;
 use serde_json::json;
@@ -104,19 +105,19 @@ fn told(built: &Built, begun: Instant, store: &Path, json: bool) {
     let Built { locks, fresh, ignored, replaced } = built;
     for lock in locks {
         if json {
-            println!("{}", line(lock));
+            print_json(&line(lock));
         } else {
-            println!("{}", words(lock));
+            say!("{}", words(lock));
         }
     }
     if !json {
         let what = if *fresh == 0 { "nothing to do".to_owned() } else { format!("{fresh} files compressed") };
-        println!("{what} in {:.1} s; the store is {}", begun.elapsed().as_secs_f64(), store.display());
+        say!("{what} in {:.1} s; the store is {}", begun.elapsed().as_secs_f64(), store.display());
         for name in replaced {
-            println!("{name} was there, made of other bytes: hosts get the new ones at the next `hactl up`");
+            say!("{name} was there, made of other bytes: hosts get the new ones at the next `hactl up`");
         }
         if !ignored.is_empty() {
-            println!("left out, for no host has a use for them: {}", ignored.join(", "));
+            say!("left out, for no host has a use for them: {}", ignored.join(", "));
         }
     }
 }
@@ -125,17 +126,17 @@ fn list(store: &Path, json: bool) -> Result<u8, BundleError> {
     let locks = component::list(store)?;
     for lock in &locks {
         if json {
-            println!("{}", line(lock));
+            print_json(&line(lock));
             continue;
         }
-        println!("{}", words(lock));
-        println!("  identity {}", lock.identity().hex());
+        say!("{}", words(lock));
+        say!("  identity {}", lock.identity().hex());
         for c in &lock.components {
             let kind = match c.kind {
                 component::Kind::Program => "program",
                 component::Kind::Image => "image",
             };
-            println!(
+            say!(
                 "  {:<26} {:<10} {kind:<8} {:<6} {:>11}  {}",
                 c.name,
                 c.version,
@@ -146,7 +147,7 @@ fn list(store: &Path, json: bool) -> Result<u8, BundleError> {
         }
     }
     if locks.is_empty() && !json {
-        println!("no bundles in {}; make one with `hactl bundle build --kubernetes VERSION`", store.display());
+        say!("no bundles in {}; make one with `hactl bundle build --kubernetes VERSION`", store.display());
     }
     Ok(0)
 }
@@ -164,15 +165,15 @@ fn verify(store: &Path, name: Option<&str>, json: bool) -> Result<u8, BundleErro
     if json {
         let problems: Vec<_> =
             problems.iter().map(|p| json!({"component": p.component, "path": p.path, "why": p.why})).collect();
-        println!("{}", json!({"files": files, "bytes": bytes, "problems": problems}));
+        print_json(&json!({"files": files, "bytes": bytes, "problems": problems}));
     } else {
         for problem in &problems {
-            println!("damaged: {} ({}): {}", problem.path.display(), problem.component, problem.why);
+            say!("damaged: {} ({}): {}", problem.path.display(), problem.component, problem.why);
         }
         let names = asked.iter().map(Lock::name).collect::<Vec<_>>().join(", ");
         match problems.len() {
-            0 => println!("{names}: {files} files, {} of content, all as built", HumanBytes(bytes)),
-            bad => println!("{names}: {bad} of {files} files damaged; remove them and build the bundle again"),
+            0 => say!("{names}: {files} files, {} of content, all as built", HumanBytes(bytes)),
+            bad => say!("{names}: {bad} of {files} files damaged; remove them and build the bundle again"),
         }
     }
     Ok(u8::from(!problems.is_empty()))

@@ -47,7 +47,7 @@ impl Shown {
                     bar.set_message(what.to_owned());
                 } else if self.lines && state.told.elapsed() > BEAT {
                     state.told = Instant::now();
-                    eprintln!("{} of {} so far; {what} comes", HumanBytes(done), HumanBytes(total));
+                    tell!("{} of {} so far; {what} comes", HumanBytes(done), HumanBytes(total));
                 }
             }
             Moment::Again { url, why, pause } => {
@@ -92,7 +92,7 @@ impl Shown {
     fn say(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
-            None if self.lines => eprintln!("{text}"),
+            None if self.lines => tell!("{text}"),
             None => {}
         }
     }

@@ -1,0 +1,154 @@
+//! The way out of every word: what is shown can be seen, stays in its place and reads in its order.
+//!
+//! In: text that may hold anything, for hosts, shares, registries and pods had a part in it. Out: the same without what a terminal would act
+//! on and without what a person cannot see, but for the few looks that hactl itself gives ([`Style`](super::Style)); as JSON, with those
+//! characters escaped. All that writes to standard output or standard error does it here, so that no field can be forgotten: a test looks
+//! for those who do not.
+
+use serde_json::Value;
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+/// The looks that hactl gives text; whatever else begins with an escape is not ours.
+pub(super) const LOOKS: [&str; 6] = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[33m", "\x1b[1;31m"];
+
+/// Whether a character does something instead of being seen: controls (C0, DEL, C1), what turns the direction of writing, what takes no room,
+/// what breaks lines, and blanks that look like nothing.
+pub const fn unseen(c: char) -> bool {
+    matches!(c,
+        '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Text for people: line feeds and hactl's own looks stay, tabs become blanks, whatever else is unseen is gone.
+pub fn text(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(|c| unseen(c) && c != '\n') {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len());
+    let mut left = text;
+    while let Some(c) = left.chars().next() {
+        if let Some(look) = LOOKS.iter().find(|look| left.starts_with(**look)) {
+            safe.push_str(look);
+            left = &left[look.len()..];
+            continue;
+        }
+        match c {
+            '\t' => safe.push_str("    "),
+            '\u{2028}' | '\u{2029}' => safe.push(' '),
+            c if c == '\n' || !unseen(c) => safe.push(c),
+            _ => {}
+        }
+        left = &left[c.len_utf8()..];
+    }
+    Cow::Owned(safe)
+}
+
+/// An object for programs, on one line: what is unseen is escaped, for such a line is read on terminals as well.
+pub fn json(value: &Value) -> String {
+    let plain = value.to_string();
+    if !plain.chars().any(unseen) {
+        return plain;
+    }
+    let mut safe = String::with_capacity(plain.len() + 16);
+    for c in plain.chars() {
+        if unseen(c) {
+            // They stand in strings only. Writing into a String cannot fail.
+            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
+                let _ = write!(safe, "\\u{unit:04x}");
+            });
+        } else {
+            safe.push(c);
+        }
+    }
+    safe
+}
+
+/// A writer that lets through what [`text`] does.
+#[derive(Debug)]
+pub struct Harmless<W>(pub W);
+
+impl<W: Write> Write for Harmless<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write_all(text(&String::from_utf8_lossy(bytes)).as_bytes())?;
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Standard output.
+pub fn stdout() -> Harmless<io::Stdout> {
+    Harmless(io::stdout())
+}
+
+/// Standard error.
+pub fn stderr() -> Harmless<io::Stderr> {
+    Harmless(io::stderr())
+}
+
+/// Prints text. A reader that went away (a closed pipe) is no failure of ours.
+pub fn print(words: &str) {
+    let _ = stdout().write_all(words.as_bytes());
+}
+
+/// Prints an object for programs, on a line of its own.
+pub fn print_json(value: &Value) {
+    print(&format!("{}\n", json(value)));
+}
+
+/// Prints text where it is not taken for what was asked for.
+pub fn tell(words: &str) {
+    let _ = stderr().write_all(words.as_bytes());
+}
+
+/// Empties the terminal behind standard output.
+pub fn clear() {
+    let _ = io::stdout().write_all(b"\x1b[H\x1b[2J");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_look_of_ours_stays_and_every_other_sequence_is_broken() {
+        assert_eq!(text("\x1b[1;31mbad\x1b[0m\tx\n"), "\x1b[1;31mbad\x1b[0m    x\n");
+        assert_eq!(text("\x1b[2J\x1b[8mhidden\x1b]0;title\x07\u{9b}2J"), "[2J[8mhidden]0;title2J");
+        assert_eq!(text("a\u{202e}b\u{200b}c\u{2028}d\u{e0041}e\rf"), "abc def");
+        assert!(matches!(text("plain ✓ — ü\n"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn an_object_says_the_same_after_its_unseen_characters_are_escaped() {
+        let value = serde_json::json!({"why": "\x1b[2J \u{9b}31m \u{202e}x\u{2028}\u{200b}\u{e0041}\u{7f}", "n": 1});
+        let line = json(&value);
+        assert!(!line.chars().any(unseen), "{line:?}");
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), value);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_unseen_but_line_feeds_and_our_looks_comes_out_whatever_goes_in(
+            words in proptest::collection::vec(prop_oneof![any::<String>(), Just("\x1b[1m".to_owned()), Just("\x1b[0m".to_owned()),
+                Just("\x1b".to_owned()), Just("[2m".to_owned())], 0..8)
+        ) {
+            let mut out = text(&words.concat()).into_owned();
+            for look in LOOKS {
+                out = out.replace(look, "");
+            }
+            prop_assert!(!out.chars().any(|c| unseen(c) && c != '\n'), "{out:?}");
+            let mut written = Vec::new();
+            for word in &words {
+                Harmless(&mut written).write_all(word.as_bytes()).unwrap();
+            }
+            let value = Value::from(words);
+            prop_assert_eq!(serde_json::from_str::<Value>(&json(&value)).unwrap(), value);
+        }
+    }
+}
