@@ -101,12 +101,27 @@ fn verdict(ask: &Ask, ran: &Result<Option<Value>, KubeError>) -> Check {
         Ok(None) => (Outcome::Fail, "the pod vanished".to_owned()),
         Err(error) => (Outcome::Fail, error.to_string()),
     };
-    let hint = (outcome == Outcome::Fail).then(|| {
-        "see `hactl kubectl -- -n kube-system get pods -o wide`; where names fail on this host alone, VXLAN checksum offload \
-         is a usual cause: `ethtool -K flannel.1 tx-checksum-ip-generic off`"
-            .to_owned()
-    });
+    let hint = (outcome == Outcome::Fail).then(|| hint(ran, &detail));
     Check { name: "DNS answers inside a pod", host: Some(ask.node.clone()), outcome, detail, hint }
+}
+
+/// Where to look: a pod that never ran says nothing of names.
+fn hint(ran: &Result<Option<Value>, KubeError>, detail: &str) -> String {
+    let says = |words: &[&str]| words.iter().any(|word| detail.contains(word));
+    if says(&["ImagePull", "ErrImage", "InvalidImageName"]) {
+        return "the pod's image is not there: see that this host reaches a registry that has it, or a mirror (`registries.mirrors`); with \
+                `security: cis` every image is asked for at a registry, those that are there already as well"
+            .to_owned();
+    }
+    match ran {
+        Ok(Some(_)) => "`hactl status` says on which hosts names fail, and whether CoreDNS, kube-proxy and flannel are Ready there; where they \
+                        fail on this host alone, it may be packets between hosts (8472/udp), or checksums that a network card gets wrong: \
+                        `ethtool -K flannel.1 tx-checksum-ip-generic off` tries that"
+            .to_owned(),
+        Ok(None) | Err(_) => "the pod did not come to ask: what the API says of it stands above; `hactl kubectl -- -n kube-system get events \
+                              --sort-by=.lastTimestamp` shows what refused or delayed it (a quota, a webhook, the container runtime)"
+            .to_owned(),
+    }
 }
 
 fn last_words(live: &Value) -> String {
@@ -203,7 +218,19 @@ mod tests {
             {"state": {"terminated": {"exitCode": 1, "message": "no answer from 10.96.0.10\n"}}}]}});
         let check = verdict(&ask(), &Ok(Some(live)));
         assert_eq!((check.outcome, check.detail.as_str()), (Outcome::Fail, "no answer from 10.96.0.10"));
-        assert!(check.hint.is_some());
+        assert!(check.hint.is_some_and(|hint| hint.contains("ethtool")));
+    }
+
+    #[test]
+    fn a_pod_that_never_ran_is_no_matter_of_the_network() {
+        let waits = |seen: &str| {
+            let error = KubeError::TimedOut { what: "the pod".to_owned(), seen: seen.to_owned() };
+            verdict(&ask(), &Err(error)).hint.unwrap()
+        };
+        let image = waits("Pending: ImagePullBackOff Back-off pulling image");
+        assert!(image.contains("registry") && !image.contains("ethtool"), "{image}");
+        let quota = waits("it does not exist");
+        assert!(quota.contains("events") && !quota.contains("ethtool"), "{quota}");
     }
 
     #[test]

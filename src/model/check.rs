@@ -18,6 +18,29 @@ pub struct Check {
     pub hint: Option<String>,
 }
 
+/// What a check says to do where a run of `up` is all that helps.
+pub const UP: &str = "hactl up";
+
+impl Check {
+    /// The same, once it is known that `up` has nothing to do: a hint must not send people round in a circle, but to where it shows why.
+    #[must_use]
+    pub fn beyond_up(mut self) -> Self {
+        if self.hint.as_deref() != Some(UP) {
+            return self;
+        }
+        let on = self.host.as_ref().map_or_else(|| "the hosts".to_owned(), ToString::to_string);
+        let look = match self.name {
+            name if name.starts_with("etcd") => format!("`journalctl -u etcd -n 50` on {on} says why"),
+            name if name.starts_with("Node") || name.starts_with("node") => {
+                format!("`journalctl -u kubelet -n 50` on {on} says why")
+            }
+            _ => format!("look at {on}; `hactl support-bundle` gathers what its logs say"),
+        };
+        self.hint = Some(format!("`hactl up` finds nothing to do about it: {look}"));
+        self
+    }
+}
+
 /// What a check found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -32,4 +55,27 @@ pub enum Outcome {
     Fail,
     /// The API or quorum is down.
     Down,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_up_has_nothing_to_do_no_hint_says_up_alone_and_others_stay() {
+        let check = |name, hint: Option<&str>| Check {
+            name,
+            host: "cp3".parse().ok(),
+            outcome: Outcome::Fail,
+            detail: String::new(),
+            hint: hint.map(str::to_owned),
+        };
+        for name in ["etcd member healthy", "Node Ready", "pods in their Node's range"] {
+            let hint = check(name, Some(UP)).beyond_up().hint.unwrap_or_default();
+            assert!(hint.starts_with("`hactl up` finds nothing to do about it") && hint.contains("cp3"), "{hint}");
+        }
+        for hint in [None, Some("hactl up --prune NAME")] {
+            assert_eq!(check("nodes known", hint).beyond_up(), check("nodes known", hint));
+        }
+    }
 }

@@ -485,6 +485,9 @@ pub struct ApiFact {
     pub objects: BTreeMap<String, serde_json::Value>,
 }
 
+/// What a host adds to why a question failed, where it forwards only what some rule lets through.
+pub const DROPS: &str = "the policy of this host's FORWARD chain is DROP";
+
 /// How cluster DNS answered a question from inside a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DnsFact {

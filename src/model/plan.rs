@@ -11,6 +11,9 @@ use super::target::FileSet;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
+/// How a name begins that etcd is given for a member which has none that could be used. Nobody is called so.
+pub const STAND_IN: &str = "other-";
+
 /// What the world must still be like just before a step runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Guard {

@@ -1,9 +1,9 @@
 //! The named checks: what ends every `up` and what `status` shows. Pure: facts in, a list out.
 
 use super::HashCheck;
-use crate::model::check::{Check, Outcome};
+use crate::model::check::{Check, Outcome, UP};
 use crate::model::desired::{Cni, Desired, Role};
-use crate::model::facts::{ApiFact, DnsFact, Etcd, Facts, NOSPACE};
+use crate::model::facts::{ApiFact, Etcd, Facts, NOSPACE};
 use crate::model::names::HostName;
 use crate::model::recovery::left_behind;
 use serde_json::Value;
@@ -61,11 +61,11 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
     let members = match &facts.etcd {
         Etcd::Speaks(members) => members,
         Etcd::NeverBorn => {
-            list.push(check(name, None, Outcome::Down, "no etcd cluster exists yet".to_owned(), Some("hactl up")));
+            list.push(check(name, None, Outcome::Down, "no etcd cluster exists yet".to_owned(), Some(UP)));
             return;
         }
         Etcd::Founding { .. } => {
-            list.push(check(name, None, Outcome::Down, "its founding was interrupted".to_owned(), Some("hactl up")));
+            list.push(check(name, None, Outcome::Down, "its founding was interrupted".to_owned(), Some(UP)));
             return;
         }
         Etcd::Silent(evidence) => {
@@ -91,11 +91,11 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
             Some(_) => (Outcome::Fail, "is a member and does not answer"),
             None => (Outcome::Fail, "is no member"),
         };
-        list.push(check("etcd member healthy", Some(&host.name), outcome.0, outcome.1.to_owned(), Some("hactl up")));
+        list.push(check("etcd member healthy", Some(&host.name), outcome.0, outcome.1.to_owned(), Some(UP)));
     }
     for peer in members.0.keys().filter(|p| !desired.with(Role::Etcd).any(|h| &&h.peer_url() == p)) {
         let (detail, hint) = match desired.hosts.iter().find(|h| &h.peer_url() == peer) {
-            Some(host) => (format!("{} is a member, and the inventory does not ask for that", host.name), "hactl up"),
+            Some(host) => (format!("{} is a member, and the inventory does not ask for that", host.name), UP),
             None => (format!("{peer} is a member and not in the inventory"), "hactl up --prune NAME"),
         };
         list.push(check("etcd members known", None, Outcome::Warn, detail, Some(hint)));
@@ -200,7 +200,8 @@ fn cluster(desired: &Desired, api: &ApiFact, facts: &Facts, list: &mut Vec<Check
     }
     nodes(desired, api, facts, list);
     pods(desired, facts, api, list);
-    dns(desired, facts, list);
+    let astray = list.iter().any(|check| check.name == RANGES);
+    list.extend(super::dns::check(desired, facts, api, astray));
     let secret =
         facts.hosts.values().filter_map(|f| f.as_ref().ok()?.etcd.as_ref()?.secret_is_ciphertext).reduce(|a, b| a && b);
     let (outcome, detail) = match secret {
@@ -225,13 +226,7 @@ fn nodes(desired: &Desired, api: &ApiFact, facts: &Facts, list: &mut Vec<Check>)
             }
             None => {
                 let host = name.parse().ok();
-                list.push(check(
-                    "Node Ready",
-                    host.as_ref(),
-                    Outcome::Fail,
-                    "is not registered".to_owned(),
-                    Some("hactl up"),
-                ));
+                list.push(check("Node Ready", host.as_ref(), Outcome::Fail, "is not registered".to_owned(), Some(UP)));
             }
         }
     }
@@ -265,7 +260,7 @@ fn astray(desired: &Desired, api: &ApiFact, facts: &Facts, name: &str, list: &mu
         let (interface, address) = (&astray.interface, astray.address);
         let detail =
             format!("{interface} has {address}, and the Node's range is {pods}: other hosts do not find its pods");
-        list.push(check(RANGES, host.as_ref(), Outcome::Fail, detail, Some("hactl up")));
+        list.push(check(RANGES, host.as_ref(), Outcome::Fail, detail, Some(UP)));
     }
 }
 
@@ -294,7 +289,8 @@ fn pods(desired: &Desired, facts: &Facts, api: &ApiFact, list: &mut Vec<Check>) 
         .filter(|p| !p.ready)
         .map(|p| format!("{} ({})", p.name, if p.reason.is_empty() { &p.phase } else { &p.reason }))
         .collect();
-    let unready: Vec<String> = unready.into_iter().chain(rolling(facts)).collect();
+    let rolling = rolling(facts);
+    let unready: Vec<String> = unready.into_iter().chain(rolling.iter().cloned()).collect();
     let total = system().count();
     let outcome = match (desired.network.is_whole(), unready.as_slice()) {
         (_, []) if total > 0 => Outcome::Pass,
@@ -302,7 +298,10 @@ fn pods(desired: &Desired, facts: &Facts, api: &ApiFact, list: &mut Vec<Check>) 
         _ => Outcome::Fail,
     };
     let detail = if unready.is_empty() { format!("all {total}") } else { unready.join(", ") };
-    list.push(check("system pods Ready", None, outcome, detail, None));
+    // A set that gets no pods has none that could say why; whoever refused one is in the events.
+    let refused = "`hactl kubectl -- get events -A --field-selector reason=FailedCreate` shows pods that are refused (a quota, a webhook)";
+    let hint = (!rolling.is_empty()).then_some(refused);
+    list.push(check("system pods Ready", None, outcome, detail, hint));
     let stuck: Vec<String> =
         api.pods.iter().filter(|p| p.overdue_s > STUCK_AFTER_S).map(|p| format!("{} on {}", p.name, p.node)).collect();
     let (outcome, detail) = match stuck.as_slice() {
@@ -310,36 +309,6 @@ fn pods(desired: &Desired, facts: &Facts, api: &ApiFact, list: &mut Vec<Check>) 
         _ => (Outcome::Fail, format!("stuck: {}", stuck.join(", "))),
     };
     list.push(check("pods can be deleted", None, outcome, detail, None));
-}
-
-fn dns(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
-    let name = "DNS answers inside pods";
-    let told = || facts.hosts.iter().filter_map(|(host, said)| Some((host, said.as_ref().ok()?.dns.as_ref()?)));
-    let answered = told().any(|(_, dns)| *dns == DnsFact::Answered);
-    if !desired.network.is_whole() && !answered {
-        list.push(check(name, None, Outcome::Skip, "needs your network plugin".to_owned(), None));
-        return;
-    }
-    // Where pods have wrong addresses, that is what is to be mended.
-    let astray = list.iter().any(|check| check.name == RANGES);
-    let offload = "VXLAN checksum offload? try: ethtool -K flannel.1 tx-checksum-ip-generic off";
-    let hint = (!astray).then_some(offload);
-    let mut asked = 0;
-    let mut fine = true;
-    for (host, dns) in told() {
-        match dns {
-            DnsFact::Answered => asked += 1,
-            DnsFact::Failed(_) if !desired.network.is_whole() => {}
-            DnsFact::Failed(why) => {
-                fine = false;
-                list.push(check(name, Some(host), Outcome::Fail, why.clone(), hint));
-            }
-        }
-    }
-    if fine {
-        let outcome = if asked > 0 { Outcome::Pass } else { Outcome::Fail };
-        list.push(check(name, None, outcome, format!("asked from pods on {asked} hosts"), None));
-    }
 }
 
 #[cfg(test)]
@@ -390,31 +359,6 @@ mod tests {
         for (cluster, revision) in [("beef", 900), ("c0ffee", 1_000_000_000)] {
             assert_eq!(told(&facts(cluster, revision)), "is no member", "{cluster} at {revision}");
         }
-    }
-
-    #[test]
-    fn dns_is_asked_on_workers_too_for_all_pods_may_be_there() {
-        let mut desired = crate::model::desired::sample(2);
-        desired.hosts[1].roles = vec![Role::Worker];
-        let says = |worker: Option<DnsFact>| {
-            let one = HostFacts { api: Some(ApiFact::default()), ..HostFacts::default() };
-            let two = HostFacts { dns: worker, ..HostFacts::default() };
-            let hosts = desired.hosts.iter().map(|h| h.name.clone()).zip([Ok(one), Ok(two)]).collect();
-            let facts = Facts {
-                hosts,
-                etcd: Etcd::NeverBorn,
-                drift: BTreeMap::new(),
-                stale: BTreeMap::new(),
-                leaving: BTreeMap::new(),
-            };
-            let mut list = Vec::new();
-            dns(&desired, &facts, &mut list);
-            list.into_iter().map(|c| (c.host.is_some(), c.outcome, c.detail)).collect::<Vec<_>>()
-        };
-        let on = |hosts: usize| format!("asked from pods on {hosts} hosts");
-        assert_eq!(says(Some(DnsFact::Answered)), [(false, Outcome::Pass, on(1))]);
-        assert_eq!(says(None), [(false, Outcome::Fail, on(0))]);
-        assert_eq!(says(Some(DnsFact::Failed("no".into()))), [(true, Outcome::Fail, "no".to_owned())]);
     }
 
     #[test]

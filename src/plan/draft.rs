@@ -81,7 +81,7 @@ impl<'a> Draft<'a> {
         }
         for (host, answer) in &facts.hosts {
             if let Err(silence) = answer {
-                draft.warn(format!("{host} did not answer ({}): nothing is planned for it", silence.why));
+                draft.warn(format!("{host} is left out ({}): nothing is planned for it", silence.why));
             }
         }
         Ok(draft)

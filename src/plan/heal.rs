@@ -12,7 +12,7 @@ use super::versions;
 use crate::model::desired::{Host, Role};
 use crate::model::facts::{DiskFact, EtcdFact, EtcdView, Members};
 use crate::model::names::PeerUrl;
-use crate::model::plan::{Action, Birth, Guard, HowToRun, Mark};
+use crate::model::plan::{Action, Birth, Guard, HowToRun, Mark, STAND_IN};
 use crate::model::refusal::Refusal;
 use crate::model::target::FileSet;
 
@@ -339,7 +339,7 @@ fn initial_cluster(d: &Draft, list: &Members) -> Vec<(String, PeerUrl)> {
     let other = |(at, (url, member)): (usize, (&PeerUrl, &crate::model::facts::Member))| {
         let name = known(url).unwrap_or_else(|| {
             let free = !member.name.is_empty() && !taken.contains(&member.name);
-            if free { member.name.clone() } else { format!("other-{at}") }
+            if free { member.name.clone() } else { format!("{STAND_IN}{at}") }
         });
         (name, url.clone())
     };

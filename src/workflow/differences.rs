@@ -53,6 +53,8 @@ pub(super) async fn differences(session: &Session, state: &State, look: &Look, p
                 continue;
             }
             match found.iter_mut().find(|other| other.path == path && other.shown == shown) {
+                // A file may be of two sets: one that a host gives up, and one that it has.
+                Some(other) if other.hosts.contains(&host) => {}
                 Some(other) => other.hosts.push(host.clone()),
                 None => found.push(Difference { path, hosts: vec![host.clone()], shown }),
             }

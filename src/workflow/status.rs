@@ -1,9 +1,9 @@
 //! `hactl status`: the same checks that end every `up`, without changing anything and without needing quorum.
 
 use super::look::Look;
-use super::{Failure, Session};
+use super::{Choices, Failure, Session};
 use crate::model::check::{Check, Outcome};
-use crate::model::facts::Facts;
+use crate::model::facts::{Etcd, Facts};
 use crate::observe::{Depth, Wait};
 
 /// What `status` found.
@@ -28,6 +28,12 @@ impl Status {
 pub async fn status(session: &Session) -> Result<Status, Failure> {
     let state = session.state(false).await?;
     let look = Look::with(session, &state, Wait::ForAll, Depth::Presented).await?;
-    let checks = look.checks(session).await;
+    let mut checks = look.checks(session).await;
+    // What `plan` says at the same moment; a cluster that does not answer is another matter, with hints of its own.
+    let plan =
+        matches!(look.facts.etcd, Etcd::Speaks(_)).then(|| look.plan(&state, &Choices::default(), &session.desired));
+    if plan.is_some_and(|plan| plan.is_ok_and(|plan| plan.is_empty())) {
+        checks = checks.into_iter().map(Check::beyond_up).collect();
+    }
     Ok(Status { facts: look.facts, checks })
 }

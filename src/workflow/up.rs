@@ -58,7 +58,11 @@ pub async fn pending(session: &Session, choices: &Choices) -> Result<(Plan, Vec<
     let mut plan = look.plan(&state, choices, &session.desired)?;
     if !plan.is_empty() {
         let findings = super::preflight::findings(session, &look, choices).await;
-        let stops = |f: &Finding| if f.stops { "`up` will refuse: " } else { "" };
+        let stops = |f: &Finding| match f.stops {
+            false => "",
+            true if super::preflight::spared(session, &look, f).is_empty() => "`up` will refuse: ",
+            true => "`up` will leave this host out: ",
+        };
         plan.warnings.extend(findings.iter().map(|f| format!("{}{f}", stops(f))));
     }
     let differences = super::differences::differences(session, &state, &look, &plan).await;
@@ -125,7 +129,11 @@ pub async fn up(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Resu
             let first = plan.steps.first().map(|s| s.action.to_string()).unwrap_or_default();
             return Err(Refusal::NoProgress { steps: plan.steps.len(), first }.into());
         }
-        super::preflight::preflight(session, &look, &choices).await?;
+        let without = super::preflight::preflight(session, &look, &choices).await?;
+        if !without.is_empty() {
+            session.leave_out(without);
+            continue;
+        }
         locked.allows(&plan)?;
         super::leaving::note_taken_in(&state, &session.desired, &look, &plan)?;
         session.sink.emit(Event::Planned { plan: Box::new(plan.clone()) });
@@ -157,12 +165,17 @@ async fn verify(
     let (passed, probed) = tokio::join!(pass(session, state, look, changed), probe);
     let (mut checks, facts) = passed?;
     checks.extend(probed?);
-    for check in &checks {
-        session.sink.emit(Event::Checked { check: check.clone() });
+    for check in beyond(checks.clone()) {
+        session.sink.emit(Event::Checked { check });
     }
     converge.count(Stage::Cluster, begun);
-    let failing = mendable(&checks);
+    let failing = beyond(mendable(&checks));
     if failing.is_empty() { Ok((checks, facts)) } else { Err(Failure::Unverified { checks: failing }) }
+}
+
+/// Checks as they stand when nothing is left to do.
+fn beyond(checks: Vec<Check>) -> Vec<Check> {
+    checks.into_iter().map(Check::beyond_up).collect()
 }
 
 /// What fails and would not have to after a run. That bundles are old or cannot be copied is told, and no run of `up` makes it better; nor
@@ -201,10 +214,10 @@ async fn pass(session: &Session, state: &State, mut look: Look, changed: bool) -
             (true, false) => VERIFY_WITHIN,
         };
         if begun.elapsed() > patience || session.stop.is_cancelled() {
-            for check in &checks {
-                session.sink.emit(Event::Checked { check: check.clone() });
+            for check in beyond(checks) {
+                session.sink.emit(Event::Checked { check });
             }
-            return Err(Failure::Unverified { checks: failing });
+            return Err(Failure::Unverified { checks: beyond(failing) });
         }
         let waiting: Vec<&str> = failing.iter().take(2).map(|c| c.name).collect();
         let doing = format!("verifying, waiting for: {}", waiting.join(", "));

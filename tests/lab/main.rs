@@ -27,6 +27,7 @@ mod expired;
 mod failures;
 mod firewalls;
 mod founding;
+mod hostile;
 mod interrupted;
 mod leaving;
 mod moved;
@@ -244,6 +245,7 @@ fn main() {
     tally.suite("t-seven", (7, 0), shapes::SEVEN);
     tally.suite("t-outside", (3, 0), outside::SCENARIOS);
     tally.suite("t-ways", (1, 1), ways_in::SCENARIOS);
+    tally.suite("t-hostile", (2, 1), hostile::SCENARIOS);
     for (lab, file, scenario) in examples::EXAMPLES {
         tally.suite_in(lab, || examples::world(lab, file), &[*scenario]);
     }

@@ -3,7 +3,7 @@
 //! In: the DNS service's address. Out: whether a question from inside a pod's network was answered.
 
 use super::super::run::run;
-use crate::model::facts::DnsFact;
+use crate::model::facts::{DROPS, DnsFact};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -24,9 +24,16 @@ pub(super) async fn ask(server: Option<IpAddr>) -> Option<DnsFact> {
     let (_, network) = networks.pop()?;
     let (network, me) = (format!("--net={}", network.display()), std::env::current_exe().ok()?);
     let ran = run(&["nsenter", &network, me.to_str()?, "host-dns", &server, NAME], Duration::from_millis(1500)).await;
-    Some(match ran {
-        Ok(ran) if ran.ok() => DnsFact::Answered,
-        Ok(ran) => DnsFact::Failed(ran.tail().pop().unwrap_or_else(|| "the question was not answered".to_owned())),
-        Err(fault) => DnsFact::Failed(fault.what),
-    })
+    let why = match ran {
+        Ok(ran) if ran.ok() => return Some(DnsFact::Answered),
+        Ok(ran) => ran.tail().pop().unwrap_or_else(|| "the question was not answered".to_owned()),
+        Err(fault) => fault.what,
+    };
+    Some(DnsFact::Failed(if drops().await { format!("{why}; {DROPS}") } else { why }))
+}
+
+/// Whether this host forwards only what some rule lets through, as Docker leaves it. Where there is no iptables it has no such policy.
+async fn drops() -> bool {
+    let shown = run(&["iptables", "-w", "1", "-S", "FORWARD"], Duration::from_millis(1500)).await;
+    shown.is_ok_and(|shown| shown.out.lines().any(|line| line.trim() == "-P FORWARD DROP"))
 }

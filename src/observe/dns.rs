@@ -1,0 +1,148 @@
+//! Whether pods find names, and where to look when they do not.
+//!
+//! In: what hosts say of a question asked from inside a pod's network, and what the API says of the pods that answer and connect. Out: checks. A
+//! hint names what was seen: pods that are not Ready, a host that forwards nothing. Only where none of that is so it says what is possible.
+
+use crate::model::check::{Check, Outcome};
+use crate::model::desired::Desired;
+use crate::model::facts::{ApiFact, DROPS, DnsFact, Facts, PodFact};
+use crate::model::names::HostName;
+
+const NAME: &str = "DNS answers inside pods";
+/// The pods of ours that a name takes: who answers, who leads there, and who connects hosts.
+const PARTS: [&str; 3] = ["coredns-", "kube-proxy-", "flannel-"];
+/// So many pods are named.
+const MOST: usize = 3;
+
+/// The checks. With `astray`, pods have wrong addresses, and that is what is to be mended.
+pub(super) fn check(desired: &Desired, facts: &Facts, api: &ApiFact, astray: bool) -> Vec<Check> {
+    let one = |host: Option<&HostName>, outcome, detail: String, hint| Check {
+        name: NAME,
+        host: host.cloned(),
+        outcome,
+        detail,
+        hint,
+    };
+    let told: Vec<(&HostName, &DnsFact)> =
+        facts.hosts.iter().filter_map(|(host, said)| Some((host, said.as_ref().ok()?.dns.as_ref()?))).collect();
+    let asked = told.iter().filter(|(_, dns)| **dns == DnsFact::Answered).count();
+    if !desired.network.is_whole() && asked == 0 {
+        return vec![one(None, Outcome::Skip, "needs your network plugin".to_owned(), None)];
+    }
+    let failed = |(host, dns): (&HostName, &DnsFact)| match dns {
+        DnsFact::Failed(why) if desired.network.is_whole() => {
+            let hint = (!astray).then(|| hint(desired, api, host, why, asked > 0));
+            Some(one(Some(host), Outcome::Fail, why.clone(), hint))
+        }
+        _ => None,
+    };
+    let failures: Vec<Check> = told.into_iter().filter_map(failed).collect();
+    if !failures.is_empty() {
+        return failures;
+    }
+    let outcome = if asked > 0 { Outcome::Pass } else { Outcome::Fail };
+    vec![one(None, outcome, format!("asked from pods on {asked} hosts"), None)]
+}
+
+/// Where to look, by what is known.
+fn hint(desired: &Desired, api: &ApiFact, host: &HostName, why: &str, elsewhere: bool) -> String {
+    let concerns = |pod: &&PodFact| {
+        let part = PARTS.iter().find(|part| pod.name.starts_with(**part));
+        // Whoever answers may be anywhere; who leads there and connects is the host's own.
+        part.is_some_and(|part| *part == PARTS[0] || pod.node == host.as_str())
+    };
+    let unready: Vec<&PodFact> = api.pods.iter().filter(concerns).filter(|pod| !pod.ready).collect();
+    if let Some(first) = unready.first() {
+        let said = |pod: &&PodFact| {
+            let reason = if pod.reason.is_empty() { &pod.phase } else { &pod.reason };
+            format!("{} on {} ({reason})", pod.name, if pod.node.is_empty() { "no host" } else { &pod.node })
+        };
+        let named: Vec<String> = unready.iter().take(MOST).map(said).collect();
+        return format!(
+            "not Ready: {}; `hactl kubectl -- -n {} describe pod {}` says why",
+            named.join(", "),
+            first.namespace,
+            first.name
+        );
+    }
+    if why.contains(DROPS) {
+        let pods = desired.network.pods;
+        return format!(
+            "let pods' packets through on {host}: `iptables -P FORWARD ACCEPT`, or rules for {pods} in its FORWARD chain"
+        );
+    }
+    let where_else = if elsewhere { "other hosts answer" } else { "no host answers" };
+    format!(
+        "CoreDNS is Ready, and so are kube-proxy and flannel there; {where_else}. Possible: a machine that is too slow (run it again), 8472/udp \
+         closed between hosts, a stale neighbour in `bridge fdb show dev flannel.1`, or checksums that a network card gets wrong (`ethtool \
+         -K flannel.1 tx-checksum-ip-generic off` tries that)"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::desired::Role;
+    use crate::model::facts::{Etcd, HostFacts};
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn dns_is_asked_on_workers_too_for_all_pods_may_be_there() {
+        let mut desired = crate::model::desired::sample(2);
+        desired.hosts[1].roles = vec![Role::Worker];
+        let says = |worker: Option<DnsFact>| {
+            let one = HostFacts { api: Some(ApiFact::default()), ..HostFacts::default() };
+            let two = HostFacts { dns: worker, ..HostFacts::default() };
+            let hosts = desired.hosts.iter().map(|h| h.name.clone()).zip([Ok(one), Ok(two)]).collect();
+            let facts = Facts {
+                hosts,
+                etcd: Etcd::NeverBorn,
+                drift: BTreeMap::new(),
+                stale: BTreeMap::new(),
+                leaving: BTreeMap::new(),
+            };
+            let list = check(&desired, &facts, &ApiFact::default(), false);
+            list.into_iter().map(|c| (c.host.is_some(), c.outcome, c.detail)).collect::<Vec<_>>()
+        };
+        let on = |hosts: usize| format!("asked from pods on {hosts} hosts");
+        assert_eq!(says(Some(DnsFact::Answered)), [(false, Outcome::Pass, on(1))]);
+        assert_eq!(says(None), [(false, Outcome::Fail, on(0))]);
+        assert_eq!(says(Some(DnsFact::Failed("no".into()))), [(true, Outcome::Fail, "no".to_owned())]);
+    }
+
+    fn pod(name: &str, node: &str, reason: &str) -> PodFact {
+        PodFact {
+            namespace: "kube-system".to_owned(),
+            name: name.to_owned(),
+            node: node.to_owned(),
+            phase: "Running".to_owned(),
+            ready: reason.is_empty(),
+            reason: reason.to_owned(),
+            overdue_s: 0,
+        }
+    }
+
+    #[test]
+    fn a_hint_names_what_was_seen_and_offload_is_one_possibility_where_nothing_was() {
+        let desired = crate::model::desired::sample(2);
+        let (one, two) = (&desired.hosts[0].name, &desired.hosts[1].name);
+        let hint = |pods: Vec<PodFact>, why: &str| {
+            let api = ApiFact { pods, ..ApiFact::default() };
+            super::hint(&desired, &api, one, why, true)
+        };
+        let image = hint(vec![pod("coredns-1", two.as_str(), "ImagePullBackOff")], "no answer");
+        assert!(image.contains("coredns-1") && image.contains("ImagePullBackOff"), "{image}");
+        let own = hint(vec![pod("flannel-x", one.as_str(), "CrashLoopBackOff")], "no answer");
+        assert!(own.contains("flannel-x") && !own.contains("ethtool"), "{own}");
+        let drops = hint(vec![], &format!("no answer; {DROPS}"));
+        assert!(drops.contains("FORWARD") && !drops.contains("ethtool"), "{drops}");
+        for others in [
+            vec![],
+            vec![pod("flannel-y", two.as_str(), "CrashLoopBackOff")],
+            vec![pod("web-1", one.as_str(), "Error")],
+        ] {
+            let possible = hint(others, "no answer");
+            assert!(possible.contains("Possible:") && possible.contains("ethtool"), "{possible}");
+        }
+    }
+}
