@@ -58,10 +58,14 @@ pub async fn pending(session: &Session, choices: &Choices) -> Result<(Plan, Vec<
     let mut plan = look.plan(&state, choices, &session.desired)?;
     if !plan.is_empty() {
         let findings = super::preflight::findings(session, &look, choices).await;
-        let stops = |f: &Finding| match f.stops {
-            false => "",
-            true if super::preflight::spared(session, &look, f).is_empty() => "`up` will refuse: ",
-            true => "`up` will leave this host out: ",
+        let stops = |f: &Finding| {
+            if !f.stops {
+                ""
+            } else if super::preflight::spared(session, &look, f).is_empty() {
+                "`up` will refuse: "
+            } else {
+                "`up` will leave this host out: "
+            }
         };
         plan.warnings.extend(findings.iter().map(|f| format!("{}{f}", stops(f))));
     }

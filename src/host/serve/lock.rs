@@ -71,7 +71,8 @@ impl Files {
         let mut files = Vec::new();
         for (index, place) in places.into_iter().enumerate() {
             let path = root.own(place);
-            match open(&path) {
+            // What lies on the disk is for others as well, such as etcd's program.
+            match open(&path, if index == 0 { 0o700 } else { 0o755 }) {
                 // Where there is no room for an empty file, no earlier version holds one.
                 Err(error) if index > 0 && full(&error) => {}
                 file => files.push((path.clone(), file.explain("open", &path)?)),
@@ -125,9 +126,9 @@ fn full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-fn open(path: &Path) -> io::Result<File> {
+fn open(path: &Path, folder: u32) -> io::Result<File> {
     if let Some(parent) = path.parent() {
-        DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+        DirBuilder::new().recursive(true).mode(folder).create(parent)?;
     }
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
