@@ -57,9 +57,9 @@ pub fn json(value: &Value) -> String {
     for c in plain.chars() {
         if unseen(c) {
             // They stand in strings only. Writing into a String cannot fail.
-            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
+            for unit in c.encode_utf16(&mut [0; 2]) {
                 let _ = write!(safe, "\\u{unit:04x}");
-            });
+            }
         } else {
             safe.push(c);
         }

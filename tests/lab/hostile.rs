@@ -69,7 +69,6 @@ fn worker(w: &World) {
         let ran = w.hactl.up().exits(1);
         let said = in_one_line(&ran);
         assert!(said.contains(told) && said.contains("w1"), "{what}: {said}");
-        w.on("cp1", "sudo test -s /etc/kubernetes/pki/apiserver-etcd-client.crt && echo there");
         assert_eq!(
             w.on("cp1", "sudo test -s /etc/kubernetes/pki/apiserver-etcd-client.crt && echo there").trim(),
             "there",

@@ -254,7 +254,8 @@ impl Tree {
         for inner in folder.names()? {
             all &= folder.clear_but(&inner, keep)?;
         }
-        match if all { unlinkat(&self.fd, name, AtFlags::REMOVEDIR) } else { Err(Errno::BUSY) } {
+        let removed = if all { unlinkat(&self.fd, name, AtFlags::REMOVEDIR) } else { Err(Errno::BUSY) };
+        match removed {
             Err(Errno::BUSY) => Ok(false),
             outcome => gone(outcome).explain("remove", &shown).map(|()| true),
         }
