@@ -1,9 +1,10 @@
 //! Text of hosts that would move the cursor, turn the writing, hide or speak for hactl: it goes out of every reader without that.
 
 use crate::world::*;
+use hactl::model::certificate::{Listing, OfHost};
 use hactl::model::check::{Check, Outcome};
-use hactl::model::event::{Event, Sink};
-use hactl::model::facts::Etcd;
+use hactl::model::event::Event;
+use hactl::model::facts::{Etcd, Silence};
 use hactl::model::refusal::Refusal;
 use hactl::plan;
 use hactl::report::harmless::{Harmless, unseen};
@@ -88,6 +89,10 @@ fn check() -> Check {
     }
 }
 
+fn silence() -> Silence {
+    Silence { why: poison(), hint: Some(poison()) }
+}
+
 fn verdict() -> Verdict {
     let mut verdict = Verdict::of(&hactl::report::FailureKind::Other, Some(&std::io::Error::other(POISON)));
     verdict.causes.push(poison());
@@ -150,10 +155,10 @@ fn pages_and_objects_are_harmless_whatever_field_is_poisoned() {
         poisoned(&mut value);
         *said = Ok(serde_json::from_value(value).unwrap());
     }
-    facts.hosts.insert(name("cp3"), silent(POISON));
+    facts.hosts.insert(name("cp3"), Err(silence()));
     let (plan, check) = (poisoned_plan(), check());
     let refusal = Refusal::Locked { host: name("cp1"), holder: poison(), since: poison() };
-    let rows = hactl::model::certificate::Listing::default();
+    let rows = Listing { hosts: vec![(name("cp1"), Err(silence()))], own: OfHost::default() };
     let pages = [
         plan_text(&plan, &COLOURED),
         status_text(&desired, &facts, std::slice::from_ref(&check), &COLOURED),
@@ -161,7 +166,7 @@ fn pages_and_objects_are_harmless_whatever_field_is_poisoned() {
         verdict().text(&COLOURED),
         plan_json(&plan).to_string(),
         status_json(&desired, &facts, std::slice::from_ref(&check)).to_string(),
-        format!("{POISON}{}", certs::text(&rows, &COLOURED)),
+        certs::text(&rows, &COLOURED),
     ];
     for page in pages {
         let mut written = Vec::new();
