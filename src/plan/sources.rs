@@ -5,6 +5,7 @@
 
 use super::Intent;
 use super::recover::Wish;
+use crate::model::authentic::Authenticity;
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{DiskFact, Facts, HostFacts};
 use crate::model::names::{HostName, PeerUrl};
@@ -69,12 +70,14 @@ pub(super) fn sources<'a>(facts: &'a Facts, hosts: &[Host], intent: &Intent, wis
             found.push(Found { source, cluster: &disk.cluster, disk: Some(disk), etcd: None, epoch: 0 });
         }
     }
-    let answered = facts.hosts.iter().filter_map(|(name, f)| Some((name, f.as_ref().ok()?)));
+    // Others take no snapshots, whatever they say.
+    let answered = hosts.iter().filter_map(|h| Some((facts.hosts.get_key_value(&h.name)?.0, facts.host(&h.name)?)));
     let now_ms = answered.clone().map(|(_, f)| f.now_ms).max().unwrap_or(0);
     let asked = |bundle: &BundleFact| asked(&Origin::Bundle(bundle.name.clone()));
     let kept = |all: Vec<Kept<'a>>| {
         let whole = |b: &BundleFact, at: Option<&str>| !wish.damaged.contains(&(b.name.clone(), at.map(str::to_owned)));
         let ours = all.into_iter().filter(|(_, b, at)| b.authority == intent.stamp.ca && whole(b, *at));
+        let ours = ours.filter(|(_, b, _)| wish.takes(b));
         let of_before =
             |b: &BundleFact| past(b.point.revision) || intent.taken_down_ms.is_some_and(|at| b.taken_ms < at);
         let ours: Vec<Kept> = ours.filter(|(_, b, _)| asked(b) || !(wish.undo || of_before(b))).collect();
@@ -96,9 +99,11 @@ pub(super) fn sources<'a>(facts: &'a Facts, hosts: &[Host], intent: &Intent, wis
     // Several places may have the same, and the first is enough.
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     away.retain(|(_, bundle, _)| seen.insert(&bundle.name));
-    let given = wish.bundle.iter().map(|(host, bundle)| (host, bundle, None));
+    let given = wish.bundle.iter().filter(|(_, bundle)| wish.takes(bundle));
+    let given = given.map(|(host, bundle)| (host, bundle, None));
     for (host, bundle, away) in on_hosts.iter().copied().chain(away).chain(given) {
         let point = &bundle.point;
+        let unsigned = bundle.authenticity == Authenticity::Unsigned;
         let source = Source {
             host: host.clone(),
             bundle: Some(bundle.name.clone()),
@@ -108,7 +113,8 @@ pub(super) fn sources<'a>(facts: &'a Facts, hosts: &[Host], intent: &Intent, wis
             revision: point.revision,
             age_ms: u64::try_from(now_ms.saturating_sub(bundle.taken_ms)).unwrap_or(0),
             db_bytes: bundle.bytes,
-            flaws: Vec::new(),
+            ahead_ms: u64::try_from(bundle.taken_ms.saturating_sub(now_ms)).unwrap_or(0),
+            flaws: unsigned.then(|| "it is not signed".to_owned()).into_iter().collect(),
         };
         found.push(Found { source, cluster: &point.cluster, disk: None, etcd: Some(&bundle.etcd), epoch: 0 });
     }
@@ -122,7 +128,20 @@ pub(super) fn sources<'a>(facts: &'a Facts, hosts: &[Host], intent: &Intent, wis
     found.sort_by(|a, b| {
         b.rank().cmp(&a.rank()).then(kind(a).cmp(&kind(b))).then_with(|| a.source.host.cmp(&b.source.host))
     });
+    // A person's word alone puts a file before data that lives, however far it says to go.
+    let lives = found.iter().any(|f| f.in_place().is_some());
+    found.sort_by_key(|f| lives && f.disk.is_none());
     found
+}
+
+/// What a recovery would take but for its signature: bundles of this cluster that are forged, or not signed where nobody said that such may be taken.
+pub(super) fn untrusted<'a>(facts: &'a Facts, hosts: &[Host], intent: &Intent, wish: &'a Wish) -> Vec<&'a BundleFact> {
+    let on_hosts = hosts.iter().filter_map(|h| facts.host(&h.name)?.bundles.as_ref()).flat_map(|b| &b.bundles);
+    let given = wish.bundle.iter().map(|(_, bundle)| bundle);
+    let all = on_hosts.chain(wish.away.iter().map(|away| &away.bundle)).chain(given);
+    let asked =
+        |bundle: &BundleFact| wish.from.as_ref().is_none_or(|from| *from == Origin::Bundle(bundle.name.clone()));
+    all.filter(|b| b.authority == intent.stamp.ca && !wish.takes(b) && asked(b)).collect()
 }
 
 /// Data that a cluster could be brought back from: its log and its store can both be read. The member's own comes first.
@@ -140,6 +159,7 @@ pub(super) fn of_host<'a>(host: &HostName, facts: &'a HostFacts) -> Vec<(Source,
             revision: disk.revision?,
             age_ms: u64::try_from(facts.now_ms.saturating_sub(disk.written_ms)).unwrap_or(0),
             db_bytes: disk.db_bytes,
+            ahead_ms: 0,
             flaws: disk.flaws.clone(),
         };
         Some((found, disk))
@@ -171,7 +191,8 @@ fn told<'a>(facts: &'a Facts, wish: &'a Wish) -> impl Iterator<Item = (&'a str, 
     let answered = || facts.hosts.values().filter_map(|f| f.as_ref().ok());
     let bundles = answered().filter_map(|f| f.bundles.as_ref()).flat_map(|b| &b.bundles);
     let given = wish.bundle.iter().map(|(_, bundle)| bundle);
-    let bundles = bundles.chain(given).chain(wish.away.iter().map(|away| &away.bundle)).map(|b| &b.point);
+    let bundles = bundles.chain(given).chain(wish.away.iter().map(|away| &away.bundle));
+    let bundles = bundles.filter(|bundle| wish.takes(bundle)).map(|b| &b.point);
     let disks = answered().filter_map(|f| f.etcd.as_ref()).flat_map(|e| e.disk.iter().chain(e.aside.values()));
     let bundles = bundles.map(|point| (point.cluster.as_str(), point.revision.max(point.high_water)));
     bundles.chain(disks.filter_map(|disk| Some((disk.cluster.as_str(), disk.revision?))))
