@@ -36,7 +36,7 @@ fn bundle(at: &Path) {
         state,
         proof: Proof { keys: 1, hash: 2, restored_ms: 3 },
     };
-    writer.end(&state, manifest).expect("it can be ended");
+    writer.end(&state, None, manifest).expect("it can be ended");
 }
 
 #[tokio::test]

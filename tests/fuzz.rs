@@ -262,7 +262,7 @@ fn bundle(at: &Path) -> hactl::snapshot::Identities {
         state,
         proof: Proof { keys: 1, hash: 2, restored_ms: 3 },
     };
-    writer.end(&state, manifest).expect("it can be ended");
+    writer.end(&state, None, manifest).expect("it can be ended");
     Identities::parse(&identity).expect("just made")
 }
 
@@ -277,13 +277,20 @@ fn no_recovery_bundle_gives_more_than_its_file_holds_or_takes_memory_for_a_claim
         // The end is what is parsed; the rest is opaque.
         let mut bytes = if dice.below(4) == 0 { Vec::new() } else { whole[..whole.len() - 2000].to_vec() };
         let from = usize::from(!bytes.is_empty());
-        bytes.extend(damaged(dice, &good[from..=from], &["18446744073709551615", "\"bytes\":", "-1", "\"schema\":2"]));
+        bytes.extend(damaged(
+            dice,
+            &good[from..=from],
+            &["18446744073709551615", "\"bytes\":", "-1", "\"schema\":2", "\"signature\":"],
+        ));
         let (input, path, identities) = (bytes.clone(), path.clone(), identities.clone());
         let run = move || {
             std::fs::write(&path, &bytes).expect("it can be written");
             match hactl::snapshot::Bundle::open(&path) {
                 Ok(bundle) => {
-                    assert!(bundle.manifest.sealed.bytes + bundle.manifest.state.bytes <= bytes.len() as u64);
+                    assert!(
+                        bundle.claimed.manifest.sealed.bytes + bundle.claimed.manifest.state.bytes
+                            <= bytes.len() as u64
+                    );
                     let mut out = Vec::new();
                     // Either may be refused.
                     drop((bundle.check(), bundle.state(&identities), bundle.snapshot(&identities, &mut out)));

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 #[derive(Debug, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct RecoverArgs {
     /// Say what is wrong and what would be done, and change nothing
     #[arg(long)]
@@ -30,6 +31,9 @@ pub struct RecoverArgs {
     /// The age identity to open a bundle with [default: the one in the state directory]
     #[arg(long, value_name = "FILE")]
     identity: Option<PathBuf>,
+    /// Take a recovery bundle without a signature, as an earlier hactl made it: only one that you know where it comes from
+    #[arg(long)]
+    accept_unsigned: bool,
     /// A host that does not answer and is known to be powered off; may be given more than once
     #[arg(long, value_name = "HOST")]
     confirm_powered_off: Vec<String>,
@@ -49,6 +53,7 @@ pub fn run(common: &Common, args: RecoverArgs) -> u8 {
         undo: args.undo,
         identity: args.identity,
         powered_off: args.confirm_powered_off,
+        accept_unsigned: args.accept_unsigned,
         dry_run: args.dry_run,
     };
     let checked = |_: &Desired| {
@@ -99,7 +104,7 @@ fn drill(common: &Common, args: &RecoverArgs, reader: &Arc<dyn Reader>) -> u8 {
     let json = common.output == Output::Json;
     let sink: Arc<dyn Sink> = if json { Arc::new(Quiet) } else { Arc::clone(reader) as Arc<dyn Sink> };
     let result = common.run(sink, Needs::Hosts, async |session| {
-        workflow::drill(session, args.from.as_deref(), args.identity.as_deref()).await
+        workflow::drill(session, args.from.as_deref(), args.identity.as_deref(), args.accept_unsigned).await
     });
     let result = result.map(|drilled| {
         reader.pause();

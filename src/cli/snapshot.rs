@@ -39,7 +39,7 @@ enum Verb {
         after_help = "Examples:\n  hactl snapshot list\n  hactl snapshot list -o json | jq '.hosts | map_values(.bundles | length)'"
     )]
     List,
-    /// Check a bundle: every byte, whether it opens, whether its keys are keys
+    /// Check a bundle: who signed it, every byte, whether it opens, whether its keys are keys
     #[command(
         after_help = "Examples:\n  hactl snapshot verify                   the newest on the hosts\n  hactl snapshot verify --deep            and restore it, beside what runs there\n  hactl snapshot verify --identity ~/lab-identity.txt lab-20261122T060000000Z-cp1.hactl"
     )]
@@ -55,6 +55,9 @@ enum Verb {
         /// The age identity to open it with [default: the one in the state directory]
         #[arg(long, value_name = "FILE")]
         identity: Option<PathBuf>,
+        /// Check one without a signature as well, as an earlier hactl made it
+        #[arg(long)]
+        accept_unsigned: bool,
     },
     /// Drop the bundles that `snapshots.keep` does not keep; every timer's run does so, too
     #[command(after_help = "Examples:\n  hactl snapshot prune")]
@@ -108,16 +111,20 @@ pub fn run(common: &Common, args: &SnapshotArgs) -> u8 {
                 let object = json!({"hosts": listed, "directories": directories, "objectStorage": storage});
                 Said { text, object, headline }
             }
-            Verb::Verify { file, host, deep, identity } => {
-                let identity = identity.as_deref();
+            Verb::Verify { file, host, deep, identity, accept_unsigned } => {
+                let (identity, deep, accept_unsigned) = (identity.as_deref(), *deep, *accept_unsigned);
+                let how = workflow::Verifying { identity, deep, accept_unsigned };
                 let verified = match file {
-                    Some(file) => workflow::verify_file(session, file, identity, *deep).await?,
-                    None => workflow::verify_newest(session, host.as_ref(), identity, *deep).await?,
+                    Some(file) => workflow::verify_file(session, file, how).await?,
+                    None => workflow::verify_newest(session, host.as_ref(), how).await?,
                 };
                 let restored = verified.restored.as_ref().map(|(host, proof)| json!({"host": host, "proof": proof}));
-                let object = json!({"manifest": verified.manifest, "restored": restored});
+                let (signed, known) = (&verified.signed, verified.known);
+                let object =
+                    json!({"manifest": verified.manifest, "signed": signed, "caKnown": known, "restored": restored});
                 let headline = words::verified(&verified.path, verified.restored.as_ref());
-                Said { text: words::manifest(&verified.manifest, now), object, headline }
+                let text = words::manifest(&verified.manifest, now) + &words::signed(&verified.signed, verified.known);
+                Said { text, object, headline }
             }
             Verb::Prune => {
                 let removed = workflow::prune_bundles(session).await?;
@@ -149,12 +156,24 @@ pub(super) fn now_ms() -> i64 {
 
 /// What to do about a bundle that cannot be used.
 pub(super) fn verdict(unusable: &Unusable, mut verdict: Verdict) -> Verdict {
+    if let Unusable::Forged { .. } | Unusable::Unsigned(_) = unusable {
+        (verdict.exit, verdict.code) = (
+            report::verdict::exit::REFUSED,
+            if matches!(unusable, Unusable::Unsigned(_)) { "unsigned" } else { "forged" },
+        );
+    }
     let hint = match unusable {
         Unusable::Io { .. } | Unusable::Bundle(BundleError::Io { .. }) => {
             "look at the path, its permissions and the room on its disk"
         }
         Unusable::Bundle(BundleError::WrongIdentity(_)) => {
             "--identity FILE: the identity.txt of the state directory it was taken under, or the key of one of vault.recipients"
+        }
+        Unusable::Forged { .. } => {
+            "it is never taken: take another one (hactl snapshot list shows who signed each), and find out who can write to where it lies"
+        }
+        Unusable::Unsigned(_) => {
+            "--accept-unsigned takes it: only if you know where it comes from. `hactl up` has hosts sign those that they take from then on"
         }
         Unusable::Bundle(BundleError::TooNew { .. }) => "use a newer hactl",
         Unusable::Bundle(_) => "take another one: hactl snapshot list",

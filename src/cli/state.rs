@@ -1,10 +1,11 @@
 //! `hactl state`.
 
 use super::common::{Common, Needs, there};
-use super::verbs::ended;
+use super::verbs::{Terminal, ended};
 use crate::model::event::Sink;
+use crate::model::names::Digest;
 use crate::report::Verdict;
-use crate::workflow;
+use crate::workflow::{self, Choices, Pulling};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ pub struct StateArgs {
 enum Verb {
     /// Rebuild a lost state directory from a recovery bundle or from what lies sealed on the hosts, whichever is later
     #[command(
-        after_help = "Examples:\n  hactl state pull --identity ~/lab-identity.txt\n  hactl state pull --identity ~/lab-identity.txt --from lab-20261122T060000000Z-cp1.hactl"
+        after_help = "Examples:\n  hactl state pull --identity ~/lab-identity.txt\n  hactl state pull --identity ~/lab-identity.txt --fingerprint SHA256:9F86D0...\n  hactl state pull --identity ~/lab-identity.txt --from lab-20261122T060000000Z-cp1.hactl"
     )]
     Pull {
         /// The age identity to open it with: a copy of identity.txt, or the key of one of vault.recipients
@@ -28,18 +29,24 @@ enum Verb {
         /// The bundle: a file, HOST:/DIRECTORY/NAME, or s3://BUCKET/PREFIX/NAME [default: the newest]
         #[arg(long, value_name = "FILE|URL")]
         from: Option<PathBuf>,
+        /// SHA-256 of the cluster's CA, by which you know it: else it is shown and asked
+        #[arg(long, value_name = "SHA256:HEX", value_parser = Digest::from_fingerprint)]
+        fingerprint: Option<Digest>,
     },
 }
 
 pub fn run(common: &Common, args: &StateArgs) -> u8 {
     let reader = common.reader();
     let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
-    let Verb::Pull { identity, from } = &args.verb;
+    let Verb::Pull { identity, from, fingerprint } = &args.verb;
+    let asked = Pulling { file: from.clone(), identity: identity.clone(), fingerprint: *fingerprint };
+    let choices = Choices { yes: common.yes, ..Choices::default() };
+    let terminal = Terminal(Arc::clone(&reader));
     let result = common.run_checked(
         |_| there("--identity", Some(identity)),
         sink,
         Needs::Nothing,
-        async |session| workflow::pull_state(session, from.as_deref(), identity).await,
+        async |session| workflow::pull_state(session, &asked, &choices, &terminal).await,
     );
     let result = result.map(|at| {
         reader.end(&Verdict::ok(format!(

@@ -3,9 +3,10 @@
 //! In: a request in PEM, the leaf as the table has it, who signs. Out: the certificate in PEM, followed by what vouches for who signed
 //! it. Of a request only the public key is believed: subject, names, usages and lifetime are the table's.
 
+use crate::model::authentic::DOCUMENT_SIGNING;
 use crate::model::certificate::BACKDATED;
 use crate::model::secret::Secret;
-use crate::model::target::Leaf;
+use crate::model::target::{Leaf, LeafId};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType, SerialNumber, SubjectPublicKeyInfo,
@@ -82,7 +83,11 @@ pub fn sign(csr_pem: &str, leaf: &Leaf, by: &Signer<'_>, now: OffsetDateTime) ->
     let order = Order {
         subject: Subject { common_name: &leaf.common_name, organizations: &leaf.organizations },
         sans: &leaf.sans,
-        usage: if leaf.id.issues() { Usage::Issuer } else { Usage::Leaf { server: leaf.server, client: leaf.client } },
+        usage: match leaf.id {
+            LeafId::SnapshotSigner => Usage::Documents,
+            id if id.issues() => Usage::Issuer,
+            _ => Usage::Leaf { server: leaf.server, client: leaf.client },
+        },
         life: Duration::days(i64::from(leaf.days)),
     };
     order.sign(&public, by, now).map(|issued| issued.pem)
@@ -168,6 +173,8 @@ pub enum Usage {
     },
     /// To sign leaves with, and nothing that signs.
     Issuer,
+    /// To sign documents with. A certificate without any usage would be one for all of them.
+    Documents,
 }
 
 /// A signed certificate.
@@ -203,6 +210,11 @@ impl Order<'_> {
             Usage::Issuer => {
                 params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
                 params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+            }
+            Usage::Documents => {
+                params.is_ca = IsCa::ExplicitNoCa;
+                params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+                params.extended_key_usages = vec![ExtendedKeyUsagePurpose::Other(DOCUMENT_SIGNING.to_vec())];
             }
             Usage::Leaf { server, client } => {
                 params.is_ca = IsCa::ExplicitNoCa;

@@ -4,7 +4,7 @@
 //! written what lies there: what a copy says of itself is believed only as far as its name and its numbers go together.
 
 use super::names::{BadName, ClusterName, Digest, HostName};
-use super::snapshot::{BundleFact, ByName, Manifest, by_name, is_name};
+use super::snapshot::{BundleFact, ByName, Claimed, by_name, is_name};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -51,8 +51,8 @@ pub struct CopyName {
 
 impl CopyFact {
     /// What is told of a copy.
-    pub fn of(name: String, bytes: u64, manifest: &Manifest) -> Self {
-        Self { by: manifest.host.clone(), bundle: BundleFact::of(name, bytes, manifest) }
+    pub fn of(name: String, bytes: u64, claimed: &Claimed) -> Self {
+        Self { by: claimed.manifest.host.clone(), bundle: BundleFact::of(name, bytes, claimed) }
     }
 
     /// Whether it is what its name says, and a cluster can have come as far as it says. Nobody is kept from giving a file another name.
@@ -195,6 +195,8 @@ mod tests {
                 point: Point { cluster: "c".to_owned(), term: 2, index: 3, revision, high_water: revision },
                 etcd: "3.6.16".to_owned(),
                 proof: Proof { keys: 1, hash: 2, restored_ms: 3 },
+                signed: None,
+                authenticity: crate::model::authentic::Authenticity::Unchecked,
             },
         }
     }

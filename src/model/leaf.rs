@@ -66,7 +66,8 @@ fn expired(fact: &LeafFact, now_s: i64) -> Option<String> {
 
 /// Whether the leaf's authority signed what was found, or an issuer that it vouches for. An issuer itself is signed by nobody else.
 fn is_of(fact: &LeafFact, leaf: &Leaf) -> bool {
-    fact.authority == leaf.authority || !leaf.id.issues() && fact.through.as_ref() == Some(&leaf.authority)
+    fact.authority == leaf.authority
+        || leaf.id.may_be_renewed_by_its_host() && fact.through.as_ref() == Some(&leaf.authority)
 }
 
 /// Why the time of a leaf that is as it should be is up, or `None`.
@@ -89,7 +90,7 @@ fn aged(leaf: &Leaf, fact: &LeafFact, now_s: i64) -> Option<String> {
 /// Why a host renews a leaf by an issuer of its own, or `None`: its time is up, or it was cut off while it put the last one in place. Whatever
 /// else is wrong with one is for `up`, which knows more than what it once left on the host.
 pub fn renews_by_itself(leaf: &Leaf, fact: &LeafFact, now_ms: i64) -> Option<String> {
-    if leaf.id.issues() || leaf.self_renewing || !is_of(fact, leaf) {
+    if !leaf.id.may_be_renewed_by_its_host() || leaf.self_renewing || !is_of(fact, leaf) {
         None
     } else if fact.key_matches {
         aged(leaf, fact, now_ms.div_euclid(1000))

@@ -4,6 +4,7 @@
 //! words can be printed, compared, stored and tested.
 
 pub mod action;
+pub mod authentic;
 pub mod blob;
 pub mod bucket;
 pub mod certificate;

@@ -139,6 +139,19 @@ impl Digest {
             text
         })
     }
+    /// As OpenSSL and browsers name a certificate, for comparing: `SHA256:` and 64 digits.
+    pub fn fingerprint(&self) -> String {
+        format!("SHA256:{}", self.hex())
+    }
+    /// Reads a fingerprint as people have it: with or without `SHA256:`, with or without colons, in either case.
+    ///
+    /// # Errors
+    /// Anything else.
+    pub fn from_fingerprint(text: &str) -> Result<Self, BadName> {
+        let plain = text.trim().to_ascii_lowercase();
+        let plain = plain.strip_prefix("sha256:").unwrap_or(&plain).replace(':', "");
+        plain.parse()
+    }
     /// The first 12 digits, for people.
     pub fn short(&self) -> String {
         self.hex()[..12].to_owned()

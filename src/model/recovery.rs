@@ -147,6 +147,8 @@ pub struct Source {
     pub revision: i64,
     /// How long ago its log was last written to, by the host's own clock, milliseconds.
     pub age_ms: u64,
+    /// How far in the future it is dated, milliseconds; 0: it is not.
+    pub ahead_ms: u64,
     /// Size of its store, bytes.
     pub db_bytes: u64,
     /// What is not as it should be.
@@ -206,7 +208,9 @@ pub struct Proposal {
     pub begun: bool,
     /// One that was agreed to, is not finished, and is given up for this one.
     pub gives_up: Option<Recovery>,
-    /// All data that can be read, the newest first.
+    /// A bundle that says that it goes further than the data which is taken: that lives, and a person alone puts a file before it.
+    pub passed_over: Option<Source>,
+    /// All data that can be read, the newest first; bundles after data that lives.
     pub sources: Vec<Source>,
     /// How many members had a vote.
     pub voters: usize,

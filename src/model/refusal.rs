@@ -2,7 +2,7 @@
 
 use super::desired::Role;
 use super::facts::Evidence;
-use super::names::{ClusterName, HostName, PeerUrl};
+use super::names::{ClusterName, Digest, HostName, PeerUrl};
 use super::recovery::{Fullness, Origin};
 use super::rotation::{NoRotation, Rotatable};
 use super::version::{Minor, Version};
@@ -248,6 +248,52 @@ pub enum Refusal {
         /// What each host said.
         hosts: Vec<Evidence>,
     },
+    /// All that a recovery could take is not signed.
+    #[error("{} not signed: an earlier hactl made {}, or somebody took the signature off", match .bundles.as_slice() { [one] => format!("{one} is"), more => format!("{} snapshots are", more.len()) }, if .bundles.len() == 1 { "it" } else { "them" })]
+    Unsigned {
+        /// The names of their files.
+        bundles: Vec<String>,
+    },
+    /// What a recovery could take is not what it claims to be.
+    #[error("{bundle} is forged: {why}")]
+    Forged {
+        /// Its file's name.
+        bundle: String,
+        /// How that is known.
+        why: String,
+    },
+    /// No state that was found is of the CA that a person knows.
+    #[error("no state that was found is of the CA {}", .wanted.map_or_else(String::new, |wanted| wanted.fingerprint()))]
+    OtherCa {
+        /// Its fingerprint.
+        wanted: Option<Digest>,
+        /// What there is.
+        claims: Vec<CaClaim>,
+    },
+    /// States were found of CAs that do not follow one another.
+    #[error("the states that were found are of {} CAs that do not follow one another", .claims.len())]
+    SeveralCas {
+        /// Each.
+        claims: Vec<CaClaim>,
+    },
+    /// Hosts live with another CA than a state has.
+    #[error("{from} has a state of the CA {ca}, and {differ} live with another one")]
+    CaNotShown {
+        /// Its fingerprint.
+        ca: String,
+        /// Where it was found.
+        from: String,
+        /// Who lives with another one.
+        differ: String,
+    },
+    /// Nobody has said that a CA is the cluster's.
+    #[error("nobody has said that {ca} is the CA of {cluster}")]
+    NeedsFingerprint {
+        /// The cluster.
+        cluster: ClusterName,
+        /// The fingerprint of what was found.
+        ca: String,
+    },
     /// Members answer, hold different keys, and nobody can tell which ones are right.
     #[error("the members of etcd hold different keys, and no majority of them agrees")]
     NobodyAgrees {
@@ -340,4 +386,15 @@ pub enum Refusal {
 
 fn names(hosts: &[HostName]) -> String {
     hosts.iter().map(HostName::as_str).collect::<Vec<_>>().join(", ")
+}
+
+/// What a state says of its CA.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CaClaim {
+    /// The fingerprint of the oldest CA from which an unbroken chain leads to its own.
+    pub ca: String,
+    /// That of its own, where that is another one.
+    pub now: Option<String>,
+    /// Where it was found.
+    pub from: Vec<String>,
 }

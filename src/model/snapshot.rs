@@ -2,6 +2,7 @@
 //!
 //! In: made on an etcd host, by a timer or when asked. Out: read by `observe/`, `plan/` and `report/`; a [`Manifest`] travels inside its bundle.
 
+use super::authentic::{Authenticity, Signed};
 use super::blob::SnapshotBlob;
 use super::bucket::Destination;
 use super::drill::OwnDrill;
@@ -52,6 +53,15 @@ pub struct Manifest {
     pub state: Piece,
     /// What restoring it into an etcd of its own showed, before it was sealed.
     pub proof: Proof,
+}
+
+/// A manifest and what came with it to vouch for it. Nothing of it is checked: whoever can write a file can claim anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claimed {
+    /// What the file says of itself.
+    pub manifest: Manifest,
+    /// The same as it was written, with a signature, where there is one.
+    pub signed: Option<Signed>,
 }
 
 /// Bytes of a bundle's file.
@@ -222,11 +232,18 @@ pub struct BundleFact {
     pub etcd: String,
     /// What restoring it showed.
     pub proof: Proof,
+    /// The manifest that all of this is from, with its signature; none: it has no signature.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signed: Option<Box<Signed>>,
+    /// What the cluster's CA says of it. It is never read from what a host sends.
+    #[serde(skip_deserializing, skip_serializing_if = "Authenticity::is_unchecked")]
+    pub authenticity: Authenticity,
 }
 
 impl BundleFact {
     /// What is told of a bundle.
-    pub fn of(name: String, bytes: u64, manifest: &Manifest) -> Self {
+    pub fn of(name: String, bytes: u64, claimed: &Claimed) -> Self {
+        let manifest = &claimed.manifest;
         Self {
             name,
             bytes,
@@ -235,6 +252,8 @@ impl BundleFact {
             point: manifest.point.clone(),
             etcd: manifest.etcd.clone(),
             proof: manifest.proof,
+            signed: claimed.signed.clone().map(Box::new),
+            authenticity: Authenticity::Unchecked,
         }
     }
 }

@@ -248,6 +248,8 @@ pub enum LeafId {
     Observer,
     /// The approver of kubelet serving certificates to the API.
     Approver,
+    /// Signs what the host's snapshots say of themselves. It authenticates nobody.
+    SnapshotSigner,
     /// Signs leaves of the cluster's authority on its own host.
     ClusterIssuer,
     /// Signs leaves of etcd's authority on its own host.
@@ -258,7 +260,7 @@ pub enum LeafId {
 
 impl LeafId {
     /// All of them, in the order of the certificate table.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::EtcdServer,
         Self::EtcdPeer,
         Self::EtcdObserver,
@@ -271,6 +273,7 @@ impl LeafId {
         Self::Kubelet,
         Self::Observer,
         Self::Approver,
+        Self::SnapshotSigner,
         Self::ClusterIssuer,
         Self::EtcdIssuer,
         Self::FrontProxyIssuer,
@@ -282,6 +285,11 @@ impl LeafId {
     /// Whether it signs leaves of its authority on its host, and is for nothing else.
     pub fn issues(self) -> bool {
         Self::ISSUERS.contains(&self)
+    }
+
+    /// Whether an issuer of the host may renew it. What vouches for others, or for what lies elsewhere, only the CA itself signs.
+    pub fn may_be_renewed_by_its_host(self) -> bool {
+        !self.issues() && self != Self::SnapshotSigner
     }
 
     /// The one of this name.
@@ -305,6 +313,7 @@ impl fmt::Display for LeafId {
             Self::Kubelet => "kubelet",
             Self::Observer => "observer",
             Self::Approver => "approver",
+            Self::SnapshotSigner => "snapshot-signer",
             Self::ClusterIssuer => "cluster-issuer",
             Self::EtcdIssuer => "etcd-issuer",
             Self::FrontProxyIssuer => "front-proxy-issuer",

@@ -1,11 +1,12 @@
 //! Whether there is something to recover from: a recovery bundle of this cluster that is not too old, and no host that fails to take its own.
 
 use super::drills::{self, CLOCK_MS, Trouble};
+use crate::model::authentic::Authenticity;
 use crate::model::check::{Check, Outcome};
 use crate::model::desired::{Desired, Role};
 use crate::model::facts::{Etcd, Facts, HostFacts};
 use crate::model::names::HostName;
-use crate::model::snapshot::{LEADER_WAITS, STALE_AFTER};
+use crate::model::snapshot::{BundleFact, LEADER_WAITS, STALE_AFTER};
 use crate::model::span::{seconds, span};
 
 /// The check's name.
@@ -32,6 +33,15 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
         }
         if let Some(damaged) = fact.bundles.as_ref().and_then(|b| b.damaged.first()) {
             return say(Outcome::Fail, Some(host), damaged.clone());
+        }
+        let forged = |bundle: &BundleFact| match &bundle.authenticity {
+            Authenticity::Forged(why) => Some(format!("{} is forged: {why}", bundle.name)),
+            _ => None,
+        };
+        if let Some(forged) = fact.bundles.as_ref().and_then(|b| b.bundles.iter().find_map(forged)) {
+            let hint = Some("take it away, and find out who can write there: hactl snapshot list".to_owned());
+            let (host, outcome) = (Some((*host).clone()), Outcome::Fail);
+            return Some(Check { name: BUNDLES, host, outcome, detail: forged, hint });
         }
     }
     let fails = |(host, detail, hint): Trouble<'_>| {

@@ -141,7 +141,7 @@ fn themselves(desired: &Desired, facts: &Facts) -> Result<Option<i64>, (String, 
                     return Err((what, "hactl up makes it, or says why it cannot"));
                 }
                 Some(leaf) if issuer => until = until.into_iter().chain([leaf.not_after_s]).min(),
-                Some(leaf) if !own => {
+                Some(leaf) if !own && id.may_be_renewed_by_its_host() => {
                     let third_s = (leaf.not_after_s - leaf.not_before_s) / 3;
                     let overdue_s = third_s - (leaf.not_after_s - now_s);
                     if overdue_s > OVERDUE_S {

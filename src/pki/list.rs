@@ -25,7 +25,7 @@ pub fn of_host(desired: &Desired, host: &Host, leaves: &[Leaf], publics: &Public
         .iter()
         .map(|leaf| {
             let has_issuer = leaves.iter().any(|other| other.id.issues() && other.authority == leaf.authority);
-            of_leaf(leaf, has_issuer && !leaf.id.issues(), publics, facts)
+            of_leaf(leaf, has_issuer && leaf.id.may_be_renewed_by_its_host(), publics, facts)
         })
         .collect();
     rows.extend(serving_path(host).map(|path| of_kubelet(path, publics, facts)));
@@ -316,7 +316,7 @@ mod tests {
             assert_eq!(rows[kind.name()].fate, Fate::Stays);
         }
         assert!(matches!(&rows[KUBELET_SERVING].fate, Fate::Missing(_)));
-        assert_eq!(rows.len(), 12 + 5 + 1);
+        assert_eq!(rows.len(), 13 + 5 + 1);
     }
 
     #[test]

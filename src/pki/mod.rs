@@ -80,4 +80,6 @@ pub enum PkiError {
 }
 
 #[cfg(test)]
+mod signed_tests;
+#[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use crate::model::certificate::CertFact;
 use crate::model::names::ClusterName;
 use crate::model::rotation::{Rotatable, Stage};
 use crate::model::secret::Secret;
-use crate::vault::{Authority, BadAuthority, Contents, Pair, PublicAuthority, Turn, new_encryption_key};
+use crate::vault::{Authority, BadAuthority, Contents, Former, Pair, PublicAuthority, Turn, new_encryption_key};
 use time::OffsetDateTime;
 
 /// Makes what is to come. Nothing changes where a rotation is under way.
@@ -77,7 +77,10 @@ pub fn issue(contents: &mut Contents, what: Rotatable, now: OffsetDateTime) -> R
         return Ok(());
     }
     if what == Rotatable::ClusterCa {
-        contents.turning.cross = cross(contents, now)?;
+        let next = cross(contents, now)?;
+        contents.turning.cross.clone_from(&next);
+        let former = Former { public: contents.cluster.public().clone(), next, until_s: None };
+        contents.turning.former.push(former);
     }
     for what in what.along().iter().copied() {
         let Some(turn) = contents.turning.turns.remove(&what) else { continue };
@@ -125,6 +128,11 @@ pub fn arrived(contents: &mut Contents, what: Rotatable, now: OffsetDateTime) {
 pub fn end(contents: &mut Contents, what: Rotatable, now: OffsetDateTime) {
     if contents.stage(what) != Some(Stage::Issued) {
         return;
+    }
+    if what == Rotatable::ClusterCa
+        && let Some(former) = contents.turning.former.last_mut()
+    {
+        former.until_s.get_or_insert(now.unix_timestamp());
     }
     for what in what.along() {
         if let Some(turn) = contents.turning.turns.get_mut(what) {

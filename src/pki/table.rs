@@ -2,6 +2,7 @@
 //!
 //! In: the desired state, a host, the authorities' public halves. Out: the host's target leaves.
 
+use crate::model::authentic::{SIGNER_CERT, SIGNER_KEY};
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::HostFacts;
 use crate::model::target::{CaId, Leaf, LeafId};
@@ -56,6 +57,8 @@ enum Usage {
     Client,
     Server,
     Both,
+    /// Neither: it signs what the host's snapshots say of themselves.
+    Documents,
     /// Signs the host's other leaves of its authority; only where that is asked for.
     Issuer,
 }
@@ -75,7 +78,7 @@ struct Row {
     self_renewing: bool,
 }
 
-const TABLE: [Row; 15] = [
+const TABLE: [Row; 16] = [
     Row {
         id: LeafId::EtcdServer,
         on: On::Etcd,
@@ -234,6 +237,19 @@ const TABLE: [Row; 15] = [
         self_renewing: false,
     },
     Row {
+        id: LeafId::SnapshotSigner,
+        on: On::Etcd,
+        by: By::Cluster,
+        common_name: "hactl:snapshots:{host}",
+        organization: None,
+        names: Names::None,
+        usage: Usage::Documents,
+        cert: SIGNER_CERT,
+        key: SIGNER_KEY,
+        owner: "root",
+        self_renewing: false,
+    },
+    Row {
         id: LeafId::ClusterIssuer,
         on: On::ControlPlane,
         by: By::Cluster,
@@ -349,6 +365,15 @@ impl On {
 }
 
 impl Row {
+    /// How long it is valid. No issuer renews a signer, because an issuer's word would be worth as much as the CA's then: `up` renews it when a third is
+    /// left, so that it lasts for as long as nobody is to look after the cluster. It authenticates nobody, and may live longer than others.
+    fn days(&self, unattended: Option<u32>) -> u32 {
+        match (unattended, self.usage) {
+            (Some(days), Usage::Issuer) => issuer_days(days),
+            (Some(days), Usage::Documents) => LEAF_DAYS.max(days.saturating_mul(3)),
+            _ => LEAF_DAYS,
+        }
+    }
     fn leaf(&self, desired: &Desired, host: &Host, authorities: &Publics) -> Leaf {
         let (ca, authority) = self.by.authority(authorities);
         Leaf {
@@ -360,7 +385,7 @@ impl Row {
             sans: self.names.sans(desired, host),
             server: matches!(self.usage, Usage::Server | Usage::Both),
             client: matches!(self.usage, Usage::Client | Usage::Both),
-            days: desired.unattended_days.filter(|_| self.id.issues()).map_or(LEAF_DAYS, issuer_days),
+            days: self.days(desired.unattended_days),
             cert_path: self.cert.to_owned(),
             key_path: self.key.to_owned(),
             owner: self.owner.to_owned(),

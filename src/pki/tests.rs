@@ -118,10 +118,11 @@ fn each_role_brings_its_own_leaves_and_no_others() {
             LeafId::Scheduler,
             LeafId::Kubelet,
             LeafId::Observer,
-            LeafId::Approver
+            LeafId::Approver,
+            LeafId::SnapshotSigner
         ]
     );
-    assert_eq!(ids(1), [LeafId::EtcdServer, LeafId::EtcdPeer, LeafId::EtcdObserver]);
+    assert_eq!(ids(1), [LeafId::EtcdServer, LeafId::EtcdPeer, LeafId::EtcdObserver, LeafId::SnapshotSigner]);
     assert_eq!(ids(2), [LeafId::Kubelet]);
     assert_eq!((ids(3), ids(4)), (vec![], vec![]));
 }
@@ -273,7 +274,7 @@ fn no_two_leaves_of_a_host_share_a_file_and_every_leaf_names_somebody() {
     assert_eq!(paths.len(), count);
     for leaf in &all {
         assert!(!leaf.common_name.contains('{') && !leaf.common_name.is_empty(), "{}", leaf.id);
-        assert!(leaf.server || leaf.client, "{} is good for nothing", leaf.id);
+        assert!(leaf.server || leaf.client || leaf.id == LeafId::SnapshotSigner, "{} is good for nothing", leaf.id);
         assert_eq!(leaf.server, !leaf.sans.is_empty(), "{} is a server exactly when it has names", leaf.id);
     }
 }

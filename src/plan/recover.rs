@@ -6,8 +6,9 @@
 use super::draft::Draft;
 use super::etcd::{etcd_fact, ready_to_start};
 use super::holds::kubelet_unit;
-use super::sources::{Found, highest, of_host, reached, sources, voters};
+use super::sources::{Found, highest, of_host, reached, sources, untrusted, voters};
 use super::{Intent, configure, prepare, versions};
+use crate::model::authentic::Authenticity;
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{DiskFact, Etcd, EtcdView, Facts, HostFacts, NOSPACE, UnitFact};
 use crate::model::names::{HostName, PeerUrl};
@@ -49,6 +50,15 @@ pub struct Wish {
     pub begun: Option<Recovery>,
     /// Whether to go back though etcd may answer: to what the last recovery moved aside, or to `from`.
     pub undo: bool,
+    /// Whether bundles without a signature may be taken.
+    pub accept_unsigned: bool,
+}
+
+impl Wish {
+    /// Whether a bundle may be taken at all, by who signed it.
+    pub(super) fn takes(&self, bundle: &BundleFact) -> bool {
+        bundle.authenticity.may_be_taken(self.accept_unsigned)
+    }
 }
 
 /// What is wrong, and what would help.
@@ -125,6 +135,9 @@ pub fn diagnose(
         if wish.undo && wish.from.is_none() {
             return Err(Refusal::NothingAside);
         }
+        if let Some(refused) = no_trust(&untrusted(facts, &hosts, intent, wish)) {
+            return Err(refused);
+        }
         return Err(Refusal::NoSource { asked: wish.from.clone(), hosts: evidence(facts) });
     };
     if let (Some(of), Some(bundle)) = (&chosen.etcd, &chosen.source.bundle)
@@ -162,7 +175,10 @@ pub fn diagnose(
     }
     let from = chosen.source.revision.max(intent.leapt);
     let (highest, beyond) = highest(desired, facts, wish, from);
-    let loss = match found.first().filter(|first| first.rank() > chosen.rank()) {
+    let newest = found.iter().max_by(|a, b| a.rank().cmp(&b.rank())).filter(|newest| newest.rank() > chosen.rank());
+    // A file that says that it goes further than what lives: only a person can tell.
+    let passed_over = newest.filter(|newest| wish.from.is_none() && newest.disk.is_none() && chosen.disk.is_some());
+    let loss = match newest.filter(|_| passed_over.is_none()) {
         _ if wish.undo => Loss::Undone { revisions: since(desired, chosen.source.revision, facts, intent) },
         Some(newer) if newer.cluster == chosen.cluster => {
             let (newer, chosen) = (&newer.source, &chosen.source);
@@ -177,7 +193,7 @@ pub fn diagnose(
             let known = reached(desired, facts, wish, chosen.cluster);
             Loss::Since { ms: chosen.source.age_ms, revisions: ahead(chosen.source.revision, known) }
         }
-        None if voters.len() - intact < quorum => Loss::Nothing,
+        None if voters.len() - intact < quorum && passed_over.is_none() => Loss::Nothing,
         None => Loss::CannotBeKnown,
     };
     // Above all that any recovery was to begin at: what lies on no host any more is in the journal.
@@ -188,12 +204,14 @@ pub fn diagnose(
     let members = if fit.is_empty() { hosts.iter().collect() } else { fit };
     let members = members.into_iter().map(|h| (h.name.clone(), h.peer_url())).collect();
     let (id, undo) = (wish.id.clone(), wish.undo);
+    let passed_over = passed_over.map(|newest| newest.source.clone());
     let recovery = Recovery { id, source: source.origin(), reach: source.reach, base, members, undo };
     Ok(Diagnosis::Lost(Box::new(Proposal {
         later: later(desired, &recovery),
         recovery,
         begun: false,
         gives_up: given_up.cloned(),
+        passed_over,
         sources: found.into_iter().map(|f| f.source).collect(),
         voters: voters.len(),
         dark,
@@ -201,6 +219,21 @@ pub fn diagnose(
         beyond,
         loss,
     })))
+}
+
+/// Why nothing of what there is may be taken, where that is for want of trust in it.
+fn no_trust(untrusted: &[&BundleFact]) -> Option<Refusal> {
+    let unsigned = untrusted.iter().filter(|bundle| bundle.authenticity == Authenticity::Unsigned);
+    let unsigned: BTreeSet<String> = unsigned.map(|bundle| bundle.name.clone()).collect();
+    let forged = untrusted.iter().find_map(|bundle| match &bundle.authenticity {
+        Authenticity::Forged(why) => Some((bundle.name.clone(), why.clone())),
+        _ => None,
+    });
+    match forged {
+        _ if !unsigned.is_empty() => Some(Refusal::Unsigned { bundles: unsigned.into_iter().collect() }),
+        Some((bundle, why)) => Some(Refusal::Forged { bundle, why }),
+        None => None,
+    }
 }
 
 /// How many revisions lie between one and the highest that is known; 0 where a recovery does.
@@ -260,6 +293,7 @@ fn resumed(desired: &Desired, facts: &Facts, hosts: &[Host], recovery: &Recovery
         recovery: recovery.clone(),
         begun: true,
         gives_up: None,
+        passed_over: None,
         sources: sources.filter(|s| s.origin() == recovery.source).collect(),
         voters: 0,
         dark: Vec::new(),

@@ -5,6 +5,7 @@
 
 use super::Intent;
 use super::recover::Wish;
+use crate::model::authentic::Authenticity;
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{DiskFact, Facts, HostFacts};
 use crate::model::names::{HostName, PeerUrl};
@@ -71,12 +72,13 @@ pub(super) fn sources<'a>(facts: &'a Facts, hosts: &'a [Host], intent: &Intent, 
         }
     }
     // Of etcd hosts alone: nobody else has anything to bring a cluster back from.
-    let answered = hosts.iter().filter_map(|h| Some((&h.name, facts.host(&h.name)?)));
+    let answered = hosts.iter().filter_map(|h| Some((facts.hosts.get_key_value(&h.name)?.0, facts.host(&h.name)?)));
     let now_ms = answered.clone().map(|(_, f)| f.now_ms).max().unwrap_or(0);
     let asked = |bundle: &BundleFact| asked(&Origin::Bundle(bundle.name.clone()));
     let kept = |all: Vec<Kept<'a>>| {
         let whole = |b: &BundleFact, at: Option<&str>| !wish.damaged.contains(&(b.name.clone(), at.map(str::to_owned)));
         let ours = all.into_iter().filter(|(_, b, at)| b.authority == intent.stamp.ca && whole(b, *at));
+        let ours = ours.filter(|(_, b, _)| wish.takes(b));
         let of_before =
             |b: &BundleFact| past(b.point.revision) || intent.taken_down_ms.is_some_and(|at| b.taken_ms < at);
         let ours: Vec<Kept> = ours.filter(|(_, b, _)| asked(b) || !(wish.undo || of_before(b))).collect();
@@ -98,9 +100,11 @@ pub(super) fn sources<'a>(facts: &'a Facts, hosts: &'a [Host], intent: &Intent, 
     // Several places may have the same, and the first is enough.
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     away.retain(|(_, bundle, _)| seen.insert(&bundle.name));
-    let given = wish.bundle.iter().map(|(host, bundle)| (host, bundle, None));
+    let given = wish.bundle.iter().filter(|(_, bundle)| wish.takes(bundle));
+    let given = given.map(|(host, bundle)| (host, bundle, None));
     for (host, bundle, away) in on_hosts.iter().copied().chain(away).chain(given) {
         let point = &bundle.point;
+        let unsigned = bundle.authenticity == Authenticity::Unsigned;
         let source = Source {
             host: host.clone(),
             bundle: Some(bundle.name.clone()),
@@ -110,7 +114,8 @@ pub(super) fn sources<'a>(facts: &'a Facts, hosts: &'a [Host], intent: &Intent, 
             revision: point.revision,
             age_ms: u64::try_from(now_ms.saturating_sub(bundle.taken_ms)).unwrap_or(0),
             db_bytes: bundle.bytes,
-            flaws: Vec::new(),
+            ahead_ms: u64::try_from(bundle.taken_ms.saturating_sub(now_ms)).unwrap_or(0),
+            flaws: unsigned.then(|| "it is not signed".to_owned()).into_iter().collect(),
         };
         found.push(Found { source, cluster: &point.cluster, disk: None, etcd: Some(&bundle.etcd), epoch: 0 });
     }
@@ -124,7 +129,20 @@ pub(super) fn sources<'a>(facts: &'a Facts, hosts: &'a [Host], intent: &Intent, 
     found.sort_by(|a, b| {
         b.rank().cmp(&a.rank()).then(kind(a).cmp(&kind(b))).then_with(|| a.source.host.cmp(&b.source.host))
     });
+    // A person's word alone puts a file before data that lives, however far it says to go.
+    let lives = found.iter().any(|f| f.in_place().is_some());
+    found.sort_by_key(|f| lives && f.disk.is_none());
     found
+}
+
+/// What a recovery would take but for its signature: bundles of this cluster that are forged, or not signed where nobody said that such may be taken.
+pub(super) fn untrusted<'a>(facts: &'a Facts, hosts: &[Host], intent: &Intent, wish: &'a Wish) -> Vec<&'a BundleFact> {
+    let on_hosts = hosts.iter().filter_map(|h| facts.host(&h.name)?.bundles.as_ref()).flat_map(|b| &b.bundles);
+    let given = wish.bundle.iter().map(|(_, bundle)| bundle);
+    let all = on_hosts.chain(wish.away.iter().map(|away| &away.bundle)).chain(given);
+    let asked =
+        |bundle: &BundleFact| wish.from.as_ref().is_none_or(|from| *from == Origin::Bundle(bundle.name.clone()));
+    all.filter(|b| b.authority == intent.stamp.ca && !wish.takes(b) && asked(b)).collect()
 }
 
 /// Data that a cluster could be brought back from: its log and its store can both be read. The member's own comes first.
@@ -142,6 +160,7 @@ pub(super) fn of_host<'a>(host: &HostName, facts: &'a HostFacts) -> Vec<(Source,
             revision: disk.revision?,
             age_ms: u64::try_from(facts.now_ms.saturating_sub(disk.written_ms)).unwrap_or(0),
             db_bytes: disk.db_bytes,
+            ahead_ms: 0,
             flaws: disk.flaws.clone(),
         };
         Some((found, disk))
@@ -180,6 +199,7 @@ fn told<'a>(
     let bundles = bundles.flat_map(|(host, b)| b.bundles.iter().map(move |bundle| (host, bundle)));
     let given = wish.bundle.iter().map(|(_, bundle)| (None, bundle));
     let bundles = bundles.chain(given).chain(wish.away.iter().map(|away| (None, &away.bundle)));
+    let bundles = bundles.filter(|(_, bundle)| wish.takes(bundle));
     let bundles = bundles.map(|(host, b)| (host, b.point.cluster.as_str(), b.point.revision.max(b.point.high_water)));
     let disks = answered().filter_map(|(host, f)| Some((host, f.etcd.as_ref()?)));
     let disks = disks.flat_map(|(host, e)| e.disk.iter().chain(e.aside.values()).map(move |disk| (host, disk)));

@@ -55,7 +55,7 @@ fn of_row(desired: &Desired, row: &Row) -> &'static [FileSet] {
 /// Whose leaf this is.
 fn of_leaf(id: LeafId) -> &'static [FileSet] {
     match id {
-        LeafId::EtcdServer | LeafId::EtcdPeer | LeafId::EtcdObserver => &[FileSet::FormerEtcd],
+        LeafId::EtcdServer | LeafId::EtcdPeer | LeafId::EtcdObserver | LeafId::SnapshotSigner => &[FileSet::FormerEtcd],
         LeafId::EtcdIssuer => &[FileSet::FormerControlPlane, FileSet::FormerEtcd],
         LeafId::Kubelet => &[FileSet::FormerNode],
         LeafId::ApiserverEtcdClient

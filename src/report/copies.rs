@@ -1,6 +1,6 @@
 //! Copies of recovery bundles in directories of hosts, in words: each once, though several hosts see the same share.
 
-use super::snapshots::{ago, columns};
+use super::snapshots::{ago, columns, distrusted};
 use super::words::{bytes, clean};
 use crate::model::copies::{CopiesFact, CopiesListed, CopyAddress, CopyName, shared};
 use crate::model::names::HostName;
@@ -42,12 +42,13 @@ fn empty(listed: &CopiesListed) -> BTreeMap<&str, Vec<&str>> {
 
 /// All of them, the newest first, and what is wrong; nothing where no copies go to directories.
 pub fn table(listed: &CopiesListed, now_ms: i64) -> String {
-    let mut rows = vec![["TAKEN", "BY", "REVISION", "SIZE", "ADDRESS", "ALSO ON"].map(str::to_owned)];
+    let mut rows = vec![["TAKEN", "BY", "SIGNED BY", "REVISION", "SIZE", "ADDRESS", "ALSO ON"].map(str::to_owned)];
     rows.extend(shared(listed).into_iter().map(|one| {
         let bundle = &one.copy.bundle;
         [
             ago(bundle.taken_ms, now_ms),
             one.copy.by.to_string(),
+            bundle.authenticity.to_string(),
             bundle.point.revision.to_string(),
             bytes(bundle.bytes),
             clean(&one.address().to_string()),
@@ -58,9 +59,12 @@ pub fn table(listed: &CopiesListed, now_ms: i64) -> String {
         let by = by_name(&at.name);
         let taken = by.map_or_else(|| "unknown".to_owned(), |by| ago(by.taken_ms, now_ms));
         let host = by.map_or_else(String::new, |by| clean(by.host));
-        [taken, host, "-".to_owned(), bytes(size), clean(&at.to_string()), String::new()]
+        [taken, host, "not read".to_owned(), "-".to_owned(), bytes(size), clean(&at.to_string()), String::new()]
     }));
     let mut text = if rows.len() > 1 { format!("\n{}", columns(&rows)) } else { String::new() };
+    for one in shared(listed) {
+        text.push_str(&distrusted(&clean(&one.address().to_string()), &one.copy.bundle.authenticity));
+    }
     for (directory, hosts) in empty(listed) {
         text.push_str(&format!("\n{}: none yet on {}\n", clean(directory), hosts.join(", ")));
     }
@@ -105,6 +109,7 @@ pub fn json(listed: &CopiesListed) -> Value {
             "bytes": one.copy.bundle.bytes,
             "taken_ms": one.copy.bundle.taken_ms,
             "point": one.copy.bundle.point,
+            "signed": one.copy.bundle.authenticity,
         }));
     }
     let others = others(listed);
@@ -142,6 +147,8 @@ mod tests {
                 point: Point { cluster: "c".to_owned(), term: 2, index: 3, revision: 900, high_water: 900 },
                 etcd: "3.6.16".to_owned(),
                 proof: Proof { keys: 1, hash: 2, restored_ms: 3 },
+                signed: None,
+                authenticity: crate::model::authentic::Authenticity::Unchecked,
             },
         };
         let fact = CopiesFact {
@@ -167,7 +174,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[1].starts_with("TAKEN") && lines[1].ends_with("ALSO ON"), "{text}");
         assert!(
-            lines[2].contains("cp2  900")
+            lines[2].contains("cp2  not checked  900")
                 && lines[2].ends_with("cp1:/mnt/backup/lab-20261122T060000000Z-cp2.hactl  cp2"),
             "{text}"
         );

@@ -29,6 +29,8 @@ pub fn proposal_text(proposal: &Proposal, style: &Style) -> String {
     for source in &proposal.sources {
         let why = if proposal.begun {
             "it was begun with that"
+        } else if proposal.passed_over.is_some() {
+            "of the data that members have it goes furthest"
         } else if proposal.sources.first() == Some(source) {
             "of all that can be read it goes furthest"
         } else {
@@ -36,6 +38,9 @@ pub fn proposal_text(proposal: &Proposal, style: &Style) -> String {
         };
         let chosen = if source.origin() == recovery.source { format!(", and is taken: {why}") } else { String::new() };
         say("source", described(source, &chosen));
+    }
+    if let Some(further) = &proposal.passed_over {
+        say("further", passed_over(proposal, further));
     }
     if !proposal.empty.is_empty() {
         say(
@@ -115,6 +120,25 @@ fn none_in_place(proposal: &Proposal) -> bool {
     !undone && !proposal.sources.iter().any(|source| source.bundle.is_none() && source.aside.is_none())
 }
 
+/// Why a bundle is not taken that says that it goes further, and how it would be.
+fn passed_over(proposal: &Proposal, further: &Source) -> String {
+    let name = further.bundle.as_deref().map(clean).unwrap_or_default();
+    let here = proposal.sources.iter().find(|source| source.origin() == proposal.recovery.source);
+    let than = here.map_or_else(String::new, |here| {
+        let (term, entry) = here.reach;
+        format!(
+            ", and the data of {} goes to term {term}, entry {entry}, revision {} or later",
+            here.host, here.revision
+        )
+    });
+    let (term, entry) = further.reach;
+    format!(
+        "{name} says that it goes to term {term}, entry {entry}, revision {}{than}. A member's own data is taken before any file; if you know that the \
+         file is right, `hactl recover --from {name}`",
+        further.revision
+    )
+}
+
 fn names<'a>(hosts: impl Iterator<Item = &'a HostName>) -> String {
     hosts.map(HostName::as_str).collect::<Vec<_>>().join(", ")
 }
@@ -129,28 +153,33 @@ fn dark(hosts: &[String]) -> String {
 fn described(source: &Source, chosen: &str) -> String {
     let (term, entry) = source.reach;
     if let Some(name) = &source.bundle {
-        let age = ago(source.age_ms);
+        let age = match source.ahead_ms {
+            0 => ago(source.age_ms),
+            ahead => super::snapshots::ago(i64::try_from(ahead).unwrap_or(i64::MAX), 0),
+        };
         let place = source.away.as_ref().map_or_else(String::new, |place| format!(" in {}", clean(place)));
-        return format!(
+        let words = format!(
             "{} of {}{place}: term {term}, entry {entry}, revision {}, {}, taken {age}{chosen}",
             clean(name),
             source.host,
             source.revision,
             bytes(source.db_bytes)
         );
+        return flawed(words, source);
     }
     let place = source.aside.as_ref().map_or_else(String::new, |name| format!(":{}", clean(name)));
-    let mut words = format!(
+    let words = format!(
         "{}{place}: term {term}, entry {entry}, revision {} or later, {}, last written {} ago{chosen}",
         source.host,
         source.revision,
         bytes(source.db_bytes),
         millis(source.age_ms)
     );
-    for flaw in &source.flaws {
-        words.push_str(&format!("; {}", clean(flaw)));
-    }
-    words
+    flawed(words, source)
+}
+
+fn flawed(words: String, source: &Source) -> String {
+    source.flaws.iter().fold(words, |words, flaw| format!("{words}; {}", clean(flaw)))
 }
 
 fn ago(ms: u64) -> String {
@@ -164,7 +193,8 @@ fn loss(proposal: &Proposal) -> String {
         Loss::Nothing => "none: every write that was ever acknowledged is in that data".to_owned(),
         Loss::CannotBeKnown => format!(
             "cannot be known: a majority is missing, and only it could tell what it agreed on after that data's last entry, \
-             {age} ago. Nothing that can be read is newer"
+             {age} ago{}",
+            if proposal.passed_over.is_some() { "" } else { ". Nothing that can be read is newer" }
         ),
         Loss::Since { ms, revisions } => {
             let least = match revisions {

@@ -7,7 +7,7 @@ use super::words::{count, one_line};
 use crate::model::desired::Role;
 use crate::model::facts::Evidence;
 use crate::model::names::HostName;
-use crate::model::refusal::Refusal;
+use crate::model::refusal::{CaClaim, Refusal};
 use crate::model::rotation::{NoRotation, Rotatable};
 
 impl From<&Refusal> for Verdict {
@@ -218,6 +218,51 @@ impl From<&Refusal> for Verdict {
                 vec![format!("name {} with --limit as well, or leave --limit out", all(left))],
             ),
             Refusal::Declined => ("declined", Vec::new(), Vec::new()),
+            Refusal::Unsigned { bundles } => (
+                "unsigned",
+                vec![
+                    one_line(&bundles.join(", ")),
+                    "Whoever can write to where it lies can have changed what it says of itself.".to_owned(),
+                    untouched.to_owned(),
+                ],
+                vec![
+                    "if you know where it comes from: the same command with --accept-unsigned, and --from to name it".to_owned(),
+                    "`hactl up` has hosts sign the snapshots that they take from then on".to_owned(),
+                ],
+            ),
+            Refusal::Forged { .. } => (
+                "forged",
+                vec!["It is never taken, whatever the flags.".to_owned(), untouched.to_owned()],
+                vec![
+                    "take another one: `hactl snapshot list` shows who signed each".to_owned(),
+                    "find out who can write to where it lies".to_owned(),
+                ],
+            ),
+            Refusal::OtherCa { claims, .. } => {
+                ("other-ca", claims.iter().map(claimed).collect(), vec!["compare the fingerprint: `openssl x509 -noout -fingerprint -sha256` of the certificate-authority-data in a kubeconfig".to_owned()])
+            }
+            Refusal::SeveralCas { claims } => (
+                "several-cas",
+                claims
+                    .iter()
+                    .map(claimed)
+                    .chain(["One of them was made by somebody else, or is of another cluster of this name. No state was made.".to_owned()])
+                    .collect(),
+                vec!["find out which is your cluster's CA (certificate-authority-data in a kubeconfig has it), and name it with --fingerprint SHA256:...".to_owned()],
+            ),
+            Refusal::CaNotShown { .. } => (
+                "ca-not-shown",
+                vec!["It is of another cluster, or those hosts were made anew since. No state was made.".to_owned()],
+                vec!["if you know the fingerprint to be your cluster's: the same command with --fingerprint SHA256:...".to_owned()],
+            ),
+            Refusal::NeedsFingerprint { ca, .. } => (
+                "needs-fingerprint",
+                vec!["A state can be made by anybody who knows your public key; only its CA tells whose it is. No state was made.".to_owned()],
+                vec![
+                    format!("compare it with what you noted, or with the certificate-authority-data of a kubeconfig, then add --fingerprint {ca}"),
+                    "without --yes it is asked on the terminal".to_owned(),
+                ],
+            ),
             Refusal::NoSource { hosts, .. } => {
                 let mut causes = said(hosts);
                 causes.push(untouched.to_owned());
@@ -362,6 +407,12 @@ fn nobody_else(code: &'static str, role: Role, or: &str) -> (&'static str, Vec<S
 }
 
 /// What each host said, one line each, in a column.
+/// A CA, and who has a state of it.
+fn claimed(claim: &CaClaim) -> String {
+    let now = claim.now.as_ref().map_or_else(String::new, |now| format!(", followed by {now}"));
+    one_line(&format!("{}{now}: {}", claim.ca, claim.from.join(", ")))
+}
+
 fn said(evidence: &[Evidence]) -> Vec<String> {
     let widest = evidence.iter().map(|e| e.host.as_str().len()).max().unwrap_or(0);
     let data = |e: &Evidence| match (e.reachable, e.has_data) {

@@ -1,6 +1,7 @@
 //! Recovery bundles in words: the table of what lies where, and one line for what was done.
 
 use super::words::{bytes, clean, count, millis, time};
+use crate::model::authentic::Authenticity;
 use crate::model::bucket::BucketUrl;
 use crate::model::drill::{OwnDrill, Showed};
 use crate::model::names::HostName;
@@ -15,9 +16,17 @@ use std::time::Duration;
 /// What every place in object storage has, or why that is not known.
 pub type AwayListed = BTreeMap<BucketUrl, Result<Vec<Stored>, BucketError>>;
 
-/// How long ago, by clocks that may differ a little.
+/// How far apart two clocks are that nobody calls different, milliseconds.
+const CLOCK_MS: i64 = 2_000;
+
+/// How long ago, by clocks that may differ a little; what is dated in the future is told to be.
 pub fn ago(taken_ms: i64, now_ms: i64) -> String {
-    format!("{} ago", span(now_ms.saturating_sub(taken_ms)))
+    let ahead = taken_ms.saturating_sub(now_ms);
+    if ahead > CLOCK_MS {
+        format!("{} in the FUTURE", span(ahead))
+    } else {
+        format!("{} ago", span(now_ms.saturating_sub(taken_ms)))
+    }
 }
 
 /// All of them, the newest first, and what is wrong.
@@ -25,11 +34,13 @@ pub fn table(listed: &BTreeMap<HostName, BundlesFact>, now_ms: i64) -> String {
     let mut all: Vec<(&HostName, &BundleFact)> =
         listed.iter().flat_map(|(host, fact)| fact.bundles.iter().map(move |b| (host, b))).collect();
     all.sort_by(|(_, a), (_, b)| b.taken_ms.cmp(&a.taken_ms).then_with(|| a.name.cmp(&b.name)));
-    let mut rows = vec![["HOST", "TAKEN", "REVISION", "KEYS", "SIZE", "RESTORES IN", "BUNDLE"].map(str::to_owned)];
+    let mut rows =
+        vec![["HOST", "TAKEN", "SIGNED BY", "REVISION", "KEYS", "SIZE", "RESTORES IN", "BUNDLE"].map(str::to_owned)];
     rows.extend(all.into_iter().map(|(host, bundle)| {
         [
             host.to_string(),
             ago(bundle.taken_ms, now_ms),
+            bundle.authenticity.to_string(),
             bundle.point.revision.to_string(),
             bundle.proof.keys.to_string(),
             bytes(bundle.bytes),
@@ -39,6 +50,9 @@ pub fn table(listed: &BTreeMap<HostName, BundlesFact>, now_ms: i64) -> String {
     }));
     let mut text = if rows.len() > 1 { columns(&rows) } else { String::new() };
     for (host, fact) in listed {
+        for bundle in &fact.bundles {
+            text.push_str(&distrusted(&format!("{host}: {}", clean(&bundle.name)), &bundle.authenticity));
+        }
         for damaged in &fact.damaged {
             text.push_str(&format!("{host}: {}\n", clean(damaged)));
         }
@@ -61,6 +75,30 @@ pub fn table(listed: &BTreeMap<HostName, BundlesFact>, now_ms: i64) -> String {
         }
     }
     text
+}
+
+/// What keeps a bundle from being taken by itself, as a line; nothing where nothing does.
+pub(super) fn distrusted(at: &str, authenticity: &Authenticity) -> String {
+    match authenticity {
+        Authenticity::Forged(why) => format!("{at} is FORGED: {}\n", clean(why)),
+        Authenticity::Unsigned => {
+            format!("{at} is not signed (made by an earlier hactl): taken only with --accept-unsigned\n")
+        }
+        Authenticity::Signed(_) | Authenticity::Unchecked => String::new(),
+    }
+}
+
+/// Who signed a bundle that was verified, as a line.
+pub fn signed(authenticity: &Authenticity, known: bool) -> String {
+    let words = match authenticity {
+        Authenticity::Signed(host) if known => format!("by {host}, for whose key the cluster's CA vouches"),
+        Authenticity::Signed(host) => {
+            format!("by {host}, for whose key the CA in the bundle vouches: there is no state to compare that CA with")
+        }
+        Authenticity::Unsigned => "by nobody: an earlier hactl made it, or somebody took the signature off".to_owned(),
+        Authenticity::Unchecked | Authenticity::Forged(_) => authenticity.to_string(),
+    };
+    format!("  {:<9} {words}\n", "signed")
 }
 
 /// Those in object storage, the newest first, and what is wrong; nothing where the inventory names none.

@@ -4,9 +4,9 @@
 //! manual of the protocol. Nothing is held in memory beyond some pieces. A bundle is there as a whole or not at all: object storage shows
 //! a key only once all of it has arrived.
 
-use super::file::{BundleError, MOST_END, manifest_of};
+use super::file::{BundleError, MOST_END, claims_of};
 use crate::model::bucket::{BucketUrl, SCHEME, Storage};
-use crate::model::snapshot::{Manifest, is_name};
+use crate::model::snapshot::{Claimed, is_name};
 use bytes::Bytes;
 use futures::TryStreamExt as _;
 use object_store::aws::{AmazonS3, AmazonS3Builder, Checksum};
@@ -218,7 +218,7 @@ impl Bucket {
     ///
     /// # Errors
     /// [`BucketError`]; a bundle that is not whole is trouble of the other kind.
-    pub async fn manifest(&self, name: &str) -> Result<(Manifest, u64), BucketError> {
+    pub async fn claims(&self, name: &str) -> Result<(Claimed, u64), BucketError> {
         let (key, error) = (self.key(name), |error: object_store::Error| self.error(Some(name), &error));
         let length = self.store.head(&key).await.map_err(error)?.size;
         let end = match length {
@@ -226,11 +226,11 @@ impl Bucket {
             0 => Bytes::new(),
             _ => self.store.get_range(&key, length.saturating_sub(MOST_END)..length).await.map_err(error)?,
         };
-        let manifest = manifest_of(&end, length, Path::new(name)).map_err(|error| match error {
+        let claimed = claims_of(&end, length, Path::new(name)).map_err(|error| match error {
             BundleError::Other(_) => self.here(&format!("has a {name} that is no recovery bundle of hactl's")),
             other => self.here(&format!("has a bundle that cannot be used: {other}")),
         })?;
-        Ok((manifest, length))
+        Ok((claimed, length))
     }
 
     /// Fetches so many bytes into a file: as many as a bundle's manifest allows.

@@ -2,11 +2,13 @@
 //!
 //! In: streams. Out: a [`Bundle`] whose manifest fits its file, or a [`BundleError`] that says what to do about it.
 
+use super::authentic::Signer;
 use super::gentle::Gentle;
 use super::seal::{Identities, Recipients};
+use crate::model::authentic::Signed;
 use crate::model::names::Digest;
 use crate::model::secret::Secret;
-use crate::model::snapshot::{Manifest, Piece, SCHEMA};
+use crate::model::snapshot::{Claimed, Manifest, Piece, SCHEMA};
 use crate::model::sum::Sum;
 use age::DecryptError;
 use age::stream::StreamWriter;
@@ -20,8 +22,10 @@ pub const MAGIC: &[u8] = b"hactl recovery bundle 1\n";
 const END: u64 = 4 + 32;
 /// No manifest comes near this.
 const LARGEST_MANIFEST: u64 = 64 << 10;
+/// A signature and a certificate: far less.
+const LARGEST_SEAL: u64 = 16 << 10;
 /// The most that has to be read of a bundle's end to have its manifest.
-pub(super) const MOST_END: u64 = LARGEST_MANIFEST + END;
+pub(super) const MOST_END: u64 = LARGEST_SEAL + LARGEST_MANIFEST + END;
 /// Keys, an inventory and their encryption: far less.
 pub const LARGEST_STATE: u64 = 8 << 20;
 const WINDOW: usize = 256 << 10;
@@ -102,22 +106,33 @@ impl Writer {
         Ok(Self { sealing: recipients.writer(Sum::new(to))? })
     }
 
-    /// Ends it with the sealed state and what `manifest` makes of the two pieces; on disk when this returns.
+    /// Ends it with the sealed state and what `manifest` makes of the two pieces, signed where there is somebody to sign; on disk when this
+    /// returns.
     ///
     /// # Errors
     /// What the file system says.
-    pub fn end(self, state: &str, manifest: impl FnOnce(Piece, Piece) -> Manifest) -> io::Result<Manifest> {
+    pub fn end(
+        self,
+        state: &str,
+        signer: Option<&Signer>,
+        manifest: impl FnOnce(Piece, Piece) -> Manifest,
+    ) -> io::Result<Claimed> {
         let (mut file, sum, bytes) = self.sealing.finish()?.finish();
         file.write_all(state.as_bytes())?;
         let state = Piece { digest: Digest::of(state.as_bytes()), bytes: state.len() as u64 };
         let manifest = manifest(Piece { digest: sum, bytes }, state);
-        let text = serde_json::to_vec(&manifest).map_err(io::Error::other)?;
+        let text = serde_json::to_string(&manifest).map_err(io::Error::other)?;
         let length = u32::try_from(text.len()).map_err(io::Error::other)?;
-        file.write_all(&text)?;
+        let seal = signer.map(|signer| signer.seal(&text)).transpose().map_err(io::Error::other)?;
+        if let Some(seal) = &seal {
+            serde_json::to_writer(&mut file, seal).map_err(io::Error::other)?;
+        }
+        file.write_all(text.as_bytes())?;
         file.write_all(&length.to_be_bytes())?;
-        file.write_all(Digest::of(&text).bytes())?;
+        file.write_all(Digest::of(text.as_bytes()).bytes())?;
+        let signed = seal.map(|seal| Signed { manifest: text, seal });
         file.end()?;
-        Ok(manifest)
+        Ok(Claimed { manifest, signed })
     }
 }
 
@@ -136,8 +151,8 @@ pub struct Bundle {
     path: PathBuf,
     /// Its length.
     pub bytes: u64,
-    /// What it says of itself.
-    pub manifest: Manifest,
+    /// What it says of itself: `authentic` tells whether to believe it.
+    pub claimed: Claimed,
 }
 
 impl Bundle {
@@ -167,8 +182,8 @@ impl Bundle {
         file.seek(SeekFrom::Start(length.saturating_sub(MOST_END))).map_err(read)?;
         let mut end = Vec::new();
         file.take(MOST_END).read_to_end(&mut end).map_err(read)?;
-        let manifest = manifest_of(&end, length, path)?;
-        Ok(Self { path: path.to_owned(), bytes: length, manifest })
+        let claimed = claims_of(&end, length, path)?;
+        Ok(Self { path: path.to_owned(), bytes: length, claimed })
     }
 
     /// Where it lies.
@@ -187,7 +202,7 @@ impl Bundle {
     /// # Errors
     /// [`BundleError::Damaged`].
     pub fn check(&self) -> Result<(), BundleError> {
-        let manifest = &self.manifest;
+        let manifest = &self.claimed.manifest;
         for (from, piece, what) in
             [(0, manifest.sealed, "the snapshot"), (manifest.sealed.bytes, manifest.state, "the state")]
         {
@@ -205,9 +220,9 @@ impl Bundle {
     /// Another identity, or damage.
     pub fn state(&self, identities: &Identities) -> Result<Secret<String>, BundleError> {
         let mut sealed = Vec::new();
-        let mut piece = self.piece(self.manifest.sealed.bytes, self.manifest.state)?;
+        let mut piece = self.piece(self.claimed.manifest.sealed.bytes, self.claimed.manifest.state)?;
         piece.read_to_end(&mut sealed).map_err(io_error("read", &self.path))?;
-        if Digest::of(&sealed) != self.manifest.state.digest {
+        if Digest::of(&sealed) != self.claimed.manifest.state.digest {
             return Err(BundleError::Damaged { path: self.path.clone(), what: "the state" });
         }
         identities.text(&sealed, LARGEST_STATE).map_err(|error| self.unsealed(error))
@@ -218,8 +233,8 @@ impl Bundle {
     /// # Errors
     /// Another identity, or damage; what was written by then is worth nothing.
     pub fn snapshot(&self, identities: &Identities, to: impl Write) -> Result<(), BundleError> {
-        let part = &self.manifest.snapshot;
-        let sealed = io::BufReader::with_capacity(WINDOW, self.piece(0, self.manifest.sealed)?);
+        let part = &self.claimed.manifest.snapshot;
+        let sealed = io::BufReader::with_capacity(WINDOW, self.piece(0, self.claimed.manifest.sealed)?);
         let opened = identities.reader(sealed).map_err(|error| self.unsealed(error))?;
         let mut sum = Sum::new(to);
         // One more than announced shows; all that follows is not even read.
@@ -241,11 +256,11 @@ impl Bundle {
     }
 }
 
-/// The manifest in the last [`MOST_END`] bytes of a bundle, or in all of them where it is shorter; `length` is the whole bundle's.
+/// What the last [`MOST_END`] bytes of a bundle claim, or all of them where it is shorter; `length` is the whole bundle's.
 ///
 /// # Errors
 /// What is not the end of a whole bundle of that length. `path` is for its words.
-pub(super) fn manifest_of(end: &[u8], length: u64, path: &Path) -> Result<Manifest, BundleError> {
+pub(super) fn claims_of(end: &[u8], length: u64, path: &Path) -> Result<Claimed, BundleError> {
     let not_whole = || BundleError::NotWhole(path.to_owned());
     let (text, sum) = end.split_last_chunk::<32>().ok_or_else(not_whole)?;
     let (text, size) = text.split_last_chunk::<4>().ok_or_else(not_whole)?;
@@ -253,21 +268,34 @@ pub(super) fn manifest_of(end: &[u8], length: u64, path: &Path) -> Result<Manife
     let begun = MAGIC.len() as u64;
     let at = length.checked_sub(END).and_then(|end| end.checked_sub(size));
     let at = at.filter(|at| *at >= begun && size <= LARGEST_MANIFEST).ok_or_else(not_whole)?;
-    let from = usize::try_from(size).ok().and_then(|size| text.len().checked_sub(size)).ok_or_else(not_whole)?;
-    let text = &text[from..];
+    let (before, text) = last(text, size).ok_or_else(not_whole)?;
     if Digest::of(text).bytes() != sum {
         return Err(not_whole());
     }
     let manifest = parse(text, path)?;
-    let pieces = manifest.sealed.bytes.checked_add(manifest.state.bytes);
-    if manifest.state.bytes > LARGEST_STATE || pieces.and_then(|p| p.checked_add(begun)) != Some(at) {
+    let pieces = manifest.sealed.bytes.checked_add(manifest.state.bytes).and_then(|p| p.checked_add(begun));
+    // What lies between the pieces and the manifest is its seal.
+    let sealed = pieces.and_then(|pieces| at.checked_sub(pieces)).ok_or_else(not_whole)?;
+    if manifest.state.bytes > LARGEST_STATE || sealed > LARGEST_SEAL {
         return Err(not_whole());
     }
-    Ok(manifest)
+    if sealed == 0 {
+        return Ok(Claimed { manifest, signed: None });
+    }
+    let (_, seal) = last(before, sealed).ok_or_else(not_whole)?;
+    let seal = serde_json::from_slice(seal).map_err(|_| not_whole())?;
+    let text = String::from_utf8(text.to_vec()).map_err(|_| not_whole())?;
+    Ok(Claimed { manifest, signed: Some(Signed { manifest: text, seal }) })
+}
+
+/// The last so many bytes, and what is before them.
+fn last(bytes: &[u8], size: u64) -> Option<(&[u8], &[u8])> {
+    let from = bytes.len().checked_sub(usize::try_from(size).ok()?)?;
+    Some(bytes.split_at(from))
 }
 
 /// A form that is not known is told before anything else is looked at.
-fn parse(text: &[u8], path: &Path) -> Result<Manifest, BundleError> {
+pub(super) fn parse(text: &[u8], path: &Path) -> Result<Manifest, BundleError> {
     #[derive(serde::Deserialize)]
     struct Form {
         schema: u32,

@@ -4,14 +4,18 @@
 //! against the manifest before it is believed. Whoever reads one takes it for hostile: lengths are compared with the file before
 //! anything is read, and nothing is unpacked beyond what the manifest announces.
 //!
-//! The file: [`file::MAGIC`], the encrypted snapshot, the encrypted state, the manifest (JSON), its length (4 bytes, big endian), its
-//! SHA-256. What was cut short has no end, and shows at once.
+//! The file: [`file::MAGIC`], the encrypted snapshot, the encrypted state, the manifest's seal (JSON), the manifest (JSON), its length (4
+//! bytes, big endian), its SHA-256. What was cut short has no end, and shows at once. The seal is the manifest's signature with the
+//! signer's certificate; it is missing where an earlier hactl wrote the file. A manifest is believed only after [`Trust`] has judged it:
+//! whoever can write a file can claim anything.
 
+mod authentic;
 mod bucket;
 mod file;
 mod gentle;
 mod seal;
 
+pub use authentic::{Signer, Trust};
 pub use bucket::{Bucket, BucketError, BucketTrouble, Stored};
 pub use file::{Bundle, BundleError, LARGEST_STATE, Writer};
 pub use gentle::Gentle;

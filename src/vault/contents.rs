@@ -111,7 +111,7 @@ impl PublicAuthority {
         Ok(Self { cert_pem, id, fingerprint, not_after_s, is_root, below })
     }
 
-    fn public_key(&self) -> Result<Vec<u8>, BadAuthority> {
+    pub(super) fn public_key(&self) -> Result<Vec<u8>, BadAuthority> {
         let (_, pem) = parse_x509_pem(self.cert_pem.as_bytes()).map_err(|_| BadAuthority::Certificate)?;
         let cert = pem.parse_x509().map_err(|_| BadAuthority::Certificate)?;
         Ok(cert.public_key().raw.to_vec())

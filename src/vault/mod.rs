@@ -9,6 +9,7 @@ mod contents;
 mod files;
 mod hosts;
 mod journal;
+mod lineage;
 mod lock;
 mod portable;
 mod sealing;
@@ -20,6 +21,7 @@ pub use contents::{
 pub use files::{JOURNAL, RUNS};
 pub use hosts::{Known, Ranges};
 pub use journal::{Entry, Line, Past};
+pub use lineage::{Former, Lineage};
 pub use lock::VaultLock;
 pub use portable::{Carried, NotCarried, carry, uncarry};
 pub use sealing::IDENTITY;

@@ -4,6 +4,7 @@
 //! whole or not at all, so that a run which is killed leaves either stage and never something in between.
 
 use super::contents::{Authority, BadAuthority, Contents, KeyPairPem, PublicAuthority};
+use super::lineage::{Former, FormerForm};
 use super::{Vault, VaultError, files, io_error};
 use crate::model::names::Digest;
 use crate::model::rotation::{Rotatable, Stage};
@@ -52,6 +53,8 @@ pub struct Turning {
     /// The cluster's authority, signed by the one before it. API servers present it with their certificates, so that whoever learned to
     /// trust only the one before goes on trusting them.
     pub cross: Option<PublicAuthority>,
+    /// The CAs that were the cluster's own before, the oldest first. What an earlier hactl replaced is not among them.
+    pub former: Vec<Former>,
     /// Keys that Secrets were encrypted with before, oldest first: bundles of then need them.
     pub retired: Vec<Secret<String>>,
     /// What is under way.
@@ -63,7 +66,7 @@ pub struct Turning {
 impl Turning {
     /// Nothing was ever replaced.
     pub fn never(founded: Digest) -> Self {
-        Self { founded, cross: None, retired: Vec::new(), turns: BTreeMap::new(), stages: 0 }
+        Self { founded, cross: None, former: Vec::new(), retired: Vec::new(), turns: BTreeMap::new(), stages: 0 }
     }
 }
 
@@ -104,6 +107,8 @@ struct TurnForm {
 pub(super) struct Form {
     founded: Digest,
     cross: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    former: Vec<FormerForm>,
     retired: Vec<String>,
     turns: BTreeMap<Rotatable, TurnForm>,
     stages: u64,
@@ -118,8 +123,9 @@ impl Drop for Form {
 impl Form {
     /// What there is to write; nothing where nothing was ever replaced.
     pub fn of(contents: &Contents) -> Option<Self> {
-        let Turning { founded, cross, retired, turns, stages } = &contents.turning;
+        let Turning { founded, cross, former, retired, turns, stages } = &contents.turning;
         let never = cross.is_none()
+            && former.is_empty()
             && retired.is_empty()
             && turns.is_empty()
             && *stages == 0
@@ -133,6 +139,7 @@ impl Form {
         (!never).then(|| Self {
             founded: *founded,
             cross: cross.as_ref().map(|cross| cross.cert_pem.clone()),
+            former: former.iter().map(FormerForm::of).collect(),
             retired: retired.iter().map(|key| key.reveal().clone()).collect(),
             turns: turns.iter().map(|(what, under_way)| (*what, turn(under_way))).collect(),
             stages: *stages,
@@ -152,6 +159,7 @@ impl Form {
         Ok(Turning {
             founded: self.founded,
             cross: self.cross.clone().map(PublicAuthority::new).transpose()?,
+            former: self.former.iter().map(FormerForm::former).collect::<Result<_, BadAuthority>>()?,
             retired: self.retired.iter().map(|key| Secret::new(key.clone())).collect(),
             turns: self.turns.iter().map(turn).collect::<Result<_, BadAuthority>>()?,
             stages: self.stages,
@@ -308,6 +316,7 @@ impl Vault {
             Form::of(contents).unwrap_or_else(|| Form {
                 founded: contents.turning.founded,
                 cross: None,
+                former: Vec::new(),
                 retired: Vec::new(),
                 turns: BTreeMap::new(),
                 stages: contents.turning.stages,

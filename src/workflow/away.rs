@@ -8,15 +8,15 @@ use super::{Failure, Session};
 use crate::model::bucket::{BucketUrl, Destination};
 use crate::model::event::Event;
 use crate::model::names::Digest;
-use crate::model::snapshot::{BundleFact, Manifest, by_name};
+use crate::model::snapshot::{BundleFact, by_name};
 use crate::plan::Away;
 use crate::report::snapshots::AwayListed;
-use crate::snapshot::{Bucket, BucketError, BucketTrouble, Bundle, Stored};
+use crate::snapshot::{Bucket, BucketError, BucketTrouble, Bundle, Stored, Trust};
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// How long a recovery waits for object storage to say what it has: whoever lost a cluster may have lost the way there as well.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -69,7 +69,7 @@ pub async fn list(session: &Session) -> AwayListed {
 
 /// By the times in their names; what a wrong clock dated into the future comes last.
 fn newest_first(all: &mut [Stored]) {
-    let now = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis())).unwrap_or(0);
+    let now = super::authentic::now_ms();
     all.sort_by_key(|one| {
         let taken = by_name(&one.name).map(|by| by.taken_ms);
         (taken.is_none_or(|at| at > now + CLOCK_MS), std::cmp::Reverse(taken))
@@ -80,9 +80,15 @@ fn newest_first(all: &mut [Stored]) {
 /// in time is told and left out.
 pub(super) async fn newest(session: &Session, authority: Digest, named: Option<&str>) -> Vec<Away> {
     let mut found = Vec::new();
+    let trust = super::authentic::trust(session).await;
     for place in places(session) {
         let own = place.of(&session.desired.cluster, authority);
-        let told = match tokio::time::timeout(WITHIN, look(session, own, authority, named, &mut found)).await {
+        let told = match tokio::time::timeout(
+            WITHIN,
+            look(session, own, (authority, trust.as_ref()), named, &mut found),
+        )
+        .await
+        {
             Ok(Ok(())) => continue,
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("{place} has not answered within {} s", WITHIN.as_secs()),
@@ -96,7 +102,7 @@ pub(super) async fn newest(session: &Session, authority: Digest, named: Option<&
 async fn look(
     session: &Session,
     place: BucketUrl,
-    authority: Digest,
+    (authority, trust): (Digest, Option<&Trust>),
     named: Option<&str>,
     found: &mut Vec<Away>,
 ) -> Result<(), Unusable> {
@@ -110,17 +116,23 @@ async fn look(
         if *tries >= TRIES && named != Some(one.name.as_str()) {
             continue;
         }
-        let read = bucket.manifest(&one.name).await;
-        let ours = |manifest: &Manifest| manifest.authority == authority && manifest.point.is_plausible();
-        let believed = read.as_ref().is_ok_and(|(manifest, _)| ours(manifest));
+        let read = bucket.claims(&one.name).await.map(|(claimed, bytes)| {
+            let mut bundle = BundleFact::of(one.name.clone(), bytes, &claimed);
+            if let Some(trust) = trust {
+                trust.judge_fact(&mut bundle, None);
+            }
+            (claimed.manifest.host, bundle)
+        });
+        let ours = |bundle: &BundleFact| bundle.authority == authority && bundle.point.is_plausible();
+        let believed = read.as_ref().is_ok_and(|(_, bundle)| ours(bundle));
         match read {
-            Ok((manifest, bytes)) if believed => {
+            // Whoever can write there could hide all others behind such.
+            Ok((_, bundle)) if bundle.authenticity.is_forged() => {
+                super::authentic::tell(session, std::iter::once((one.url(), &bundle)));
+            }
+            Ok((host, bundle)) if believed => {
                 *tries = TRIES;
-                found.push(Away {
-                    place: place.to_string(),
-                    host: manifest.host.clone(),
-                    bundle: BundleFact::of(one.name.clone(), bytes, &manifest),
-                });
+                found.push(Away { place: place.to_string(), host, bundle });
             }
             // One bundle that was damaged says nothing of the others.
             read => {
@@ -179,7 +191,7 @@ pub(super) async fn fetch(session: &Session, url: &str) -> Result<Fetched, Failu
     let (place, name) = BucketUrl::file(url).map_err(|_| Unusable::NoUrl(url.chars().take(200).collect()))?;
     let bucket = bucket(session, place)?;
     session.sink.emit(Event::Phase { doing: format!("fetching {url}") });
-    let (_, bytes) = bucket.manifest(&name).await.map_err(Unusable::Bucket)?;
+    let (_, bytes) = bucket.claims(&name).await.map_err(Unusable::Bucket)?;
     let fetched = Fetched::place(session, &name)?;
     let mut file = private(fetched.path())?;
     bucket.get(&name, bytes, &mut file).await.map_err(Unusable::Bucket)?;

@@ -13,7 +13,9 @@ use crate::model::copies::{CopiesFact, CopiesListed, CopyAddress, MOST_DIRECTORI
 use crate::model::desired::Role;
 use crate::model::event::Event;
 use crate::model::names::{Digest, HostName};
+use crate::model::snapshot::BundleFact;
 use crate::plan::Away;
+use crate::snapshot::Trust;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -41,9 +43,10 @@ pub(super) async fn find(session: &Session, authority: Option<Digest>, named: Op
     if directories.is_empty() {
         return CopiesListed::new();
     }
+    let trust = &super::authentic::trust(session).await;
     let hosts = session.desired.with(Role::Etcd).filter(|host| session.machines.contains_key(&host.name));
     let each = hosts.map(async |host| {
-        let found = on(session, &host.name, &directories, authority, named, all).await;
+        let found = on(session, &host.name, &directories, (authority, trust.as_ref()), named, all).await;
         (host.name.clone(), found.map_err(|failure| failure.to_string()))
     });
     futures::future::join_all(each).await.into_iter().collect()
@@ -58,7 +61,7 @@ async fn on(
     session: &Session,
     host: &HostName,
     directories: &[String],
-    authority: Option<Digest>,
+    (authority, trust): (Option<Digest>, Option<&Trust>),
     named: Option<&str>,
     all: bool,
 ) -> Result<Vec<CopiesFact>, Failure> {
@@ -71,7 +74,13 @@ async fn on(
         directories: directories.to_vec(),
     };
     match machine(session, host)?.call(Op::Copies(ask), Feed::None, ANSWER, &|_| {}).await {
-        Ok(Reply::Copies(found)) => Ok(believed(found, directories, &cluster, authority, named)),
+        Ok(Reply::Copies(found)) => {
+            let mut found = believed(found, directories, &cluster, authority, named);
+            if let Some(trust) = trust {
+                super::authentic::copies(trust, &mut found);
+            }
+            Ok(found)
+        }
         Ok(_) => Err(Failure::Odd(host.clone())),
         Err(error) => Err(Failure::Host { host: host.clone(), error: Box::new(error) }),
     }
@@ -81,6 +90,8 @@ async fn on(
 pub(super) async fn sources(session: &Session, authority: Digest, named: Option<&str>) -> Vec<Away> {
     let listed = find(session, Some(authority), named, false).await;
     tell(session, &listed);
+    let told = shared(&listed).into_iter().map(|one| (one.address().to_string(), &one.copy.bundle)).collect::<Vec<_>>();
+    super::authentic::tell(session, told.into_iter());
     let away = shared(&listed).into_iter().map(|one| Away {
         place: one.place(),
         host: one.copy.by.clone(),
@@ -115,21 +126,28 @@ fn warnings(listed: &CopiesListed) -> Vec<String> {
     said.into_iter().map(|(text, hosts)| format!("{text} (on {})", hosts.join(", "))).collect()
 }
 
-/// Where the newest of these lies, and when it was taken.
-pub(super) fn newest(listed: &CopiesListed) -> Option<(CopyAddress, i64)> {
-    shared(listed).first().map(|one| (one.address(), one.copy.bundle.taken_ms))
+/// Where the best of these lies.
+pub(super) fn newest(listed: &CopiesListed) -> Option<(CopyAddress, &BundleFact)> {
+    let all = shared(listed);
+    let best = all.into_iter().max_by_key(|one| super::authentic::worth(&one.copy.bundle));
+    best.map(|one| (one.address(), &one.copy.bundle))
 }
 
 /// Where the one of this name lies.
 pub(super) fn named(listed: &CopiesListed, name: &str) -> Option<CopyAddress> {
-    shared(listed).iter().find(|one| one.copy.bundle.name == name).map(Shared::address)
+    let all = shared(listed);
+    all.iter()
+        .filter(|one| one.copy.bundle.name == name)
+        .max_by_key(|one| super::authentic::worth(&one.copy.bundle))
+        .map(Shared::address)
 }
 
 /// Fetches a copy, whole, every byte of it checked. No more is fetched than its manifest announces.
 pub(super) async fn fetch(session: &Session, at: &CopyAddress) -> Result<Fetched, Failure> {
     session.sink.emit(Event::Phase { doing: format!("fetching {at}") });
     let directories = [at.directory.clone()];
-    let found = on(session, &at.host, &directories, None, Some(&at.name), false).await?.pop().unwrap_or_default();
+    let found =
+        on(session, &at.host, &directories, (None, None), Some(&at.name), false).await?.pop().unwrap_or_default();
     let copy = found.copies.into_iter().find(|copy| copy.bundle.name == at.name);
     let Some(copy) = copy else {
         let why = found.damaged.into_iter().find(|why| why.contains(&at.name)).or(found.trouble);

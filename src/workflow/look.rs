@@ -136,6 +136,7 @@ impl Look {
             files.insert(host.name.clone(), contents);
         }
         let mut facts = crate::observe::assemble(desired, &asks.known, answers, &target.addons);
+        super::authentic::all(state, desired, &mut facts);
         super::manifests::look(session, state, &target, &mut facts).await?;
         Ok(Self { asks, target: Arc::new(target), files, facts, hurried })
     }

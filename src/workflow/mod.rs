@@ -2,6 +2,7 @@
 //!
 //! In: a loaded inventory and the person's choices. Out: events on the way and a result or a [`Failure`] at the end.
 
+mod authentic;
 mod away;
 mod bundles;
 mod certs;
@@ -10,6 +11,7 @@ mod copies;
 mod differences;
 mod down;
 mod failure;
+mod heirs;
 mod joining;
 mod kubeconfig;
 mod leaving;
@@ -18,6 +20,7 @@ mod manifests;
 mod named;
 mod preflight;
 mod prove;
+mod pull;
 mod recover;
 mod renew;
 mod room;
@@ -32,7 +35,7 @@ mod support;
 mod up;
 
 pub use away::list as away_bundles;
-pub use bundles::{Listed, Unusable, list as bundles, pull as pull_state};
+pub use bundles::{Listed, Unusable, list as bundles};
 pub use certs::list as certificates;
 pub use converge::{Ask, Choices};
 pub use copies::list as copied_bundles;
@@ -42,13 +45,14 @@ pub use kubeconfig::{Kind as KubeconfigKind, kubeconfig, kubectl};
 pub use leaving::leaving;
 pub use manifests::collisions;
 pub use named::file_named;
+pub use pull::{Pulling, pull as pull_state};
 pub use recover::{Recovered, Recovering, recover};
 pub use renew::{Renewed, renew, renew_kubeconfig, would_renew};
 pub use rotate::{Rotated, Rotating, rotate, would_rotate};
 pub use runbook::runbook;
 pub use session::{Places, Session};
 pub use snapshot::{
-    Drilled, Taken, Verified, drill, prune as prune_bundles, take as take_bundle, verify_file, verify_newest,
+    Drilled, Taken, Verified, Verifying, drill, prune as prune_bundles, take as take_bundle, verify_file, verify_newest,
 };
 pub use state::State;
 pub use status::{Status, status};

@@ -51,6 +51,8 @@ pub struct Recovering {
     pub identity: Option<PathBuf>,
     /// Hosts that do not answer and are known to be powered off.
     pub powered_off: Vec<String>,
+    /// Whether bundles without a signature may be taken.
+    pub accept_unsigned: bool,
     /// Whether to stop after the proposal.
     pub dry_run: bool,
 }
@@ -129,6 +131,11 @@ pub async fn recover(
     for text in state.close_impossible(asked.dry_run)? {
         session.sink.emit(Event::Warning { text });
     }
+    let hosts =
+        look.facts.hosts.iter().filter_map(|(host, facts)| Some((host, facts.as_ref().ok()?.bundles.as_ref()?)));
+    let own =
+        hosts.flat_map(|(host, found)| found.bundles.iter().map(move |one| (format!("{} on {host}", one.name), one)));
+    super::authentic::tell(session, own);
     if !asked.dry_run {
         state.end_recovery(&look.facts)?;
     }
@@ -149,12 +156,13 @@ pub async fn recover(
         damaged: BTreeSet::new(),
         id: crate::vault::random_hex(16)?,
         from,
-        bundle: file.as_ref().map(|file| (file.bundle.manifest.host.clone(), file.fact.clone())),
+        bundle: file.as_ref().map(|file| (file.bundle.claimed.manifest.host.clone(), file.fact.clone())),
         // What several places have comes from the first: a host is nearer than object storage.
         away: copies.into_iter().chain(away).collect(),
         powered_off: asked.powered_off.clone(),
         begun: open.filter(|_| fetched),
         undo: asked.undo,
+        accept_unsigned: asked.accept_unsigned,
     };
     if !asked.dry_run {
         tidied(session, wish.begun.as_ref().map(|recovery| recovery.id.as_str()));
@@ -221,7 +229,7 @@ pub async fn recover(
         let recoveries = scratch(&session.places.state)?;
         let content = content_of(&recoveries, &recovery.id);
         bundle.snapshot(identities, private(&content)?).map_err(Unusable::Bundle)?;
-        note_taken(&recoveries, &recovery.id, &bundle.manifest.snapshot)
+        note_taken(&recoveries, &recovery.id, &bundle.claimed.manifest.snapshot)
             .map_err(io_error("write a note in", &recoveries))?;
     }
     if !state.contents().turning.retired.is_empty() {
@@ -436,10 +444,13 @@ impl Recovering {
         };
         let (path, fetched) = local(session, &named).await?;
         let identities = identities(self.identity.as_deref(), &session.places.state, &path)?;
-        let (bundle, _) = verify(&path, &identities)?;
-        ours(bundle.path(), &bundle.manifest, state)?;
+        let trust = state.contents().snapshot_trust();
+        let (bundle, _, judged) = verify(&path, &identities, Some(&trust), self.accept_unsigned)?;
+        ours(bundle.path(), &bundle.claimed.manifest, state)?;
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let fact = BundleFact::of(name.clone(), bundle.bytes, &bundle.manifest);
+        let mut fact = BundleFact::of(name.clone(), bundle.bytes, &bundle.claimed);
+        // A person may have given the file another name.
+        fact.authenticity = judged;
         Ok((Some(Origin::Bundle(name)), Some(Given { bundle, fetched, fact, identities })))
     }
 }
@@ -498,22 +509,27 @@ async fn opened(
             let hosts =
                 look.facts.hosts.iter().filter_map(|(host, f)| Some((host, f.as_ref().ok()?.bundles.as_ref()?)));
             let mut has = hosts.flat_map(|(host, b)| b.bundles.iter().map(move |bundle| (host, bundle)));
-            let (host, bundle) = has.find(|(_, bundle)| bundle.name == name).ok_or(Unusable::None)?;
+            let taken = |bundle: &BundleFact| bundle.authenticity.may_be_taken(wish.accept_unsigned);
+            let found = has.find(|(_, bundle)| bundle.name == name && taken(bundle));
+            let (host, bundle) = found.ok_or(Unusable::None)?;
             let fetched = Fetched::at(scratch(&session.places.state)?.join(name));
             fetch(session, host, bundle, fetched.path()).await?;
             (fetched, bundle)
         }
         Some(place) => {
-            let lies = |away: &&Away| away.place == place && away.bundle.name == name;
+            let taken = |bundle: &BundleFact| bundle.authenticity.may_be_taken(wish.accept_unsigned);
+            let lies = |away: &&Away| away.place == place && away.bundle.name == name && taken(&away.bundle);
             let away = wish.away.iter().find(lies).ok_or(Unusable::None)?;
             let (_, fetched) = local(session, Path::new(&format!("{place}/{name}"))).await?;
             (fetched.ok_or(Unusable::None)?, &away.bundle)
         }
     };
     let identities = identities(identity, &session.places.state, fetched.path())?;
-    let (bundle, _) = verify(fetched.path(), &identities)?;
-    ours(bundle.path(), &bundle.manifest, state)?;
-    if BundleFact::of(name.to_owned(), bundle.bytes, &bundle.manifest) != *agreed {
+    let trust = state.contents().snapshot_trust();
+    let (bundle, _, judged) = verify(fetched.path(), &identities, Some(&trust), wish.accept_unsigned)?;
+    ours(bundle.path(), &bundle.claimed.manifest, state)?;
+    let fact = BundleFact::of(name.to_owned(), bundle.bytes, &bundle.claimed);
+    if (BundleFact { authenticity: judged, ..fact }) != *agreed {
         // It is not the one that was shown.
         return Err(Unusable::Bundle(BundleError::NotWhole(PathBuf::from(name))).into());
     }

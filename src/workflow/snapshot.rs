@@ -8,9 +8,10 @@ use super::bundles::{
     Listed, asked, fetch, identities, io_error, list, machine, newest, ours, private, scratch, verify,
 };
 use super::named::Named;
-use super::{Failure, Session, Unusable, copies};
+use super::{Failure, Session, Unusable, authentic, copies};
 use crate::host::op::{Op, Reply, SnapshotUse};
 use crate::host::{Feed, HostError, Progress};
+use crate::model::authentic::Authenticity;
 use crate::model::desired::Role;
 use crate::model::event::Event;
 use crate::model::names::HostName;
@@ -55,7 +56,12 @@ pub async fn take(session: &Session, on: Option<&HostName>, to: Option<&Path>) -
     };
     let reply = machine.call(Op::SaveBundle, Feed::None, TAKE, &watch).await;
     let bundle = match reply {
-        Ok(Reply::Saved(bundle)) => bundle,
+        Ok(Reply::Saved(mut bundle)) => {
+            if let Some(trust) = authentic::trust(session).await {
+                trust.judge_fact(&mut bundle, Some(&host));
+            }
+            bundle
+        }
         Ok(_) => return Err(Failure::Odd(host.clone())),
         Err(error) => return Err(not_done(&host, "take a recovery bundle", &error)),
     };
@@ -101,8 +107,23 @@ pub struct Verified {
     pub path: PathBuf,
     /// What it says.
     pub manifest: Manifest,
+    /// Who signed it.
+    pub signed: Authenticity,
+    /// Whether a state was there to know the CA; else the one in the bundle itself was asked.
+    pub known: bool,
     /// What restoring it just now showed, where that was asked for, and on which host.
     pub restored: Option<(HostName, Proof)>,
+}
+
+/// How a bundle is verified.
+#[derive(Debug, Clone, Copy)]
+pub struct Verifying<'a> {
+    /// What opens it; `None`: the identity in the state directory.
+    pub identity: Option<&'a Path>,
+    /// Whether it is restored as well.
+    pub deep: bool,
+    /// Whether one without a signature will do.
+    pub accept_unsigned: bool,
 }
 
 /// Verifies the newest bundle of the hosts, or of one.
@@ -112,12 +133,11 @@ pub struct Verified {
 pub async fn verify_newest(
     session: &mut Session,
     on: Option<&HostName>,
-    identity: Option<&Path>,
-    deep: bool,
+    how: Verifying<'_>,
 ) -> Result<Verified, Failure> {
     let named = on.cloned().map(Named::Host);
     let fetched = there(session, named.as_ref()).await?;
-    verify_file(session, fetched.path(), identity, deep).await
+    verify_file(session, fetched.path(), how).await
 }
 
 /// What is done with a bundle that is verified.
@@ -135,13 +155,14 @@ enum Depth {
 async fn there(session: &Session, named: Option<&Named>) -> Result<Fetched, Failure> {
     let listed = list(session).await?;
     let own = chosen(&listed, named);
-    let (name, own_ms) = (named.and_then(Named::name), own.as_ref().ok().map(|(_, bundle)| bundle.taken_ms));
+    let name = named.and_then(Named::name);
+    let worth = own.as_ref().ok().map(|(_, bundle)| authentic::worth(bundle));
     let copy = if named.is_none() || (name.is_some() && own.is_err()) {
         let found = copies::find(session, copies::authority(session).await, name, false).await;
         copies::tell(session, &found);
         match name {
             Some(name) => copies::named(&found, name),
-            None => copies::newest(&found).filter(|(_, ms)| Some(*ms) > own_ms).map(|(at, _)| at),
+            None => copies::newest(&found).filter(|(_, copy)| Some(authentic::worth(copy)) > worth).map(|(at, _)| at),
         }
     } else {
         None
@@ -161,29 +182,20 @@ async fn there(session: &Session, named: Option<&Named>) -> Result<Fetched, Fail
 ///
 /// # Errors
 /// See [`Failure`].
-pub async fn verify_file(
-    session: &mut Session,
-    path: &Path,
-    identity: Option<&Path>,
-    deep: bool,
-) -> Result<Verified, Failure> {
-    verified(session, path, identity, if deep { Depth::Restored } else { Depth::Bytes }).await
+pub async fn verify_file(session: &mut Session, path: &Path, how: Verifying<'_>) -> Result<Verified, Failure> {
+    verified(session, path, how, if how.deep { Depth::Restored } else { Depth::Bytes }).await
 }
 
-async fn verified(
-    session: &mut Session,
-    path: &Path,
-    identity: Option<&Path>,
-    depth: Depth,
-) -> Result<Verified, Failure> {
+async fn verified(session: &mut Session, path: &Path, how: Verifying<'_>, depth: Depth) -> Result<Verified, Failure> {
     let (path, _fetched) = local(session, path).await?;
-    let identities = identities(identity, &session.places.state, &path)?;
-    let (bundle, _) = verify(&path, &identities)?;
+    let identities = identities(how.identity, &session.places.state, &path)?;
+    let trust = authentic::trust(session).await;
+    let (bundle, _, signed) = verify(&path, &identities, trust.as_ref(), how.accept_unsigned)?;
     let restored = match depth {
         Depth::Bytes => None,
         Depth::Restored | Depth::Drilled => Some(rehearse(session, &bundle, &identities, depth).await?),
     };
-    Ok(Verified { path, manifest: bundle.manifest, restored })
+    Ok(Verified { path, manifest: bundle.claimed.manifest, signed, known: trust.is_some(), restored })
 }
 
 /// What a drill showed.
@@ -204,17 +216,23 @@ pub struct Drilled {
 ///
 /// # Errors
 /// What would have stood in the way of a real one; no member that runs.
-pub async fn drill(session: &mut Session, from: Option<&str>, identity: Option<&Path>) -> Result<Drilled, Failure> {
+pub async fn drill(
+    session: &mut Session,
+    from: Option<&str>,
+    identity: Option<&Path>,
+    accept_unsigned: bool,
+) -> Result<Drilled, Failure> {
+    let how = Verifying { identity, deep: true, accept_unsigned };
     let begun = Instant::now();
     let state = session.state(false).await?;
     state.vault().ok_or_else(|| Failure::NoState { state: session.places.state.clone() })?;
     let verified = match from.map(Named::parse).transpose()? {
-        Some(Named::Url(url)) => verified(session, Path::new(&url), identity, Depth::Drilled).await?,
-        Some(Named::File(file)) => verified(session, &file, identity, Depth::Drilled).await?,
-        Some(Named::Copy(at)) => verified(session, Path::new(&at.to_string()), identity, Depth::Drilled).await?,
+        Some(Named::Url(url)) => verified(session, Path::new(&url), how, Depth::Drilled).await?,
+        Some(Named::File(file)) => verified(session, &file, how, Depth::Drilled).await?,
+        Some(Named::Copy(at)) => verified(session, Path::new(&at.to_string()), how, Depth::Drilled).await?,
         named => {
             let fetched = there(session, named.as_ref()).await?;
-            verified(session, fetched.path(), identity, Depth::Drilled).await?
+            verified(session, fetched.path(), how, Depth::Drilled).await?
         }
     };
     let (host, proof) = verified.restored.ok_or(Failure::NoMember)?;
@@ -249,15 +267,15 @@ async fn rehearse(
     if let Ok(state) = session.state(false).await
         && state.vault().is_some()
     {
-        ours(bundle.path(), &bundle.manifest, &state)?;
+        ours(bundle.path(), &bundle.claimed.manifest, &state)?;
     }
     session.lock("snapshot verify").await?;
     let host = follower(session).await?;
     let machine = machine(session, &host)?;
-    let packed = scratch(&session.places.state)?.join(format!("{}.zst", bundle.manifest.taken_ms));
+    let packed = scratch(&session.places.state)?.join(format!("{}.zst", bundle.claimed.manifest.taken_ms));
     bundle.snapshot(identities, private(&packed)?).map_err(Unusable::Bundle)?;
     session.sink.emit(Event::Phase { doing: format!("restoring it on {host} for proof") });
-    let (snapshot, taken) = (bundle.manifest.snapshot, bundle.manifest.proof);
+    let (snapshot, taken) = (bundle.claimed.manifest.snapshot, bundle.claimed.manifest.proof);
     let deliver = Op::DeliverSnapshot { snapshot, to: SnapshotUse::Check };
     let delivered = machine.call(deliver, Feed::Blob(packed.clone()), TAKE, &|_| {}).await;
     fs::remove_file(&packed).map_err(io_error("remove", &packed))?;

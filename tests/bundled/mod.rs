@@ -2,6 +2,7 @@
 
 use super::recovering::{diagnosed, two_sources};
 use super::*;
+use hactl::model::authentic::Authenticity;
 use hactl::model::plan::{Action, Step};
 use hactl::model::snapshot::{BundleFact, BundlesFact, Point, Proof};
 use hactl::model::target::FileSet;
@@ -17,7 +18,18 @@ fn with_bundle(world: &World, facts: &mut Facts, host: &HostName, point: Point) 
     let name = format!("lab-1-{host}.hactl");
     let taken_ms = found.now_ms - 60_000;
     let proof = Proof { keys: 1, hash: 1, restored_ms: 1 };
-    let bundle = BundleFact { name: name.clone(), bytes: 1, taken_ms, authority, point, etcd: ETCD.to_owned(), proof };
+    let (etcd, authenticity) = (ETCD.to_owned(), Authenticity::Signed(host.clone()));
+    let bundle = BundleFact {
+        name: name.clone(),
+        bytes: 1,
+        taken_ms,
+        authority,
+        point,
+        etcd,
+        proof,
+        signed: None,
+        authenticity,
+    };
     found.bundles = Some(BundlesFact { bundles: vec![bundle], ..BundlesFact::default() });
     name
 }
@@ -125,6 +137,8 @@ fn in_storage(world: &World, host: &HostName, name: &str, point: Point) -> Away 
         point,
         etcd: ETCD.to_owned(),
         proof,
+        signed: None,
+        authenticity: Authenticity::Signed(host.clone()),
     };
     Away { place: "s3://backup/lab-1".to_owned(), host: host.clone(), bundle }
 }
@@ -383,4 +397,94 @@ fn where_there_is_no_cluster_any_more_a_bundle_that_is_named_is_restored_and_non
     facts.hosts.insert(hosts[2].clone(), Err(hactl::model::facts::Silence { why: "no answer".to_owned(), hint: None }));
     let refused = diagnosed(&facts, Some(&name));
     assert!(matches!(refused, Err(Refusal::MayLive { .. })), "{refused:?}");
+}
+
+/// Changes what is thought of who signed the bundles on a host.
+fn judge(facts: &mut Facts, host: &HostName, authenticity: &Authenticity) {
+    let found = facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).and_then(|f| f.bundles.as_mut());
+    found.into_iter().flat_map(|b| &mut b.bundles).for_each(|b| b.authenticity = authenticity.clone());
+}
+
+#[test]
+fn data_that_lives_is_never_passed_over_for_a_file_and_how_far_the_file_says_to_go_is_told() {
+    let (world, mut facts, hosts) = two_sources(|_, disk| {
+        (disk.cluster, disk.term, disk.index, disk.revision) = ("c".to_owned(), 4, 900, Some(800));
+    });
+    let name = with_bundle(&world, &mut facts, &hosts[3], point("c", (50, 200_000), 90_000));
+    let Ok(Diagnosis::Lost(proposal)) = diagnosed(&world, &facts, None) else { panic!("a majority is lost") };
+    assert_eq!(proposal.recovery.source, Origin::Data(hosts[0].clone()));
+    let further = proposal.passed_over.as_ref().expect("a person is to know it");
+    assert_eq!((further.bundle.as_ref(), further.reach, further.revision), (Some(&name), (50, 200_000), 90_000));
+    assert_eq!(proposal.loss, Loss::CannotBeKnown);
+    let style = hactl::report::Style { colour: false, unicode: true, width: 4000, verbosity: 0 };
+    let text = hactl::report::recovery::proposal_text(&proposal, &style);
+    for said in ["term 50, entry 200000, revision 90000", "term 4, entry 900, revision 800", &format!("--from {name}")]
+    {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    assert!(!text.contains("Nothing that can be read is newer"), "{text}");
+    // A person's word is enough.
+    let wish = Wish { id: "recovery1".to_owned(), from: Some(Origin::Bundle(name.clone())), ..Wish::default() };
+    let asked = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+    let Ok(Diagnosis::Lost(proposal)) = asked else { panic!("a person asked for it: {asked:?}") };
+    assert_eq!((&proposal.recovery.source, &proposal.passed_over), (&Origin::Bundle(name), &None));
+    // So is the same in object storage, and a file that goes no further is no news.
+    let away = in_storage(&world, &hosts[3], "lab-9-z.hactl", point("c", (60, 1), 1));
+    facts.hosts.get_mut(&hosts[3]).and_then(|f| f.as_mut().ok()).expect("it answers").bundles = None;
+    let Ok(Diagnosis::Lost(proposal)) = with_storage(&world, &facts, vec![away], None) else { panic!("a source") };
+    assert_eq!(proposal.recovery.source, Origin::Data(hosts[0].clone()));
+    let older = in_storage(&world, &hosts[3], "lab-9-z.hactl", point("c", (4, 1), 1));
+    let Ok(Diagnosis::Lost(proposal)) = with_storage(&world, &facts, vec![older], None) else { panic!("a source") };
+    assert_eq!(proposal.passed_over, None);
+}
+
+#[test]
+fn a_bundle_that_nobody_signed_or_that_is_forged_changes_nothing_of_a_recovery_wherever_it_lies() {
+    let (world, mut facts, hosts) = two_sources(|_, _| {});
+    lose_disks(&mut facts, &hosts);
+    with_bundle(&world, &mut facts, &hosts[0], point("c", (4, 700), 600));
+    let Ok(Diagnosis::Lost(honest)) = diagnosed(&world, &facts, None) else { panic!("a source") };
+    let far = || point("c", (99, 1_000_000), 1 << 50);
+    for bad in [Authenticity::Forged("x".to_owned()), Authenticity::Unsigned, Authenticity::Unchecked] {
+        let mut lied = facts.clone();
+        with_bundle(&world, &mut lied, &hosts[3], far());
+        judge(&mut lied, &hosts[3], &bad);
+        let mut away = in_storage(&world, &hosts[1], "lab-2-b.hactl", far());
+        away.bundle.authenticity = bad.clone();
+        let found = with_storage(&world, &lied, vec![away.clone()], None);
+        assert_eq!(found, Ok(Diagnosis::Lost(honest.clone())), "{bad:?}: neither taken, nor counted, nor shown");
+        // Alone it is a reason, and named.
+        let only = |accept_unsigned, from: Option<&str>| {
+            let mut lied = lied.clone();
+            lied.hosts.get_mut(&hosts[0]).and_then(|f| f.as_mut().ok()).expect("it answers").bundles = None;
+            let from = from.map(|name| Origin::Bundle(name.to_owned()));
+            let wish = Wish { accept_unsigned, away: vec![away.clone()], from, id: "r".to_owned(), ..Wish::default() };
+            diagnose(&world.desired, &world.target, &lied, &world.intent, &wish)
+        };
+        for from in [None, Some("lab-2-b.hactl")] {
+            match &bad {
+                Authenticity::Forged(_) => {
+                    assert!(matches!(only(true, from), Err(Refusal::Forged { why, .. }) if why == "x"));
+                }
+                Authenticity::Unsigned => {
+                    assert!(matches!(only(false, from), Err(Refusal::Unsigned { .. })));
+                    let Ok(Diagnosis::Lost(taken)) = only(true, from) else { panic!("a person said so") };
+                    assert!(taken.sources.iter().all(|source| source.flaws == ["it is not signed"]), "{taken:?}");
+                }
+                _ => assert!(matches!(only(true, from), Err(Refusal::NoSource { .. }))),
+            }
+        }
+    }
+}
+
+#[test]
+fn what_hosts_that_take_no_snapshots_say_of_theirs_is_not_heard() {
+    let (mut world, mut facts, hosts) = two_sources(|_, _| {});
+    lose_disks(&mut facts, &hosts);
+    with_bundle(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
+    assert!(matches!(diagnosed(&world, &facts, None), Ok(Diagnosis::Lost(_))));
+    let host = world.desired.hosts.iter_mut().find(|host| host.name == hosts[3]).expect("it is there");
+    host.roles.retain(|role| *role != Role::Etcd);
+    let found = diagnosed(&world, &facts, None);
+    assert!(matches!(found, Err(Refusal::NoSource { .. })), "it is no etcd host any more: {found:?}");
 }

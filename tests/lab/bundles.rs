@@ -360,6 +360,7 @@ fn all_lost(w: &World) {
     for host in members(w) {
         w.lab.wipe(host).expect("the disks can be lost");
     }
+    let noted = super::authentic::fingerprint(&state);
     std::fs::rename(&state, folder.path().join("lost")).expect("the state can be lost");
     for host in members(w) {
         w.lab.start(host, BOOT).expect("the host boots");
@@ -367,7 +368,7 @@ fn all_lost(w: &World) {
     say(w.hactl.run(&["recover", "--yes", "--from", path])).exits(1).says("identity");
     let identity = identity.to_str().expect("letters");
     w.hactl.run(&["recover", "--yes", "--from", path, "--identity", identity]).exits(1).says("state pull");
-    say(hactl.run(&["state", "pull", "--identity", identity])).ok().says("the state is rebuilt");
+    say(super::authentic::pull(hactl, identity, &noted)).ok().says("the state is rebuilt");
     assert!(Path::new(&state).join("identity.txt").exists());
     w.hactl.up().exits(3);
     w.hactl.run(&["recover", "--dry-run", "--from", path]).ok().says("everything that was written since");
@@ -441,6 +442,7 @@ fn mounted_again(w: &World) {
     for host in members(w) {
         w.lab.wipe(host).expect("the disks can be lost");
     }
+    let noted = super::authentic::fingerprint(&state);
     std::fs::rename(&state, folder.path().join("lost")).expect("the state can be lost");
     for host in members(w) {
         w.lab.start(host, BOOT).expect("the host boots");
@@ -450,7 +452,7 @@ fn mounted_again(w: &World) {
     let damage = "sudo sh -c 'f=$(ls /mnt/backup/*-cp1.hactl | tail -n 1); printf XXXX | dd of=$f bs=1 seek=300 conv=notrunc status=none; ls -l $f'";
     println!("        {}", w.on("cp2", damage).trim());
     let identity = identity.to_str().expect("letters");
-    let ran = say(hactl.run(&["state", "pull", "--identity", identity])).ok().says("the state is rebuilt");
+    let ran = say(super::authentic::pull(&hactl, identity, &noted)).ok().says("the state is rebuilt");
     assert!(in_one_line(&ran).contains("it is of no use, and the next best is looked for"), "{}", ran.all());
     let ran = say(hactl.run(&["recover", "--dry-run"])).ok();
     let text = in_one_line(&ran);

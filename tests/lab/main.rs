@@ -16,6 +16,7 @@ mod storage;
 mod support;
 
 mod again;
+mod authentic;
 mod bad_input;
 mod bare_hosts;
 mod bundles;
@@ -232,6 +233,7 @@ fn main() {
     tally.suite("t-roles", (5, 0), roles::SCENARIOS);
     tally.suite("t-worker", (1, 1), &[worker::SCENARIOS, certs::SCENARIOS, worker::LAST].concat());
     tally.suite("t-lies", (3, 1), lies::SCENARIOS);
+    tally.suite("t-signed", (3, 1), authentic::SCENARIOS);
     tally.suite("t-set", (3, 1), settings::SCENARIOS);
     tally.suite("t-rotate", (3, 1), &[unattended::SCENARIOS, rotations::SCENARIOS].concat());
     tally.suite("t-pods", (3, 1), &[hardened::SCENARIOS, hardened::LAST].concat());

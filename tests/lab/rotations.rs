@@ -128,7 +128,7 @@ fn front_proxy(w: &World) {
     // And neither is lost for good: the newest lies on the hosts, where no bundle was taken since.
     std::fs::remove_dir_all(&state).expect("it can be removed");
     let identity = away.join("identity.txt").display().to_string();
-    w.hactl.run(&["state", "pull", "--identity", &identity]).ok();
+    super::authentic::pull(&w.hactl, &identity, &super::authentic::fingerprint(&away)).ok();
     w.hactl.up().ok();
     assert_eq!(w.on("cp1", &format!("sudo cat {path}")), w.on("cp2", &format!("sudo cat {path}")));
     assert_ne!(w.on("cp1", &format!("sudo cat {path}")), before, "what was rotated stays");

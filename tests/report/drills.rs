@@ -31,6 +31,8 @@ fn world(drill: Option<Period>) -> (Desired, Facts) {
             point: Point { cluster: "c".into(), term: 1, index: 1, revision: 1, high_water: 1 },
             etcd: "3.6.16".to_owned(),
             proof: PROOF,
+            signed: None,
+            authenticity: hactl::model::authentic::Authenticity::Signed(name(host)),
         };
         let identity = Some(NOW - 100 * DAY);
         fact.bundles = Some(BundlesFact { bundles: vec![bundle], own_identity_ms: identity, ..BundlesFact::default() });

@@ -144,6 +144,7 @@ fn a_recovery_says_what_it_takes_what_it_loses_and_who_comes_later_before_anybod
         reach,
         revision,
         age_ms,
+        ahead_ms: 0,
         db_bytes: 104_857_600,
         flaws: vec![],
     };
@@ -159,6 +160,7 @@ fn a_recovery_says_what_it_takes_what_it_loses_and_who_comes_later_before_anybod
         recovery,
         begun: false,
         gives_up: None,
+        passed_over: None,
         sources: vec![
             source("cp3", (5, 12_345), 12_000, 130_000),
             Source {

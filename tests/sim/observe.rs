@@ -2,6 +2,7 @@
 
 use super::make;
 use super::world::{Disk, SimHost, World, program_of};
+use hactl::model::authentic::Authenticity;
 use hactl::model::desired::Role;
 use hactl::model::facts::{ApiFact, DiskFact, EtcdFact, EtcdView, Facts, HostFacts, Silence, Stale, UnitFact};
 use hactl::model::names::HostName;
@@ -167,6 +168,8 @@ impl World {
             point: Point { cluster: String::new(), term: 2, index: 9, revision: 9, high_water: 9 },
             etcd: "3.6.16".to_owned(),
             proof: Proof { keys: 9, hash: 9, restored_ms: 9 },
+            signed: None,
+            authenticity: Authenticity::Signed("cp1".parse().expect("a name")),
         };
         BundlesFact { bundles: host.bundled_ms.map(bundle).into_iter().collect(), ..BundlesFact::default() }
     }

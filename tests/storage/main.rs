@@ -126,7 +126,7 @@ fn refusals(world: &World) {
     assert!(error.trouble == BucketTrouble::Missing && error.to_string().contains("no such bucket"), "{error}");
     let missing = run(async {
         let bucket = Bucket::open(&world.storage(), place("s3://backup/dr")).unwrap();
-        bucket.manifest(NAME).await.unwrap_err()
+        bucket.claims(NAME).await.unwrap_err()
     });
     assert_eq!(missing.to_string(), format!("s3://backup/dr/{NAME} is not there"));
 }
@@ -150,12 +150,12 @@ fn cut_short(world: &World) {
     fs::create_dir_all(&at).unwrap();
     fs::write(at.join(NAME), vec![7; 300_000]).unwrap();
     let error = run(async {
-        Bucket::open(&world.storage(), place("s3://backup/cut")).unwrap().manifest(NAME).await.unwrap_err()
+        Bucket::open(&world.storage(), place("s3://backup/cut")).unwrap().claims(NAME).await.unwrap_err()
     });
     assert!(error.to_string().contains("is not whole"), "{error}");
     fs::write(at.join(NAME), "").unwrap();
     let error = run(async {
-        Bucket::open(&world.storage(), place("s3://backup/cut")).unwrap().manifest(NAME).await.unwrap_err()
+        Bucket::open(&world.storage(), place("s3://backup/cut")).unwrap().claims(NAME).await.unwrap_err()
     });
     assert!(error.to_string().contains("is not whole"), "{error}");
 }

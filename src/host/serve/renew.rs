@@ -39,7 +39,7 @@ async fn turn(host: &Host) -> Outcome<Result<Renewed, String>> {
         Ok((settings, due.is_empty()))
     })
     .await?;
-    let own = settings.leaves.iter().filter(|leaf| !leaf.id.issues() && !leaf.self_renewing);
+    let own = settings.leaves.iter().filter(|leaf| leaf.id.may_be_renewed_by_its_host() && !leaf.self_renewing);
     let mut renewed = Renewed { looked_at: own.count(), ..Renewed::default() };
     // On most days there is nothing to do, and nobody is to find the host locked for it.
     let mut held = None;

@@ -56,7 +56,7 @@ fn made() -> Made {
     let mut writer = Writer::begin(File::create(made.path()).expect("a file"), &to).expect("it can be written");
     writer.write_all(&made.packed).expect("it can be written");
     let state = to.text(&Secret::new("the keys of everything".to_owned())).expect("memory");
-    writer.end(&state, |sealed, state| manifest(&made.packed, sealed, state)).expect("it can be ended");
+    writer.end(&state, None, |sealed, state| manifest(&made.packed, sealed, state)).expect("it can be ended");
     made
 }
 
@@ -125,7 +125,7 @@ fn a_later_form_is_named_and_nothing_else_of_it_is_believed() {
 fn more_than_announced_is_not_unpacked() {
     let made = made();
     let mut bundle = made.open().expect("it is whole");
-    bundle.manifest.snapshot.sent_size = 1000;
+    bundle.claimed.manifest.snapshot.sent_size = 1000;
     let mut out = Vec::new();
     assert!(bundle.snapshot(&made.identities, &mut out).is_err());
     assert_eq!(out.len(), 1001);

@@ -108,7 +108,7 @@ fn opened(root: &Root, at: &Path, work: &Path, to: &Path) -> Result<Option<Manif
     // Needs no key, so that damage is found in whatever was taken when.
     bundle.check()?;
     let Some((identities, since_ms)) = own::identity(root)? else { return Ok(None) };
-    let part = &bundle.manifest.snapshot;
+    let part = &bundle.claimed.manifest.snapshot;
     let needed = part.size.saturating_mul(2).saturating_add(RESERVE);
     if free_bytes(at).is_some_and(|free| free < needed) {
         return Err(disk_full(at, Some(needed)).into());
@@ -119,7 +119,9 @@ fn opened(root: &Root, at: &Path, work: &Path, to: &Path) -> Result<Option<Manif
     let content = Content { to: Sum::new(Gentle::new(private(to)?)), left: part.size };
     let mut unpacking = zstd::stream::write::Decoder::new(content).explain("decompress", at)?;
     match bundle.snapshot(&identities, &mut unpacking) {
-        Err(BundleError::WrongIdentity(_)) if since_ms.is_some_and(|since| bundle.manifest.taken_ms < since) => {
+        Err(BundleError::WrongIdentity(_))
+            if since_ms.is_some_and(|since| bundle.claimed.manifest.taken_ms < since) =>
+        {
             return Ok(None);
         }
         opened => opened?,
@@ -129,7 +131,7 @@ fn opened(root: &Root, at: &Path, work: &Path, to: &Path) -> Result<Option<Manif
     if (digest, bytes) != (part.digest, part.size) {
         return Err(BundleError::Damaged { path: at.to_owned(), what: "what it decompresses to" }.into());
     }
-    Ok(Some(bundle.manifest))
+    Ok(Some(bundle.claimed.manifest))
 }
 
 /// What is decompressed, and no more of it than was announced.

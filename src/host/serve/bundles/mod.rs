@@ -24,12 +24,12 @@ use super::{Host, copies, parts, when};
 use crate::etcd::{self, EtcdError, disk};
 use crate::host::op::{EtcdAsk, Fault, FaultKind, SnapshotUse};
 use crate::model::blob::SnapshotBlob;
-use crate::model::snapshot::{BundleFact, ENDING, Manifest, Point, Proof, Settings};
+use crate::model::snapshot::{BundleFact, ENDING, Point, Proof, Settings};
 use crate::snapshot::Gentle;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustix::fs::{FlockOperation, flock};
-use sealing::{About, private, sealed};
+use sealing::{About, Sealed, private, sealed};
 use std::fs::{self, DirBuilder, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -166,7 +166,7 @@ async fn taken(host: &Host, occasion: Occasion) -> Result<Option<BundleFact>, Mi
     DirBuilder::new().mode(0o700).create(&work).explain("create", &work)?;
     let made = made(host, settings, &access, &view, &folder, &work).await;
     blocking(move || absent(fs::remove_dir_all(&work)).explain("remove", &work)).await?;
-    let (name, manifest, bytes) = made?;
+    let Sealed { name, claimed, bytes, unsigned } = made?;
     host.waits("copies of the bundle");
     let mut troubles = directories(&host.root, settings, Some(&name)).await;
     match Box::pin(away::copies(&host.root, &folder.join(&name), &name, settings)).await {
@@ -177,8 +177,14 @@ async fn taken(host: &Host, occasion: Occasion) -> Result<Option<BundleFact>, Mi
     blocking(move || {
         // What is too much is dropped only once there is a new one, and also when a copy failed.
         store::prune(&folder, &settings, Some(&name))?;
+        if let Some(why) = unsigned {
+            return Err(failed(format!(
+                "the bundle is on this host, and it is not signed: {}",
+                [vec![why], troubles].concat().join("; ")
+            )));
+        }
         if troubles.is_empty() {
-            return Ok(Some(BundleFact::of(name, bytes, &manifest)));
+            return Ok(Some(BundleFact::of(name, bytes, &claimed)));
         }
         let what = "the bundle is on this host, and not all is well where copies of it go";
         Err(failed(format!("{what}: {}", troubles.join("; "))))
@@ -238,7 +244,7 @@ async fn made(
     view: &crate::model::facts::EtcdView,
     folder: &Path,
     work: &Path,
-) -> Outcome<(String, Manifest, u64)> {
+) -> Outcome<Sealed> {
     let taken_ms = when::now_ms();
     let snapshot = work.join("snapshot.db");
     host.waits("the snapshot to arrive from etcd");

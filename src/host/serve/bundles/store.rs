@@ -62,7 +62,7 @@ pub(in crate::host::serve) fn fact(root: &Root) -> Outcome<BundlesFact> {
     let mut found = BundlesFact::default();
     for name in names(&at)? {
         match Bundle::open(&at.join(&name)) {
-            Ok(bundle) => found.bundles.push(BundleFact::of(name, bundle.bytes, &bundle.manifest)),
+            Ok(bundle) => found.bundles.push(BundleFact::of(name, bundle.bytes, &bundle.claimed)),
             Err(error) => found.damaged.push(error.to_string()),
         }
     }
@@ -96,7 +96,7 @@ pub(super) fn newest(folder: &Path, settings: &Settings) -> Outcome<Option<(i64,
     found.sort_unstable();
     // Another cluster of this name may have been here before.
     let of_another = |name: &str| {
-        Bundle::open(&folder.join(name)).is_ok_and(|bundle| bundle.manifest.authority != settings.authority)
+        Bundle::open(&folder.join(name)).is_ok_and(|bundle| bundle.claimed.manifest.authority != settings.authority)
     };
     Ok(found.into_iter().rev().find(|(_, name)| !of_another(name)))
 }
@@ -127,7 +127,7 @@ fn own(folder: &Path, settings: &Settings) -> Vec<(i64, String)> {
     let ending = format!("-{}.{ENDING}", settings.host);
     let mine = |name: &String| name.ends_with(&ending);
     let read = |name: String| {
-        let manifest = Bundle::open(&folder.join(&name)).ok()?.manifest;
+        let manifest = Bundle::open(&folder.join(&name)).ok()?.claimed.manifest;
         let ours = manifest.authority == settings.authority && manifest.host == settings.host;
         ours.then_some((manifest.taken_ms, name))
     };

@@ -68,8 +68,8 @@ impl World {
             taken_ms,
         };
         let folder = self.path(FOLDER);
-        let (name, ..) = sealed(&self.root(), &self.path("/work/snapshot.db"), &folder, name, about).unwrap();
-        Bundle::open(&folder.join(name)).unwrap()
+        let sealed = sealed(&self.root(), &self.path("/work/snapshot.db"), &folder, name, about).unwrap();
+        Bundle::open(&folder.join(sealed.name)).unwrap()
     }
     /// The same with an identity of the host's and now.
     fn bundle(&self) -> Bundle {

@@ -147,7 +147,7 @@ fn names(folder: &OwnedFd, wanted: &Wanted) -> std::io::Result<Listed> {
 fn read(folder: &OwnedFd, shown: &str, name: &str) -> Result<(CopyFact, ClusterName), String> {
     let file = regular(folder, shown, name)?;
     let bundle = Bundle::read(file, Path::new(shown)).map_err(|error: BundleError| error.to_string())?;
-    Ok((CopyFact::of(name.to_owned(), bundle.bytes, &bundle.manifest), bundle.manifest.cluster))
+    Ok((CopyFact::of(name.to_owned(), bundle.bytes, &bundle.claimed), bundle.claimed.manifest.cluster))
 }
 
 /// Opens a file of the directory itself: no link is followed, and nothing is opened that is none, for opening a pipe or a device does

@@ -56,7 +56,7 @@ impl Share {
             says(&mut manifest);
             manifest
         };
-        writer.end(&state, manifest).expect("room");
+        writer.end(&state, None, manifest).expect("room");
     }
     fn put(&self, name: &str) {
         self.with(name, b"ours", |_| {});

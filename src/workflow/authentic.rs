@@ -1,0 +1,89 @@
+//! Snapshots judged before anybody believes them: by the CA that the state directory knows.
+//!
+//! In: what hosts, shares and object storage tell. Out: the same with an [`Authenticity`](crate::model::authentic::Authenticity), and the
+//! refusal of what may not be taken. Everything that comes from outside passes here once, where it is received.
+
+use super::{Session, State, Unusable};
+use crate::model::authentic::Authenticity;
+use crate::model::copies::CopiesFact;
+use crate::model::desired::{Desired, Role};
+use crate::model::event::Event;
+use crate::model::facts::Facts;
+use crate::model::names::HostName;
+use crate::model::snapshot::{BundleFact, BundlesFact};
+use crate::snapshot::{Bundle, Trust};
+use std::collections::BTreeSet;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What vouches for this cluster's snapshots; `None`: there is no state that knows it.
+pub(super) async fn trust(session: &Session) -> Option<Trust> {
+    let state = session.state(false).await.ok()?;
+    state.vault()?;
+    Some(state.contents().snapshot_trust())
+}
+
+/// Judges what a host says of its own.
+pub(super) fn own(trust: &Trust, host: &HostName, fact: &mut BundlesFact) {
+    fact.bundles.iter_mut().for_each(|bundle| trust.judge_fact(bundle, Some(host)));
+}
+
+/// Judges what hosts say of theirs. Only etcd hosts take any, and others are not heard.
+pub(super) fn all(state: &State, desired: &Desired, facts: &mut Facts) {
+    let trust = state.contents().snapshot_trust();
+    for (host, answer) in &mut facts.hosts {
+        let Ok(answer) = answer else { continue };
+        if desired.host(host).is_some_and(|host| host.is(Role::Etcd)) {
+            answer.bundles.iter_mut().for_each(|fact| own(&trust, host, fact));
+        } else {
+            answer.bundles = None;
+        }
+    }
+}
+
+/// Judges copies in directories.
+pub(super) fn copies(trust: &Trust, found: &mut [CopiesFact]) {
+    let copies = found.iter_mut().flat_map(|fact| &mut fact.copies);
+    copies.for_each(|copy| trust.judge_fact(&mut copy.bundle, None));
+}
+
+/// Tells of what is forged, each once.
+pub(super) fn tell<'a>(session: &Session, bundles: impl Iterator<Item = (String, &'a BundleFact)>) {
+    let forged = bundles.filter_map(|(at, bundle)| match &bundle.authenticity {
+        Authenticity::Forged(why) => Some(format!("a snapshot is left out: {at} is forged: {why}")),
+        _ => None,
+    });
+    for text in forged.collect::<BTreeSet<_>>() {
+        session.sink.emit(Event::Warning { text });
+    }
+}
+
+/// Who signed the manifest of a file, where it may be taken.
+///
+/// # Errors
+/// It is forged, or has no signature and nobody said that such may be taken.
+pub(super) fn admitted(trust: &Trust, bundle: &Bundle, accept_unsigned: bool) -> Result<Authenticity, Unusable> {
+    match trust.judge(&bundle.claimed) {
+        Authenticity::Forged(why) => Err(Unusable::Forged { path: bundle.path().to_owned(), why }),
+        Authenticity::Unsigned if !accept_unsigned => Err(Unusable::Unsigned(bundle.path().to_owned())),
+        judged => Ok(judged),
+    }
+}
+
+/// How far ahead a clock may be before what it dates comes last, milliseconds.
+const CLOCK_MS: i64 = 300_000;
+
+/// The greatest is chosen where nobody names one: what is signed, then what is not of the future, then what is newest.
+pub(super) fn worth(bundle: &BundleFact) -> (u8, bool, i64) {
+    let rank = match bundle.authenticity {
+        Authenticity::Signed(_) => 3,
+        Authenticity::Unchecked => 2,
+        Authenticity::Unsigned => 1,
+        Authenticity::Forged(_) => 0,
+    };
+    (rank, bundle.taken_ms <= now_ms() + CLOCK_MS, bundle.taken_ms)
+}
+
+pub(super) fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
