@@ -111,6 +111,8 @@ pub enum FileSet {
     ControlPlane,
     /// haproxy for the endpoint.
     LoadBalancer,
+    /// What lets VRRP in from the other load balancers alone.
+    VrrpFilter,
     /// keepalived.
     Keepalived,
     /// The approver of kubelet serving certificates.
@@ -144,7 +146,8 @@ impl FileSet {
 
     /// Whether somebody is served by its unit: then new files of it prove themselves on one host before the next takes its turn.
     pub fn serves(self) -> bool {
-        !self.is_former() && !matches!(self, Self::Approver | Self::Snapshots | Self::Renewal | Self::Drills)
+        let apart = matches!(self, Self::VrrpFilter | Self::Approver | Self::Snapshots | Self::Renewal | Self::Drills);
+        !self.is_former() && !apart
     }
 }
 
@@ -162,6 +165,7 @@ impl fmt::Display for FileSet {
             Self::ControlPlaneConfig => "control-plane configuration",
             Self::ControlPlane => "static pods",
             Self::LoadBalancer => "load balancer",
+            Self::VrrpFilter => "VRRP filter",
             Self::Keepalived => "keepalived",
             Self::Approver => "certificate approver",
             Self::State => "sealed state",

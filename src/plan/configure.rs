@@ -131,7 +131,7 @@ pub(super) fn runtime(d: &mut Draft, host: &Host) {
 /// The balancer in front of etcd on loopback, and the one in front of the API with its address.
 pub(super) fn balancers(d: &mut Draft, host: &Host) {
     let name = &host.name;
-    for set in [FileSet::EtcdBalancer, FileSet::LoadBalancer, FileSet::Keepalived] {
+    for set in [FileSet::EtcdBalancer, FileSet::LoadBalancer, FileSet::VrrpFilter, FileSet::Keepalived] {
         if wants(d, name, set) && !(set == FileSet::LoadBalancer && waits_for_servers(d, name)) {
             balancer(d, name, set, vec![]);
         }
@@ -175,7 +175,8 @@ fn balancer(d: &mut Draft, name: &HostName, set: FileSet, after: Vec<Mark>) {
     needs.extend(after);
     // The new files are checked before they are put in place: haproxy reads certificates then, keepalived's script
     // must be there when it starts.
-    needs.push(Mark::Configured(name.clone(), if set == FileSet::Keepalived { FileSet::Os } else { FileSet::Trust }));
+    let vrrp = matches!(set, FileSet::VrrpFilter | FileSet::Keepalived);
+    needs.push(Mark::Configured(name.clone(), if vrrp { FileSet::Os } else { FileSet::Trust }));
     if set == FileSet::EtcdBalancer {
         needs.push(Mark::Certified(name.clone()));
     }
@@ -193,6 +194,11 @@ fn balancer(d: &mut Draft, name: &HostName, set: FileSet, after: Vec<Mark>) {
         let haproxy = unit("haproxy.service");
         first.extend((!d.look().is_active(name, &haproxy)).then(|| Mark::Running(name.clone(), haproxy)));
         first.extend(known_to(d, name));
+        // Nor to one that anybody can talk out of it.
+        first.extend(d.host_target(name).sets.get(&FileSet::VrrpFilter).and_then(|filter| {
+            let running = Mark::Running(name.clone(), filter.unit.clone()?);
+            d.plans(&running).then_some(running)
+        }));
     }
     run(d, name, set, first);
 }

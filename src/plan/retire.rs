@@ -164,6 +164,7 @@ fn balancer(d: &mut Draft, host: &Host, needs: &mut Vec<Mark>) {
     if is_on(d, name, &haproxy) {
         needs.push(stop(d, name, haproxy, needs.clone()));
     }
+    units(d, name, &["hactl-vrrp-filter.service"], needs);
     remove(d, name, FileSet::FormerBalancer, needs);
 }
 

@@ -46,7 +46,7 @@ fn of_row(desired: &Desired, row: &Row) -> &'static [FileSet] {
         (FileSet::Etcd | FileSet::Fence | FileSet::Snapshots | FileSet::Drills, _) => &[FormerEtcd],
         (FileSet::Os | FileSet::Runtime | FileSet::Registries | FileSet::Kubelet, _) => &[FormerNode],
         (FileSet::LoadBalancer, _) if matches!(desired.endpoint.kind, EndpointKind::Local { .. }) => &[FormerNode],
-        (FileSet::LoadBalancer | FileSet::Keepalived, _) => &[FormerBalancer],
+        (FileSet::LoadBalancer | FileSet::VrrpFilter | FileSet::Keepalived, _) => &[FormerBalancer],
         (FileSet::State | FileSet::Renewal, _) => &[FormerControlPlane, FormerEtcd],
         (FormerBalancer | FormerControlPlane | FormerEtcd | FormerNode, _) => &[],
     }
@@ -74,7 +74,9 @@ fn of_leaf(id: LeafId) -> &'static [FileSet] {
 /// Whether nobody but hactl has a file here, and nobody but this role does.
 fn tells(of: FileSet, set: FileSet, path: &str) -> bool {
     match of {
-        FileSet::FormerBalancer => set == FileSet::Keepalived && !path.starts_with("/etc/keepalived/"),
+        FileSet::FormerBalancer => {
+            set == FileSet::VrrpFilter || (set == FileSet::Keepalived && !path.starts_with("/etc/keepalived/"))
+        }
         FileSet::FormerControlPlane => !matches!(set, FileSet::Os | FileSet::State | FileSet::Renewal),
         FileSet::FormerEtcd => matches!(set, FileSet::Fence | FileSet::Snapshots),
         _ => path == NODES,

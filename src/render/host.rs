@@ -124,6 +124,10 @@ pub fn packages(desired: &Desired, host: &Host) -> BTreeMap<String, String> {
     // The program alone may be of an installation that was cut off; the host's side notes when one was finished.
     let finished: Vec<String> = packages.values().cloned().collect();
     packages.extend(finished.into_iter().map(|package| (format!("/var/lib/hactl/packages/{package}"), package)));
+    if moves_vip(desired, host) {
+        // Most hosts have it, and it is theirs: the program will do, whoever installed it.
+        packages.insert("/usr/sbin/nft".to_owned(), "nftables".to_owned());
+    }
     packages
 }
 

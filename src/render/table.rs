@@ -64,6 +64,7 @@ pub(super) fn unit(set: FileSet) -> Option<(UnitName, bool)> {
         FileSet::Runtime => ("containerd.service", false),
         FileSet::Kubelet => ("kubelet.service", false),
         FileSet::LoadBalancer => ("haproxy.service", true),
+        FileSet::VrrpFilter => ("hactl-vrrp-filter.service", true),
         FileSet::Keepalived => ("keepalived.service", true),
         FileSet::Approver => ("hactl-approver.service", false),
         FileSet::Snapshots => ("hactl-snapshot.timer", false),
@@ -216,6 +217,9 @@ pub(super) static FILES: &[Row] = &[
 
     row!(LoadBalancer, host::balances, 0o644, "/etc/systemd/system/haproxy.service.d/50-hactl.conf", "templates/load-balancer/50-hactl.conf", What::One(|_, r| r.fill(&balancer::Nothing {}))),
     row!(LoadBalancer, host::balances, 0o644, "/etc/haproxy/haproxy.cfg", "templates/load-balancer/haproxy.cfg", What::One(|i, r| r.fill(&balancer::load_balancer(i))), HAPROXY),
+
+    row!(VrrpFilter, host::moves_vip, 0o644, "/etc/hactl/vrrp.nft", "templates/vrrp-filter/vrrp.nft", What::One(|i, r| r.fill(&balancer::vrrp_filter(i)?)), &["/usr/sbin/nft", "--check", "--file", "{}"]),
+    row!(VrrpFilter, host::moves_vip, 0o644, "/etc/systemd/system/hactl-vrrp-filter.service", "templates/vrrp-filter/hactl-vrrp-filter.service", What::One(|_, r| r.fill(&balancer::Nothing {}))),
 
     row!(Keepalived, host::moves_vip, 0o644, "/etc/hactl/endpoint-usable.sh", "templates/keepalived/endpoint-usable.sh", What::One(|_, r| r.fill(&balancer::Nothing {}))),
     row!(Keepalived, host::moves_vip, 0o644, "/etc/systemd/system/keepalived.service.d/50-hactl.conf", "templates/keepalived/50-hactl.conf", What::One(|i, r| r.fill(&balancer::hand_over(i)?))),

@@ -1,6 +1,7 @@
 //! Every row of the tables against the folders, and against inventories of many shapes.
 
 mod former;
+mod hardened;
 mod settings;
 
 use serde_json::{Value, json};

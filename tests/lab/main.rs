@@ -29,6 +29,7 @@ mod failures;
 mod firewalls;
 mod founding;
 mod hostile;
+mod hardened;
 mod interrupted;
 mod leaving;
 mod moved;
@@ -232,6 +233,7 @@ fn main() {
     tally.suite("t-signed", (3, 1), authentic::SCENARIOS);
     tally.suite("t-set", (3, 1), settings::SCENARIOS);
     tally.suite("t-rotate", (3, 1), &[unattended::SCENARIOS, rotations::SCENARIOS].concat());
+    tally.suite("t-pods", (3, 1), &[hardened::SCENARIOS, hardened::LAST].concat());
     tally.suite("t-crowd", (3, 0), crowded::SCENARIOS);
     tally.suite("t-fire", (3, 1), firewalls::SCENARIOS);
     tally.suite("t-grown", (3, 0), shapes::GROWN);

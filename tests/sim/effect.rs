@@ -525,7 +525,11 @@ fn start(world: &mut World, host: &HostName, unit: &UnitName) -> Result<(), Stop
             named && found.runs("containerd.service") && found.leaves.contains_key(&LeafId::Kubelet)
         }
         "haproxy.service" | "hactl-etcd-balancer.service" => program("/usr/sbin/haproxy"),
-        "keepalived.service" => program("/usr/sbin/keepalived") && found.runs("haproxy.service"),
+        "hactl-vrrp-filter.service" => program("/usr/sbin/nft"),
+        "keepalived.service" => {
+            let shielded = found.runs("haproxy.service") && found.runs("hactl-vrrp-filter.service");
+            program("/usr/sbin/keepalived") && shielded
+        }
         "hactl-approver.service" => world.applied("rbac"),
         "hactl-snapshot.timer" => part("etcd") && found.leaves.contains_key(&LeafId::EtcdPeer),
         make::DRILLS => make::DRILL.iter().all(|path| found.files.contains_key(*path)),

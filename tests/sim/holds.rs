@@ -111,6 +111,7 @@ impl World {
             | FileSet::Kubelet
             | FileSet::ControlPlaneConfig
             | FileSet::LoadBalancer
+            | FileSet::VrrpFilter
             | FileSet::Keepalived
             | FileSet::Approver
             | FileSet::State

@@ -302,11 +302,15 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
         target.packages.insert("/usr/sbin/haproxy".to_owned(), "haproxy".to_owned());
     }
     if host.is(Role::LoadBalancer) {
+        let filter = &["/etc/hactl/vrrp.nft"];
+        let peers = naming(Role::LoadBalancer);
+        sets.push((FileSet::VrrpFilter, set(Some("hactl-vrrp-filter.service"), true, filter, &peers)));
         sets.push((
             FileSet::Keepalived,
             set(Some("keepalived.service"), true, &["/etc/keepalived/keepalived.conf"], &naming(Role::LoadBalancer)),
         ));
         target.packages.insert("/usr/sbin/keepalived".to_owned(), "keepalived".to_owned());
+        target.packages.insert("/usr/sbin/nft".to_owned(), "nftables".to_owned());
     }
     target.sets = sets.into_iter().collect();
     target.sets.extend(former(desired, host));
@@ -320,7 +324,7 @@ fn former(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarget> {
     let of =
         |paths: &[&str]| SetTarget { own: paths.iter().map(|p| (*p).to_owned()).collect(), ..SetTarget::default() };
     let vip = matches!(desired.endpoint.kind, EndpointKind::Vip { .. });
-    let balancer = of(&["/etc/haproxy/haproxy.cfg", "/etc/keepalived/keepalived.conf"]);
+    let balancer = of(&["/etc/haproxy/haproxy.cfg", "/etc/hactl/vrrp.nft", "/etc/keepalived/keepalived.conf"]);
     let mut control = of(&MANIFESTS);
     control.own.extend([CONTROL_CONFIG, ETCD_BALANCER, APPROVER].map(str::to_owned));
     let mut etcd = of(&ETCD);

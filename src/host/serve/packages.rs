@@ -1,4 +1,4 @@
-//! Packages from the host's own package manager: installed without a word asked, not started, and held.
+//! Packages from the host's own package manager: installed without a word asked, not started, and (balancers) held.
 //!
 //! In: package names. Out: all of them installed, or a fault with the end of the package manager's output. A service that
 //! comes with a package must not start with its sample configuration: its unit is masked until the installation is over.
@@ -12,6 +12,8 @@ use std::time::Duration;
 /// Where it is noted that a package was installed to the end.
 const DONE: &str = "/var/lib/hactl/packages";
 const SHORT: Duration = Duration::from_secs(60);
+/// Its newer versions disturb nobody who is connected: it is not held.
+const NOT_HELD: &str = "nftables";
 /// How long a lock of the package manager is waited for, and the download and installation may take.
 const LONG: Duration = Duration::from_secs(580);
 /// Nothing may ask; services that could be restarted are left alone. Offline, systemctl enables and does not start, stop or
@@ -189,7 +191,10 @@ fn half_unpacked(listed: &str) -> Vec<&str> {
 
 /// Keeps unattended upgrades from restarting the balancers.
 async fn hold(manager: Manager, packages: &[String]) -> Outcome<()> {
-    let names: Vec<&str> = packages.iter().map(String::as_str).collect();
+    let names: Vec<&str> = packages.iter().map(String::as_str).filter(|name| *name != NOT_HELD).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
     match manager {
         Manager::Apt => {
             let held = run(&["apt-mark", "showhold"], SHORT).await?.out;

@@ -165,7 +165,10 @@ fn raw() -> io::Result<UdpSocket> {
     let protocol = Protocol::from_raw(NonZeroU32::new(VRRP).ok_or(io::ErrorKind::InvalidInput)?);
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::INET, SocketType::RAW, flags, Some(protocol))?;
-    UdpSocket::from_std(std::net::UdpSocket::from(socket))
+    let socket = UdpSocket::from_std(std::net::UdpSocket::from(socket))?;
+    // As keepalived sends: a packet filter lets nothing else in.
+    socket.set_ttl(255)?;
+    Ok(socket)
 }
 
 /// Knocks at all of these at once. Per knock: `None`, or why it did not get through.

@@ -1,6 +1,7 @@
 //! The endpoint's haproxy and keepalived.
 
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use super::in_url;
@@ -102,6 +103,25 @@ pub(in crate::render) fn keepalived(input: &Input<'_>) -> Result<Keepalived, Ren
         prefix: Cidr::single(*vip).prefix,
         usable_port: USABLE_PORT,
     })
+}
+
+/// For `vrrp-filter/vrrp.nft`.
+#[derive(Debug, Serialize)]
+pub(in crate::render) struct VrrpFilter {
+    interfaces: BTreeSet<String>,
+    has_peers: bool,
+    peers: Vec<String>,
+}
+
+/// Adverts come from the other load balancers, to the host's own address. keepalived hears the interface of its configuration alone, which
+/// the inventory may name.
+pub(in crate::render) fn vrrp_filter(input: &Input<'_>) -> Result<VrrpFilter, RenderError> {
+    let (desired, host) = (input.desired, input.host);
+    let Keepalived { interface, .. } = keepalived(input)?;
+    let own = input.facts.addresses.iter().filter(|a| a.address == host.address).map(|a| a.interface.clone());
+    let others = desired.with(Role::LoadBalancer).filter(|other| other.name != host.name);
+    let peers: Vec<String> = others.map(|other| other.address.to_string()).collect();
+    Ok(VrrpFilter { interfaces: own.chain([interface]).collect(), has_peers: !peers.is_empty(), peers })
 }
 
 /// Far apart, so that the second wakes clearly before the third when the holder dies; never below 1, never 255 (which
