@@ -18,6 +18,8 @@ const KINDS: &[(&str, &str, &str, bool)] = &[
     ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "clusterrolebindings", false),
     ("rbac.authorization.k8s.io/v1", "Role", "roles", true),
     ("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings", true),
+    ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", false),
+    ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", false),
     ("certificates.k8s.io/v1", "CertificateSigningRequest", "certificatesigningrequests", false),
 ];
 

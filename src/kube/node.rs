@@ -63,7 +63,7 @@ pub(super) fn patch(desired: &Value, live: &Value) -> Value {
         "metadata": {
             "resourceVersion": live.pointer("/metadata/resourceVersion"),
             "labels": labels,
-            "annotations": {"hactl.dev/owns": desired.pointer(OWNS)},
+            "annotations": desired.pointer("/metadata/annotations"),
         },
     });
     if kept != taints(live) {

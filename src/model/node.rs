@@ -20,6 +20,11 @@ pub const CORDONED: &str = "/metadata/annotations/hactl.dev~1cordoned";
 /// other hosts.
 pub const PODS_INTERFACES: [&str; 2] = ["cni0", "flannel.1"];
 
+/// Where flannel says at which address a Node's tunnel ends.
+const PUBLIC_IP: &str = "/metadata/annotations/flannel.alpha.coreos.com~1public-ip";
+/// Where it says which MAC address the tunnel has.
+const BACKEND_DATA: &str = "/metadata/annotations/flannel.alpha.coreos.com~1backend-data";
+
 /// Heartbeats are told in whole seconds, cut off.
 const SECOND_MS: i64 = 1000;
 /// What such a Node says of itself.
@@ -53,6 +58,9 @@ pub struct NodeFact {
     pub ours: bool,
     /// The range that its pods have their addresses of, once it was given one.
     pub pods: Option<Cidr>,
+    /// Where the other hosts send what is for its pods, and the MAC address that they send it to, by what flannel's annotations say; empty
+    /// where they say nothing.
+    pub tunnel: (String, String),
 }
 
 impl NodeFact {
@@ -73,6 +81,7 @@ impl NodeFact {
             silent: ready.is_none_or(|c| c["status"] == "Unknown"),
             ours: object.pointer(OWNS).is_some(),
             pods: object.pointer("/spec/podCIDR").and_then(Value::as_str).and_then(range),
+            tunnel: (text(object, PUBLIC_IP), mac(&text(object, BACKEND_DATA))),
         })
     }
 
@@ -101,6 +110,12 @@ impl NodeFact {
         };
         if self.ready { Self { ready: false, message: why.to_owned(), ..self } } else { self }
     }
+}
+
+/// The MAC address in what flannel writes of a VXLAN.
+fn mac(data: &str) -> String {
+    let data: Value = serde_json::from_str(data).unwrap_or(Value::Null);
+    data["VtepMAC"].as_str().unwrap_or_default().to_ascii_lowercase()
 }
 
 /// A range as the API writes it.

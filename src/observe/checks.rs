@@ -230,6 +230,7 @@ fn nodes(desired: &Desired, api: &ApiFact, facts: &Facts, list: &mut Vec<Check>)
             }
         }
     }
+    list.extend(super::tunnels::check(desired, api));
     let detail = format!("{ready} of {}", wanted.len());
     let (outcome, detail) = match desired.network.cni {
         _ if ready == wanted.len() => (Outcome::Pass, detail),

@@ -13,6 +13,7 @@ mod drills;
 mod hash;
 mod pace;
 pub mod preflight;
+mod tunnels;
 
 pub use asks::{Asks, Depth, Tries};
 pub use bundles::BUNDLES;

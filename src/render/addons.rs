@@ -78,6 +78,7 @@ pub fn addons(desired: &Desired, parts: &[Part]) -> Result<Vec<Addon>, RenderErr
             net_conf,
             probe: flannel_probe(desired.network.mtu),
             reads,
+            addresses: addresses(desired),
         };
         addons.push(FLANNEL.addon("flannel", true, &view)?);
     }
@@ -130,10 +131,17 @@ fn node_labels(desired: &Desired) -> Result<Addon, RenderError> {
     let mut objects = Vec::new();
     for host in desired.hosts.iter().filter(|host| host.is(Role::ControlPlane) || host.is(Role::Worker)) {
         let (labels, taints) = (kubelet::labels(host), kubelet::taints(desired, host));
-        let view = view::Node::new(host.name.to_string(), labels, &taints);
+        let view = view::Node::new(host, labels, &taints, table::flannel(desired));
         objects.append(&mut NODE.addon("", false, &view)?.objects);
     }
     Ok(Addon { name: NODES.to_owned(), objects, needed_for_ready: false })
+}
+
+/// Where each host's pods are found by the others. Those that leave are Nodes until they have left.
+fn addresses(desired: &Desired) -> String {
+    let nodes = desired.entered().filter(|host| host.is_node());
+    let map: BTreeMap<String, String> = nodes.map(|h| (h.name.to_string(), h.address.to_string())).collect();
+    json!(map).to_string()
 }
 
 fn cni_conf() -> String {

@@ -275,6 +275,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
                     silent: false,
                     ours: true,
                     pods: Some(hactl::model::desired::Cidr { base: [10, 244, m, 0].into(), prefix: 24 }),
+                    tunnel: (String::new(), String::new()),
                 })
                 .collect(),
             ..ApiFact::default()

@@ -208,6 +208,7 @@ impl World {
             silent,
             ours,
             pods: Some(hactl::model::desired::Cidr { base: [10, 244, 0, 0].into(), prefix: 24 }),
+            tunnel: (String::new(), String::new()),
         };
         let own = self.desired.hosts.iter().filter(|h| h.is_node());
         let own = own.map(|h| node(&h.name, self.node_ready(&h.name), (false, true)));

@@ -46,3 +46,61 @@ fn a_lone_balancer_lets_no_vrrp_in_and_hosts_without_the_address_have_no_filter(
     assert!(before(units(&lone, &lone.hosts[0]), "hactl-vrrp-filter.service", "keepalived.service"));
     assert!(before(wipe(&lone, &lone.hosts[0], false).units, "keepalived.service", "hactl-vrrp-filter.service"));
 }
+
+#[test]
+fn every_service_account_that_may_write_nodes_is_bound_by_a_policy_that_is_there_before_its_pods() {
+    const WRITES: [&str; 6] = ["create", "update", "patch", "delete", "deletecollection", "*"];
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let mut bound = 0;
+    for addon in addons(&desired(), &parts()).unwrap() {
+        let of = |kind: &str| addon.objects.iter().enumerate().filter(|(_, o)| o["kind"] == kind).collect::<Vec<_>>();
+        let writers = of("ClusterRole").into_iter().filter(|(_, role)| {
+            list(&role["rules"]).iter().any(|rule| {
+                let nodes = |r: &Value| r.as_str().is_some_and(|r| r == "*" || r.split('/').next() == Some("nodes"));
+                let writes = |v: &Value| v.as_str().is_some_and(|v| WRITES.contains(&v));
+                list(&rule["resources"]).iter().any(nodes) && list(&rule["verbs"]).iter().any(writes)
+            })
+        });
+        for (_, role) in writers {
+            let bindings = of("ClusterRoleBinding").into_iter();
+            let bindings = bindings.filter(|(_, b)| b["roleRef"]["name"] == role["metadata"]["name"]);
+            for subject in bindings.flat_map(|(_, binding)| list(&binding["subjects"])) {
+                assert_eq!(subject["kind"], "ServiceAccount", "others are people and hosts");
+                let word = |at: &str| subject[at].as_str().unwrap_or_default().to_owned();
+                let user = format!("\"system:serviceaccount:{}:{}\"", word("namespace"), word("name"));
+                let (at, policy) = of("ValidatingAdmissionPolicy")
+                    .into_iter()
+                    .find(|(_, p)| p["spec"]["matchConditions"].to_string().replace("\\\"", "\"").contains(&user))
+                    .unwrap_or_else(|| panic!("{user} may write any Node"));
+                let by = |b: &Value| b["spec"]["policyName"] == policy["metadata"]["name"];
+                let denies = of("ValidatingAdmissionPolicyBinding").into_iter().find(|(_, b)| by(b)).unwrap();
+                assert!(list(&denies.1["spec"]["validationActions"]).contains(&json!("Deny")));
+                assert_eq!(policy["spec"]["failurePolicy"], "Fail");
+                let pods = of("DaemonSet").into_iter().chain(of("Deployment")).map(|(at, _)| at).min().unwrap();
+                assert!(at < pods && denies.0 < pods, "before its first pod");
+                bound += 1;
+            }
+        }
+    }
+    assert_eq!(bound, 1, "flannel's");
+}
+
+#[test]
+fn the_policy_and_each_node_name_the_hosts_own_address_for_its_pods() {
+    let objects: Vec<Value> = addons(&desired(), &parts()).unwrap().into_iter().flat_map(|a| a.objects).collect();
+    let policy = objects.iter().find(|o| o["kind"] == "ValidatingAdmissionPolicy").unwrap();
+    let variables = policy["spec"]["variables"].as_array().unwrap();
+    let addresses = variables.iter().find(|v| v["name"] == "addresses").unwrap()["expression"].as_str().unwrap();
+    let addresses: Value = serde_json::from_str(addresses).unwrap();
+    assert_eq!(
+        addresses,
+        json!({"cp1": "10.88.0.11", "cp2": "10.88.0.12", "cp3": "10.88.0.13", "w1": "10.88.0.21"})
+    );
+    for node in objects.iter().filter(|o| o["kind"] == "Node") {
+        let name = node["metadata"]["name"].as_str().unwrap();
+        assert_eq!(node["metadata"]["annotations"]["flannel.alpha.coreos.com/public-ip"], addresses[name]);
+    }
+    let mut other = desired();
+    other.network.cni = Cni::None;
+    assert!(!addons(&other, &parts()).unwrap().iter().any(|a| json!(a.objects).to_string().contains("flannel")));
+}

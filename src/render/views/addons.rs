@@ -3,6 +3,8 @@
 use serde::Serialize;
 use std::collections::BTreeMap;
 
+use crate::model::desired::Host;
+
 /// For `manifests/flannel.yaml`.
 #[derive(Debug, Serialize)]
 pub(in crate::render) struct Flannel {
@@ -13,6 +15,8 @@ pub(in crate::render) struct Flannel {
     pub net_conf: String,
     pub probe: String,
     pub reads: String,
+    /// Each Node's address, as a map in the policy's language, which is one of JSON.
+    pub addresses: String,
 }
 
 /// For `manifests/kube-proxy.yaml`.
@@ -48,6 +52,8 @@ pub(in crate::render) struct Node {
     labels: BTreeMap<String, String>,
     taints: Vec<Taint>,
     owns: String,
+    has_flannel: bool,
+    address: String,
 }
 
 /// A taint as the API writes it.
@@ -60,7 +66,7 @@ struct Taint {
 
 impl Node {
     /// `taints` as `key=value:Effect` or `key:Effect`.
-    pub fn new(name: String, labels: BTreeMap<String, String>, taints: &[String]) -> Self {
+    pub fn new(host: &Host, labels: BTreeMap<String, String>, taints: &[String], has_flannel: bool) -> Self {
         let taint = |text: &String| {
             let (pair, effect) = text.rsplit_once(':').unwrap_or((text, ""));
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -70,6 +76,7 @@ impl Node {
         let mut keys: Vec<String> = taints.iter().map(|t| format!("{}:{}", t.key, t.effect)).collect();
         keys.sort();
         let owns = serde_json::json!({"labels": labels.keys().collect::<Vec<_>>(), "taints": keys}).to_string();
-        Self { name, labels, taints, owns }
+        let (name, address) = (host.name.to_string(), host.address.to_string());
+        Self { name, labels, taints, owns, has_flannel, address }
     }
 }

@@ -202,6 +202,10 @@ mod tests {
             ("node.k8s.io/v1|RuntimeClass||kata", "/apis/node.k8s.io/v1/runtimeclasses/kata"),
             ("apiregistration.k8s.io/v1|APIService||v1.x", "/apis/apiregistration.k8s.io/v1/apiservices/v1.x"),
             ("gateway.networking.k8s.io/v1|Gateway|a|b", "/apis/gateway.networking.k8s.io/v1/namespaces/a/gateways/b"),
+            (
+                "admissionregistration.k8s.io/v1|ValidatingAdmissionPolicy||flannel.hactl.dev",
+                "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/flannel.hactl.dev",
+            ),
             ("v1|Endpoints|a|b", "/api/v1/namespaces/a/endpoints/b"),
             ("flowcontrol.apiserver.k8s.io/v1|FlowSchema||x", "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/x"),
         ] {
