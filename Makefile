@@ -73,12 +73,13 @@ storage: $(STORAGE) ## build the object storage that copies of bundles are teste
 
 registry: $(REGISTRY) ## build the registry that downloads are tested with
 
-check: packages $(DENY) ## formatting, lints, shell scripts, licences
+check: packages $(DENY) ## formatting, lints, shell scripts, licences, advisories
 	cargo fmt --check
 	cargo clippy --release --all-targets --locked -- -D warnings
 	cargo clippy --release --locked --test lab --test bench --test publishers --test storage --test vagrant -- -D warnings
 	shellcheck components/*.sh components/*/*.sh templates/*.sh templates/*/*.sh vagrant/*/*.sh tests/*.sh tests/*/*.sh .ci/run
 	$(DENY) check bans licenses sources
+	@tests/advisories.sh $(DENY)
 
 unit: build ## tests that need no lab
 	cargo test --release --locked -q

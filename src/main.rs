@@ -5,5 +5,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    hactl::process::leave_no_core();
     hactl::cli::main(std::env::args_os())
 }

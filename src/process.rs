@@ -7,6 +7,15 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+/// Keeps the memory of this process, which may hold keys, out of core files and from other processes of the same user. Whether either limit
+/// is taken cannot be mended here, and hactl is of use all the same. What it runs has its own say again.
+pub fn leave_no_core() {
+    use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    // Not the hard limit: a lab's hosts inherit it, and their units could not raise it again.
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: getrlimit(Resource::Core).maximum });
+}
+
 /// Long enough for every command that does not fetch anything.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 /// How long the killed may take to die before we go on without having seen it.

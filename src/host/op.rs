@@ -145,6 +145,11 @@ pub enum Op {
         /// The host's own address.
         address: IpAddr,
     },
+    /// Whether registries can be reached: of each one of its places is enough. Changes nothing.
+    Dial {
+        /// Registry to places, `host:port`.
+        registries: BTreeMap<String, Vec<String>>,
+    },
     /// Knocks at other hosts and listens for theirs, at the same time as they do. Changes nothing.
     Meet(Meeting),
     /// Writes which cluster this host belongs to.
@@ -393,6 +398,8 @@ pub enum Reply {
     Pages(Vec<Page>),
     /// What the host is like.
     Surveyed(Box<Survey>),
+    /// Registries that cannot be reached, and why.
+    Dialled(BTreeMap<String, String>),
     /// Who was heard, and who was reached.
     Met {
         /// Each that was expected.

@@ -94,7 +94,7 @@ impl fmt::Display for Finding {
 }
 
 /// Every check that is made before anything is changed.
-pub const CHECKS: [&str; 23] = [
+pub const CHECKS: [&str; 24] = [
     "own-address",
     "ports-free",
     "disk-space",
@@ -116,6 +116,7 @@ pub const CHECKS: [&str; 23] = [
     "vip-network",
     "vip-free",
     "mtu",
+    "registries",
     "path-mtu",
     "paths",
 ];

@@ -355,7 +355,7 @@ pub struct Leaf {
     pub client: bool,
     /// Lifetime in days.
     pub days: u32,
-    /// Where the certificate goes, mode 0644.
+    /// Where the certificate goes, mode 0600.
     pub cert_path: String,
     /// Where the key goes, mode 0600. The same path: one file with both, mode 0600.
     pub key_path: String,

@@ -69,7 +69,11 @@ mod tests {
         let (one, two) = ("6a:00:00:00:00:01", "6A:00:00:00:00:02");
         assert_eq!(told(vec![node("cp1", "10.88.0.11", one), node("cp2", "10.88.0.12", two)]), [""; 0]);
         let bare = NodeFact::of(&json!({"metadata": {"name": "cp3"}})).expect("it has a name");
-        assert_eq!(told(vec![bare.clone(), NodeFact { name: "cp2".to_owned(), ..bare }]), [""; 0], "flannel has yet to run");
+        assert_eq!(
+            told(vec![bare.clone(), NodeFact { name: "cp2".to_owned(), ..bare }]),
+            [""; 0],
+            "flannel has yet to run"
+        );
         let elsewhere = told(vec![node("cp1", "10.88.0.13", one), node("cp2", "10.88.0.12", two)]);
         assert!(elsewhere.len() == 1 && elsewhere[0].starts_with("cp1: ") && elsewhere[0].contains("to 10.88.0.13"));
         let twins = told(vec![node("cp1", "10.88.0.11", two), node("cp2", "10.88.0.12", &two.to_lowercase())]);

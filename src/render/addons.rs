@@ -178,7 +178,7 @@ fn flannel_probe(mtu: Option<u16>) -> String {
     let resize = mtu.map_or_else(String::new, |mtu| {
         format!("; for d in flannel.1 cni0; do if [ -e /host/net/$d ]; then echo {mtu} > /host/net/$d/mtu; fi; done")
     });
-    let seen = "cp /etc/kube-flannel/cni-conf.json /etc/cni/net.d/.10-flannel && \
+    let seen = "(umask 077; cp /etc/kube-flannel/cni-conf.json /etc/cni/net.d/.10-flannel) && \
                 mv /etc/cni/net.d/.10-flannel /etc/cni/net.d/10-flannel.conflist";
     format!("{known}{resize}; {seen}")
 }

@@ -25,6 +25,7 @@ pub use host::{
     units, wipe,
 };
 pub use input::{Input, Keys, Sealed, Trust};
+pub use views::registries::places as registry_places;
 pub use views::snapshots::reach as object_storage;
 
 use crate::host::op::FilePut;
@@ -159,7 +160,8 @@ pub fn host_sets(input: &Input<'_>) -> Result<Vec<RenderedSet>, RenderError> {
         };
         for (path, content) in texts {
             let check = (!row.check.is_empty()).then(|| row.check.iter().map(|word| (*word).to_owned()).collect());
-            let file = RenderedFile { path, mode: row.mode, owner: "root".to_owned(), content, check };
+            let mode = row.mode(input.desired);
+            let file = RenderedFile { path, mode, owner: "root".to_owned(), content, check };
             files.push((row.set, file));
         }
     }

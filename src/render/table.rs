@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::views::{balancer, control_plane, drills, etcd, kubelet, program, registries, renewal, runtime, snapshots};
 use super::{Input, RenderError, host, text, yaml};
-use crate::model::desired::{Cni, Desired, Host, KubeProxy, Role};
+use crate::model::desired::{Cni, Desired, Host, KubeProxy, Role, Security};
 use crate::model::drill;
 use crate::model::names::UnitName;
 use crate::model::renewal::{SETTINGS, TIMER};
@@ -43,7 +43,16 @@ pub(super) enum What {
     Pod(&'static str),
 }
 
+/// What CIS has nobody but root read: units, and Kubernetes' certificates. Everything else that others may read is read by somebody.
+const ROOTS_ALONE: [&str; 2] = ["/etc/systemd/system/", "/etc/kubernetes/pki/"];
+
 impl Row {
+    /// Permission bits, by the set of hardening defaults.
+    pub(super) fn mode(&self, desired: &Desired) -> u32 {
+        let strict = desired.control_plane.security == Security::Cis;
+        let closed = strict && ROOTS_ALONE.iter().any(|folder| self.path.starts_with(folder));
+        if closed { 0o600 } else { self.mode }
+    }
     pub(super) fn fill<V: Serialize>(&self, view: &V) -> Result<String, RenderError> {
         text::fill(self.template, self.text, view)
     }
@@ -92,6 +101,8 @@ pub(super) fn reads(set: FileSet) -> Vec<LeafId> {
     match set {
         // haproxy asks etcd's members with it.
         FileSet::EtcdBalancer => vec![LeafId::ApiserverEtcdClient],
+        // systemd hands it over at the start.
+        FileSet::Approver => vec![LeafId::Approver],
         _ => vec![],
     }
 }
@@ -207,7 +218,7 @@ pub(super) static FILES: &[Row] = &[
     row!(ControlPlaneConfig, control_plane_host, 0o600, "/etc/kubernetes/config/audit-policy.yaml", "templates/control-plane/audit-policy.yaml", What::One(|_, r| r.fill(&balancer::Nothing {}))),
     row!(ControlPlaneConfig, control_plane_host, 0o600, "/etc/kubernetes/config/admission.yaml", "templates/control-plane/admission.yaml", What::One(|_, r| r.fill(&balancer::Nothing {}))),
     row!(ControlPlaneConfig, control_plane_host, 0o600, "/etc/kubernetes/config/event-rate-limit.yaml", "templates/control-plane/event-rate-limit.yaml", What::One(|_, r| r.fill(&balancer::Nothing {}))),
-    row!(ControlPlaneConfig, control_plane_host, 0o600, "/etc/kubernetes/config/pod-security.yaml", "templates/control-plane/pod-security.yaml", What::One(|_, r| r.fill(&balancer::Nothing {}))),
+    row!(ControlPlaneConfig, control_plane_host, 0o600, "/etc/kubernetes/config/pod-security.yaml", "templates/control-plane/pod-security.yaml", What::One(|i, r| r.fill(&control_plane::pod_security(i)))),
     row!(ControlPlaneConfig, control_plane_host, 0o600, "/etc/kubernetes/config/authentication.yaml", "templates/control-plane/authentication.yaml", What::One(|i, r| r.fill(&control_plane::authentication(i)))),
     row!(ControlPlaneConfig, control_plane_host, 0o600, "/etc/kubernetes/*.conf", "templates/control-plane/kubeconfig.yaml", What::Each(|_| vec!["controller-manager".to_owned(), "scheduler".to_owned()], |i, r, who| r.fill(&control_plane::kubeconfig(i, who)))),
 

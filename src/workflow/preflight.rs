@@ -25,9 +25,10 @@ const STRANGER: Duration = Duration::from_secs(5);
 pub async fn findings(session: &Session, look: &Look, choices: &Choices) -> Vec<Finding> {
     let desired = &session.desired;
     let seen = crate::observe::preflight::look(desired, &session.machines, &look.facts);
-    let ((surveys, tried), stranger) = tokio::join!(seen, stranger(session, look));
-    let mut findings =
-        judge(&Seen { desired, target: &look.target, facts: &look.facts, surveys: &surveys, tried: &tried, stranger });
+    let away = crate::observe::preflight::registries(desired, &session.machines, &look.facts, &look.target);
+    let ((surveys, tried), stranger, away) = tokio::join!(seen, stranger(session, look), away);
+    let (target, facts) = (&look.target, &look.facts);
+    let mut findings = judge(&Seen { desired, target, facts, surveys: &surveys, tried: &tried, away: &away, stranger });
     // Hosts that are only looked at may be as they are.
     let changed = |host: &HostName| choices.limit.as_ref().is_none_or(|limit| limit.contains(host));
     findings.retain(|f| f.hosts.is_empty() || f.hosts.iter().any(changed));

@@ -1,19 +1,32 @@
 //! Pods and other hosts that try what is not theirs to do, and units that may do no more than they need.
 
+use super::bare_hosts::variant;
 use super::failures::holder_of;
 use super::support::wait_for;
-use super::{Scenario, World, with_pod};
+use super::{Scenario, World, in_one_line, with_pod};
 use std::process::Child;
 use std::time::Duration;
 
-pub const SCENARIOS: &[Scenario] = &[Scenario {
-    name: "VRRP adverts of pods and of other hosts leave the endpoint's address where it is",
-    cut: true,
-    run: adverts,
-}];
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "VRRP adverts of pods and of other hosts leave the endpoint's address where it is",
+        cut: true,
+        run: adverts,
+    },
+    Scenario {
+        name: "flannel's token writes the annotations of its own Node and nothing else, and others' are put right",
+        cut: false,
+        run: flannels_token,
+    },
+    Scenario { name: "confined units do their work, and can do no more", cut: false, run: confined },
+    Scenario {
+        name: "cis without a registry is refused before anything is done, and restricts pods",
+        cut: false,
+        run: cis,
+    },
+];
 
-pub const LAST: &[Scenario] =
-    &[Scenario { name: "down takes the packet filter along", cut: false, run: filter_goes }];
+pub const LAST: &[Scenario] = &[Scenario { name: "down takes the packet filter along", cut: false, run: filter_goes }];
 
 const BALANCERS: [&str; 3] = ["cp1", "cp2", "cp3"];
 
@@ -130,6 +143,174 @@ fn adverts(w: &World) {
         assert!(dropped(w, host) > before, "adverts reached {host}");
     }
     w.healthy(Duration::from_secs(60));
+}
+
+/// A token of flannel's for a pod of it on this host, as the kubelet gets it; without a host, one that names no pod.
+fn token(w: &World, host: Option<&str>) -> String {
+    let create = ["-n", "kube-flannel", "create", "token", "flannel"];
+    let Some(host) = host else { return w.hactl.kubectl(&create).ok().out.trim().to_owned() };
+    let field = format!("--field-selector=spec.nodeName={host}");
+    let pod = [
+        "-n",
+        "kube-flannel",
+        "get",
+        "pods",
+        &field,
+        "-o",
+        "jsonpath={.items[0].metadata.name} {.items[0].metadata.uid}",
+    ];
+    let pod = w.hactl.kubectl(&pod).ok().out;
+    let (name, uid) = pod.trim().split_once(' ').expect("flannel runs there");
+    let (name, uid) = (format!("--bound-object-name={name}"), format!("--bound-object-uid={uid}"));
+    let all = [&create[..], &["--bound-object-kind=Pod", &name, &uid]].concat();
+    w.hactl.kubectl(&all).ok().out.trim().to_owned()
+}
+
+/// What an API server answers to a patch of a Node's status.
+fn patched(w: &World, token: &str, node: &str, kind: &str, body: &str) -> String {
+    let at = w.lab.address("cp2").expect("the lab has this host");
+    w.on(
+        "w1",
+        &format!(
+            "curl -sk -o /dev/null -w '%{{http_code}}' -X PATCH -H 'Authorization: Bearer {token}' -H 'Content-Type: application/{kind}-patch+json' \
+             -d '{body}' https://{at}:6443/api/v1/nodes/{node}/status"
+        ),
+    )
+}
+
+fn flannels_token(w: &World) {
+    w.hactl.up().ok();
+    let (own, nobody) = (token(w, Some("w1")), token(w, None));
+    let flannel = |key: &str, value: &str| {
+        format!(r#"{{"metadata":{{"annotations":{{"flannel.alpha.coreos.com/{key}":"{value}"}}}}}}"#)
+    };
+    let here = w.lab.address("w1").expect("the lab has this host").to_string();
+    let unavailable =
+        r#"{"status":{"conditions":[{"type":"NetworkUnavailable","status":"False","reason":"FlannelIsUp"}]}}"#;
+    for (kind, body) in [
+        ("merge", flannel("backend-type", "vxlan")),
+        ("merge", flannel("public-ip", &here)),
+        ("strategic-merge", unavailable.to_owned()),
+    ] {
+        assert_eq!(patched(w, &own, "w1", kind, &body), "200", "flannel does this: {body}");
+        assert_eq!(patched(w, &own, "cp1", kind, &body), "403", "to another Node: {body}");
+        assert_eq!(patched(w, &nobody, "w1", kind, &body), "403", "by a token of no pod: {body}");
+    }
+    let gateway = w.gateway().to_string();
+    for body in [
+        flannel("public-ip", &gateway),
+        flannel("public-ip-overwrite", &gateway),
+        r#"{"metadata":{"labels":{"evil":"yes"}}}"#.to_owned(),
+        r#"{"metadata":{"labels":{"kubernetes.io/os":null}}}"#.to_owned(),
+        r#"{"metadata":{"annotations":{"hactl.dev/owns":"{}"}}}"#.to_owned(),
+        r#"{"metadata":{"annotations":{"hactl.dev/owns":null}}}"#.to_owned(),
+        r#"{"metadata":{"finalizers":["example.org/evil"]}}"#.to_owned(),
+        r#"{"status":{"capacity":{"evil.com/gpu":"8"}}}"#.to_owned(),
+        r#"{"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.1"}]}}"#.to_owned(),
+        r#"{"status":{"conditions":[{"type":"Ready","status":"False"}]}}"#.to_owned(),
+        r#"{"status":{"daemonEndpoints":{"kubeletEndpoint":{"Port":1}}}}"#.to_owned(),
+    ] {
+        assert_eq!(patched(w, &own, "w1", "merge", &body), "403", "{body}");
+    }
+    // flannel itself still does its work.
+    w.hactl.kubectl(&["-n", "kube-flannel", "rollout", "restart", "daemonset/flannel"]).ok();
+    w.hactl.kubectl(&["-n", "kube-flannel", "rollout", "status", "daemonset/flannel", "--timeout=150s"]).ok();
+    w.healthy(Duration::from_secs(120));
+
+    let address = format!("flannel.alpha.coreos.com/public-ip={gateway}");
+    w.hactl.kubectl(&["annotate", "--overwrite", "node", "cp1", &address]).ok();
+    let status = w.hactl.run(&["status"]).exits(4);
+    assert!(in_one_line(&status).contains(&format!("sends what is for its pods to {gateway}")), "{}", status.all());
+    w.hactl.up().ok();
+    let at = ["get", "node", "cp1", "-o", "jsonpath={.metadata.annotations.flannel\\.alpha\\.coreos\\.com/public-ip}"];
+    assert_eq!(w.hactl.kubectl(&at).ok().out.trim(), w.lab.address("cp1").expect("the lab has this host").to_string());
+    w.hactl.up().ok().says("nothing to do");
+}
+
+/// A property of a unit, as systemd shows it.
+fn property(w: &World, host: &str, unit: &str, name: &str) -> String {
+    w.on(host, &format!("systemctl show --property={name} --value {unit}")).trim().to_owned()
+}
+
+/// A kubelet without a certificate to serve with gets one.
+fn approves(w: &World) {
+    let current = "/var/lib/kubelet/pki/kubelet-server-current.pem";
+    w.on("w1", &format!("sudo rm {current} && sudo systemctl restart kubelet"));
+    let there = || w.on("w1", &format!("sudo test -e {current} && echo there")).contains("there");
+    wait_for("w1's kubelet has a certificate to serve with", Duration::from_secs(90), there);
+}
+
+fn confined(w: &World) {
+    let hactl = variant(w, "confined.yaml", |text| {
+        format!("{text}snapshots: {{drill: daily}}\ncertificates: {{unattended: 90d}}\n")
+    });
+    hactl.up().ok();
+    assert_eq!(property(w, "cp1", "hactl-approver", "DynamicUser"), "yes");
+    let user = w.on("cp1", "ps -o user= -p $(systemctl show --property=MainPID --value hactl-approver)");
+    assert!(!user.trim().is_empty() && user.trim() != "root", "the approver runs as {user}");
+    approves(w);
+    // A new key reaches it by a restart.
+    for host in BALANCERS {
+        w.on(host, "sudo rm /etc/kubernetes/pki/approver.crt");
+    }
+    hactl.up().ok();
+    approves(w);
+    hactl.up().ok().says("nothing to do");
+    for unit in
+        ["etcd", "haproxy", "hactl-etcd-balancer", "hactl-approver", "kubelet", "keepalived", "hactl-vrrp-filter"]
+    {
+        let limit = "grep -c 'Max core file size *0 *0 ' /proc/$(systemctl show --property=MainPID --value";
+        // haproxy and keepalived go on as they were started, and are confined from their next start on.
+        w.on(
+            "cp1",
+            &format!("case {unit} in haproxy|hactl-etcd-balancer|keepalived) sudo systemctl restart {unit} ;; esac"),
+        );
+        assert_eq!(w.on("cp1", &format!("sudo {limit} {unit})/limits")).trim(), "1", "{unit} leaves cores");
+    }
+    for (unit, path) in [
+        ("etcd", "/etc/hactl/x"),
+        ("hactl-etcd-balancer", "/etc/hactl/x"),
+        ("hactl-approver", "/var/lib/hactl/x"),
+        ("haproxy", "/var/lib/hactl/x"),
+    ] {
+        let inside = format!("sudo nsenter -m -t $(systemctl show --property=MainPID --value {unit})");
+        let said = w.on("cp1", &format!("{inside} touch {path} 2>&1"));
+        assert!(said.contains("Read-only file system"), "{unit} may write to {path}: {said}");
+    }
+    assert!(w.on("cp1", "tr '\\0' ' ' < /proc/$(pgrep -x etcd)/cmdline").contains("--data-dir=/var/lib/etcd"));
+    for service in ["hactl-snapshot", "hactl-drill", "hactl-renew"] {
+        w.on("cp2", &format!("sudo systemctl start {service}"));
+        let (result, code) = (property(w, "cp2", service, "Result"), property(w, "cp2", service, "ExecMainStatus"));
+        let said = w.on("cp2", &format!("sudo journalctl -u {service} -n 8 -o cat --no-pager"));
+        assert_eq!((result.as_str(), code.as_str()), ("success", "0"), "{service}: {said}");
+    }
+    w.healthy(Duration::from_secs(120));
+    w.hactl.up().ok();
+}
+
+fn cis(w: &World) {
+    let cis = |more: &str| {
+        let more = more.to_owned();
+        variant(w, "cis.yaml", move |text| {
+            text.replace("ignore: [time-synchronised]", &format!("ignore: [time-synchronised{more}]"))
+                + "controlPlane: {security: cis}\n"
+        })
+    };
+    let refused = cis("").up().exits(3).says("Nothing was changed");
+    let told = in_one_line(&refused);
+    assert!(told.contains("AlwaysPullImages") && told.contains("[registries]"), "{told}");
+    // Those who know better have their way. What needs an image to be pulled fails then, in the end.
+    let ran = cis(", registries").up();
+    assert!(ran.code == 0 || ran.code == 1, "{}", ran.all());
+    let pod = ["run", "raw", "--image=registry.k8s.io/pause:3.10.1"];
+    cis("").kubectl(&pod).exits(1).says("violates PodSecurity \"restricted");
+    for path in
+        ["/etc/systemd/system/kubelet.service", "/etc/kubernetes/pki/ca.crt", "/etc/cni/net.d/10-flannel.conflist"]
+    {
+        assert_eq!(w.on("cp1", &format!("sudo stat -c %a {path}")).trim(), "600", "{path}");
+    }
+    w.hactl.up().ok();
+    w.healthy(Duration::from_secs(180));
 }
 
 fn filter_goes(w: &World) {

@@ -107,6 +107,7 @@ fn changes(op: &Op) -> bool {
         | Op::EtcdHash { .. }
         | Op::WhoHas { .. }
         | Op::Survey { .. }
+        | Op::Dial { .. }
         | Op::Meet(_)
         | Op::Await { .. }
         | Op::Relay { .. }
@@ -161,6 +162,7 @@ async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
         Op::Survey { etcd_dir, address } => {
             survey::survey(host, etcd_dir, address).await.map(|s| Reply::Surveyed(Box::new(s)))
         }
+        Op::Dial { registries } => reach::dial(host, registries).await.map(Reply::Dialled),
         Op::Meet(meeting) => reach::meet(host, meeting).await.map(|(heard, knocked)| Reply::Met { heard, knocked }),
         Op::Stamp(stamp) => files::write_stamp(host, stamp).await.map(done),
         Op::Prepare(preparation) => prepare::prepare(host, preparation).await.map(done),

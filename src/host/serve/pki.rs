@@ -116,7 +116,7 @@ fn pair(root: &Root, leaf: &Leaf, pem: &str) -> Outcome<Vec<Ready>> {
         vec![(path, both, 0o600)]
     } else {
         // The key first: between the two renames the pair does not match, and the next run sees that and makes another.
-        vec![(key_path, key, 0o600), (cert_path, Zeroizing::new(certificate), 0o644)]
+        vec![(key_path, key, 0o600), (cert_path, Zeroizing::new(certificate), 0o600)]
     };
     files
         .into_iter()

@@ -8,7 +8,7 @@ use super::Host;
 use super::fault::{Outcome, bad};
 use crate::host::op::{Expected, Heard, Knock, Meeting};
 use crate::model::survey::Way;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
@@ -59,6 +59,31 @@ fn greeting(who: u16) -> [u8; 14] {
 fn greeted(bytes: &[u8]) -> Option<u16> {
     let rest = bytes.strip_prefix(HELLO)?;
     Some(u16::from_be_bytes([*rest.first()?, *rest.get(1)?]))
+}
+
+/// How long a registry may take to take a connection.
+const DIAL: Duration = Duration::from_secs(4);
+/// For all mirrors of all registries of an inventory.
+const MOST_PLACES: usize = 64;
+
+/// Which registries none of whose places takes a connection from here, and why.
+pub(super) async fn dial(host: &Host, registries: BTreeMap<String, Vec<String>>) -> Outcome<BTreeMap<String, String>> {
+    let count: usize = registries.values().map(Vec::len).sum();
+    if count > MOST_PLACES {
+        return Err(bad(format!("{count} places of registries are more than the {MOST_PLACES} that are tried")));
+    }
+    host.waits("registries to be reached");
+    let one = async |place: &String| match timeout(DIAL, TcpStream::connect(place.as_str())).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(format!("{place}: {error}")),
+        Err(_) => Err(format!("{place}: no answer within {} s", DIAL.as_secs())),
+    };
+    let all = registries.iter().map(async |(registry, places)| {
+        let tried = futures::future::join_all(places.iter().map(one)).await;
+        let why: Vec<String> = tried.iter().filter_map(|tried| tried.clone().err()).collect();
+        (why.len() == tried.len()).then(|| (registry.clone(), why.join(", ")))
+    });
+    Ok(futures::future::join_all(all).await.into_iter().flatten().collect())
 }
 
 /// Knocks and listens at once: both sides must be at it at the same time.
@@ -283,6 +308,23 @@ mod tests {
         assert!(told.iter().all(|t| t.as_ref().is_some_and(|t| t.contains("refused"))), "{told:?}");
         let expected = vec![Expected { who: 1, way: Way::Tcp(tcp) }];
         assert_eq!(listen(HERE, expected, within).await[0].heard, Some(false));
+    }
+
+    #[tokio::test]
+    async fn a_registry_is_away_only_when_none_of_its_places_takes_a_connection() {
+        let open = TcpListener::bind((HERE, 0)).await.unwrap();
+        let (here, nobody) = (open.local_addr().unwrap().to_string(), format!("{HERE}:{}", free_ports().await.0));
+        let registries = BTreeMap::from([
+            ("mirrored.example".to_owned(), vec![nobody.clone(), here]),
+            ("away.example".to_owned(), vec![nobody.clone()]),
+        ]);
+        let folder = tempfile::tempdir().unwrap();
+        let host = Host::new(super::super::Root::at(folder.path()));
+        let away = dial(&host, registries).await.unwrap();
+        assert_eq!(away.len(), 1);
+        assert!(away["away.example"].contains(&nobody) && away["away.example"].contains("refused"), "{away:?}");
+        let many = BTreeMap::from([("a.example".to_owned(), vec![nobody; MOST_PLACES + 1])]);
+        assert!(dial(&host, many).await.is_err());
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ use crate::model::facts::{Facts, HostFacts};
 use crate::model::firewall::Firewall;
 use crate::model::names::HostName;
 use crate::model::survey::{Finding, Survey, Tried, Way};
-use crate::model::target::Target;
+use crate::model::target::{FileSet, Target};
 use crate::model::ways::purpose;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -39,6 +39,8 @@ pub struct Seen<'a> {
     pub surveys: &'a BTreeMap<HostName, Survey>,
     /// Which ways were tried.
     pub tried: &'a [Tried],
+    /// Which registries Nodes do not reach that ask them for every image.
+    pub away: &'a super::Away,
     /// Who answers for the virtual address although no host of ours holds it: asked where, hardware address.
     pub stranger: Option<(HostName, String)>,
 }
@@ -57,6 +59,7 @@ pub fn judge(seen: &Seen<'_>) -> Vec<Finding> {
     clocks(seen.facts, seen.surveys, &mut list);
     virtual_address(seen, &mut list);
     mtus(seen.surveys, &mut list);
+    registries(seen, &mut list);
     ways(seen, &mut list);
     for finding in &mut list {
         finding.stops = finding.stops && !seen.desired.ignored_checks.contains(finding.check);
@@ -283,6 +286,34 @@ fn mtus(surveys: &BTreeMap<HostName, Survey>, list: &mut Vec<Finding>) {
     if least.0 != most.0 {
         let what = format!("its interface has an MTU of {}, and that of {} has {}", least.0, most.1, most.0);
         list.push(warns("mtu", least.1, what, "give all interfaces of the hosts' network the same MTU"));
+    }
+}
+
+/// Where every image is asked for at its registry, a Node that reaches none starts no pod any more. A cluster that lives so already is not
+/// kept from being healed while its registry is away, unless its API servers are to change.
+fn registries(seen: &Seen<'_>, list: &mut Vec<Finding>) {
+    let changes = |host: &Host| {
+        let set = seen.target.hosts.get(&host.name).and_then(|target| target.sets.get(&FileSet::ControlPlane));
+        let found = |path: &String| seen.facts.host(&host.name).and_then(|facts| facts.files.get(path));
+        let files = set.map(|set| set.files.as_slice()).unwrap_or_default();
+        seen.facts.host(&host.name).is_some()
+            && files.iter().any(|file| found(&file.path).is_none_or(|found| found.digest != file.digest))
+    };
+    let stop = seen.desired.hosts.iter().any(changes);
+    for (host, away) in seen.away {
+        let new = seen.facts.host(host).is_some_and(|facts| facts.stamp.is_none());
+        for (registry, why) in away {
+            let what = format!(
+                "controlPlane.security: cis asks the registry for every image before a pod starts (AlwaysPullImages), and {registry} \
+                 cannot be reached ({why})"
+            );
+            let remedy = "name a mirror that has hactl's images under registries.mirrors, or a proxy; or use `security: baseline`";
+            list.push(if stop || new {
+                stops("registries", host, what, remedy)
+            } else {
+                warns("registries", host, what, remedy)
+            });
+        }
     }
 }
 

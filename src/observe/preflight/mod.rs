@@ -9,10 +9,11 @@ pub use judge::{PATHS, Seen, judge};
 
 use crate::host::op::{Expected, Heard, Knock, Meeting, Op, Reply};
 use crate::host::{Feed, Machine};
-use crate::model::desired::{Desired, Role};
+use crate::model::desired::{Desired, Host, Role, Security};
 use crate::model::facts::{Facts, UnitFact};
 use crate::model::names::{HostName, UnitName};
 use crate::model::survey::{Survey, Tried, Way};
+use crate::model::target::{Place, Target};
 use crate::model::ways;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,6 +23,38 @@ use std::time::Duration;
 const KNOCK: Duration = Duration::from_secs(4);
 /// A survey measures a disk; a meeting waits for all others.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A host, and the registries that it does not reach: which and why.
+pub type Away = BTreeMap<HostName, BTreeMap<String, String>>;
+
+/// Which registries the Nodes do not reach, where every image is asked for at its registry, whatever a host has.
+pub async fn registries(
+    desired: &Desired,
+    machines: &BTreeMap<HostName, Arc<Machine>>,
+    facts: &Facts,
+    target: &Target,
+) -> Away {
+    if desired.control_plane.security != Security::Cis {
+        return Away::new();
+    }
+    let one = async |host: &Host| {
+        let machine = machines.get(&host.name).filter(|_| facts.host(&host.name).is_some())?;
+        let parts = target.hosts.get(&host.name)?.parts.iter();
+        let references: Vec<String> = parts
+            .filter_map(|part| match &part.place {
+                Place::Image { reference } => Some(reference.clone()),
+                Place::Program { .. } | Place::Snapshot => None,
+            })
+            .collect();
+        let op = Op::Dial { registries: crate::render::registry_places(desired, &references) };
+        match machine.call(op, Feed::None, PATIENCE, &|_| {}).await {
+            Ok(Reply::Dialled(away)) if !away.is_empty() => Some((host.name.clone(), away)),
+            _ => None,
+        }
+    };
+    let nodes = desired.hosts.iter().filter(|host| host.is_node());
+    futures::future::join_all(nodes.map(one)).await.into_iter().flatten().collect()
+}
 
 /// Surveys new hosts, and lets them and the others knock at one another. A host that does not answer is left out: its
 /// silence is told elsewhere.

@@ -14,12 +14,8 @@ fn vrrp_comes_in_from_the_other_balancers_of_the_segment_alone_and_keepalived_ch
     let rules = filter(&desired(), "cp2");
     let accepts: Vec<&str> = rules.lines().filter(|line| line.ends_with("accept")).collect();
     assert_eq!(
-        accepts[1..],
-        [
-            "meta l4proto != 112 accept",
-            r#"iifname { "eth0", } ip saddr { 10.88.0.11, 10.88.0.13, } ip ttl 255 accept"#
-        ],
-        "the first is the chain's policy"
+        accepts,
+        ["meta l4proto != 112 accept", r#"iifname { "eth0", } ip saddr { 10.88.0.11, 10.88.0.13, } ip ttl 255 accept"#]
     );
     assert!(rules.ends_with("counter drop\n}\n}"), "{rules}");
     assert!(rules.starts_with("table inet hactl_vrrp\ndelete table inet hactl_vrrp\n"), "it replaces what is there");
@@ -92,10 +88,7 @@ fn the_policy_and_each_node_name_the_hosts_own_address_for_its_pods() {
     let variables = policy["spec"]["variables"].as_array().unwrap();
     let addresses = variables.iter().find(|v| v["name"] == "addresses").unwrap()["expression"].as_str().unwrap();
     let addresses: Value = serde_json::from_str(addresses).unwrap();
-    assert_eq!(
-        addresses,
-        json!({"cp1": "10.88.0.11", "cp2": "10.88.0.12", "cp3": "10.88.0.13", "w1": "10.88.0.21"})
-    );
+    assert_eq!(addresses, json!({"cp1": "10.88.0.11", "cp2": "10.88.0.12", "cp3": "10.88.0.13", "w1": "10.88.0.21"}));
     for node in objects.iter().filter(|o| o["kind"] == "Node") {
         let name = node["metadata"]["name"].as_str().unwrap();
         assert_eq!(node["metadata"]["annotations"]["flannel.alpha.coreos.com/public-ip"], addresses[name]);
@@ -103,4 +96,128 @@ fn the_policy_and_each_node_name_the_hosts_own_address_for_its_pods() {
     let mut other = desired();
     other.network.cni = Cni::None;
     assert!(!addons(&other, &parts()).unwrap().iter().any(|a| json!(a.objects).to_string().contains("flannel")));
+}
+
+/// What a unit of hactl's need not have, and why it cannot.
+const WITHOUT: [(&str, &[&str]); 4] = [
+    ("containerd.service", &["NoNewPrivileges", "ProtectSystem", "LimitCORE", "RestrictSUIDSGID"]),
+    // It mounts volumes for pods, and runs what mounts them.
+    ("kubelet.service", &["NoNewPrivileges", "ProtectSystem", "RestrictSUIDSGID"]),
+    // It changes addresses, and packages bring its unit.
+    ("keepalived.service.d/50-hactl.conf", &["NoNewPrivileges", "ProtectSystem", "RestrictSUIDSGID"]),
+    // It adds one condition to a unit of hactl's.
+    ("etcd.service.d/10-fence.conf", &["NoNewPrivileges", "ProtectSystem", "LimitCORE", "RestrictSUIDSGID"]),
+];
+
+#[test]
+fn every_unit_may_do_no_more_than_it_needs_and_leaves_no_core() {
+    let mut full = desired();
+    full.unattended_days = Some(90);
+    full.snapshots.drill = Some(crate::model::drill::Period::Daily);
+    let mut seen = 0;
+    for (path, file) in all(&full, "cp1") {
+        let Some(unit) = path.strip_prefix("/etc/systemd/system/").filter(|unit| !unit.ends_with(".timer")) else {
+            continue;
+        };
+        let without = WITHOUT.iter().find(|(name, _)| *name == unit).map_or(&[][..], |(_, without)| without);
+        for setting in ["NoNewPrivileges=yes", "ProtectSystem=", "LimitCORE=0", "RestrictSUIDSGID=yes"] {
+            let name = setting.split('=').next().unwrap();
+            let has = file.content.lines().any(|line| line.starts_with(setting));
+            assert!(has != without.contains(&name), "{unit}: {setting}");
+        }
+        seen += 1;
+    }
+    assert_eq!(seen, 12);
+}
+
+#[test]
+fn the_approver_is_a_user_of_its_own_whose_key_systemd_hands_over_where_systemd_can() {
+    let desired = desired();
+    let unit = |os: &str| {
+        let host = &desired.hosts[0];
+        let facts = HostFacts { os: os.to_owned(), ..facts(host) };
+        let sets = rendered(&desired, host, &facts).unwrap();
+        let approver = sets.into_iter().find(|set| set.set == FileSet::Approver).unwrap();
+        assert_eq!(
+            approver.target().reads,
+            [crate::model::target::LeafId::Approver],
+            "a new key is handed over by a restart"
+        );
+        approver.files.into_iter().find(|file| file.path.ends_with(".service")).unwrap().content
+    };
+    for os in ["debian 12", "debian 13", "ubuntu 22.04", "rhel 9.4", "fedora 40", "arch", "opensuse-leap 15.6", ""] {
+        let text = unit(os);
+        assert!(
+            text.contains("\nDynamicUser=yes\n") && text.contains("--key ${CREDENTIALS_DIRECTORY}/approver.key"),
+            "{os}"
+        );
+        assert!(!text.contains("--key /"), "{os}: it reads no key of root's");
+    }
+    for os in ["debian 10", "ubuntu 20.04", "rhel 8.10", "rocky 8.9"] {
+        let text = unit(os);
+        assert!(!text.contains("DynamicUser") && text.contains("--key /etc/kubernetes/pki/approver.key"), "{os}");
+    }
+}
+
+#[test]
+fn etcds_data_directory_is_a_flag_and_the_only_place_that_it_may_write_to() {
+    let mut elsewhere = desired();
+    elsewhere.etcd.data_dir = "/home/etcd/data".into();
+    let unit = all(&elsewhere, "cp1")["/etc/systemd/system/etcd.service"].content.clone();
+    assert!(
+        unit.contains(" --data-dir=/home/etcd/data\n") && unit.contains("\nReadWritePaths=/home/etcd/data\n"),
+        "{unit}"
+    );
+    assert!(!unit.contains("ProtectHome"), "what it hides may hold the data");
+    assert!(unit.contains("\nUnsetEnvironment=ETCD_DATA_DIR\n"), "etcd ends where it is told twice");
+    assert!(all(&desired(), "cp1")["/etc/systemd/system/etcd.service"].content.contains("\nProtectHome=yes\n"));
+}
+
+#[test]
+fn cis_restricts_pods_of_all_but_hactls_own_namespaces_and_closes_units_and_certificates() {
+    let mut cis = desired();
+    cis.control_plane.security = Security::Cis;
+    let pods = |desired: &Desired| -> Value {
+        let text = &all(desired, "cp1")["/etc/kubernetes/config/pod-security.yaml"].content;
+        serde_saphyr::from_str(text).unwrap()
+    };
+    assert_eq!(pods(&cis)["defaults"]["enforce"], "restricted");
+    assert_eq!(pods(&cis)["exemptions"]["namespaces"], json!(["kube-system", "kube-flannel"]));
+    assert_eq!(pods(&desired())["defaults"]["enforce"], "privileged");
+    for (path, file) in all(&cis, "cp1") {
+        let closed = path.starts_with("/etc/systemd/system/") || path.starts_with("/etc/kubernetes/");
+        assert!(!closed || file.mode == 0o600, "{path} {:o}", file.mode);
+    }
+    assert_eq!(all(&desired(), "cp1")["/etc/systemd/system/kubelet.service"].mode, 0o644);
+    let flannel = &addons(&desired(), &parts()).unwrap().into_iter().find(|addon| addon.name == "flannel").unwrap();
+    assert!(json!(flannel.objects).to_string().contains("(umask 077; cp /etc/kube-flannel/cni-conf.json"));
+}
+
+#[test]
+fn images_are_looked_for_at_mirrors_the_proxy_and_the_registry_itself() {
+    let mut with = desired();
+    with.mirrors.insert(
+        "registry.k8s.io".to_owned(),
+        vec!["http://mirror.example:5000/v2".to_owned(), "https://m.example".to_owned()],
+    );
+    with.proxy.https = "http://proxy.example:3128".to_owned();
+    let references =
+        ["registry.k8s.io/pause:3.10.1", "flannel/flannel:v1", "docker.io/x/y:1", "private.example:8443/z:2"];
+    let found = registry_places(&with, &references.map(str::to_owned));
+    assert_eq!(
+        found,
+        BTreeMap::from([
+            (
+                "registry.k8s.io".to_owned(),
+                ["mirror.example:5000", "m.example:443", "proxy.example:3128", "registry.k8s.io:443"]
+                    .map(str::to_owned)
+                    .into()
+            ),
+            ("docker.io".to_owned(), ["proxy.example:3128", "registry-1.docker.io:443"].map(str::to_owned).into()),
+            (
+                "private.example:8443".to_owned(),
+                ["proxy.example:3128", "private.example:8443"].map(str::to_owned).into()
+            ),
+        ])
+    );
 }

@@ -158,17 +158,29 @@ fn admission(desired: &Desired) -> Vec<&'static str> {
     plugins
 }
 
+/// For `control-plane/pod-security.yaml`.
+#[derive(Debug, Serialize)]
+pub(in crate::render) struct PodSecurity {
+    restricted: bool,
+}
+
+pub(in crate::render) fn pod_security(input: &Input<'_>) -> PodSecurity {
+    PodSecurity { restricted: input.desired.control_plane.security == Security::Cis }
+}
+
 /// For `approver/hactl-approver.service`.
 #[derive(Debug, Serialize)]
 pub(in crate::render) struct ApproverUnit {
     program: String,
     server: String,
     trusts: String,
+    has_credentials: bool,
 }
 
 pub(in crate::render) fn approver_unit(input: &Input<'_>) -> ApproverUnit {
     let server = kubelet::server(input.desired, input.host);
-    ApproverUnit { program: input.hactl_path.to_owned(), server, trusts: input.trust.cluster() }
+    let has_credentials = input.has_credentials();
+    ApproverUnit { program: input.hactl_path.to_owned(), server, trusts: input.trust.cluster(), has_credentials }
 }
 
 /// For `approver/approver.json`.

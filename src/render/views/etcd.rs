@@ -12,11 +12,14 @@ use crate::render::{Input, RenderError};
 #[derive(Debug, Serialize)]
 pub(in crate::render) struct Unit {
     data_dir: String,
+    home_is_empty: bool,
     program: String,
 }
 
 pub(in crate::render) fn unit(input: &Input<'_>) -> Result<Unit, RenderError> {
-    Ok(Unit { data_dir: data_dir(input), program: input.program("etcd")? })
+    // What `ProtectHome` hides may be a disk for data all the same.
+    let home_is_empty = !["/home", "/root"].iter().any(|home| input.desired.etcd.data_dir.starts_with(home));
+    Ok(Unit { data_dir: data_dir(input), home_is_empty, program: input.program("etcd")? })
 }
 
 /// For `etcd/10-fence.conf`.

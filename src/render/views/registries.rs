@@ -4,7 +4,7 @@
 //! to the registry, and to the server that gives tokens for that registry.
 
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::desired::Desired;
 use crate::render::{Input, RenderError};
@@ -39,6 +39,34 @@ pub(in crate::render) fn all(desired: &Desired) -> Vec<String> {
     let named = &desired.named;
     let keys = desired.mirrors.keys().chain(named.registry_authorities.keys()).chain(named.registry_logins.keys());
     keys.cloned().collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Where images of these references are asked for, by registry: mirrors and the registry itself, or the proxy in front of them, as
+/// `host:port`.
+pub fn places(desired: &Desired, references: &[String]) -> BTreeMap<String, Vec<String>> {
+    let with_port = |at: &str, port: u16| {
+        let has = at.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        if has { at.to_owned() } else { format!("{at}:{port}") }
+    };
+    let of_url = |url: &String| with_port(place(url), if url.starts_with("http://") { 80 } else { 443 });
+    let proxied = [&desired.proxy.https].into_iter().filter(|url| !url.is_empty());
+    let registries: BTreeSet<&str> = references.iter().map(|reference| registry(reference)).collect();
+    let one = |registry: &str| {
+        // Docker Hub's own name answers no registry's questions.
+        let own = if registry == "docker.io" { "registry-1.docker.io" } else { registry };
+        let mirrors = desired.mirrors.get(registry).into_iter().flatten().map(of_url);
+        let places = mirrors.chain(proxied.clone().map(of_url)).chain([with_port(own, 443)]);
+        (registry.to_owned(), places.collect())
+    };
+    registries.into_iter().map(one).collect()
+}
+
+/// The registry of a reference, as containerd reads it.
+fn registry(reference: &str) -> &str {
+    match reference.split_once('/') {
+        Some((first, _)) if first.contains(['.', ':']) || first == "localhost" => first,
+        _ => "docker.io",
+    }
 }
 
 /// The files of authorities, below the folder of all registries.

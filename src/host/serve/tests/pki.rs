@@ -73,7 +73,7 @@ async fn a_request_becomes_a_pair_that_belongs_together_and_says_all_that_was_as
     let cert = authority.sign(&first);
     client.ask(Op::InstallCerts { certs: vec![(leaf.clone(), cert.clone())] }).await.unwrap();
     assert_eq!(place.list("/etc/pki"), ["a.crt", "a.key"]);
-    assert_eq!((mode(&place, "/etc/pki/a.crt"), mode(&place, "/etc/pki/a.key")), (0o644, 0o600));
+    assert_eq!((mode(&place, "/etc/pki/a.crt"), mode(&place, "/etc/pki/a.key")), (0o600, 0o600));
     let fact = look(&mut client, &leaf).await.unwrap();
     assert_eq!(
         (fact.common_name.as_str(), &fact.organizations, &fact.sans),

@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::model::desired::sample;
-use crate::model::facts::{Etcd, InterfaceAddress, PortFact};
+use crate::model::facts::{Etcd, InterfaceAddress, PortFact, Stamp};
 use crate::model::firewall::Firewall;
+use crate::model::names::Digest;
 use crate::model::survey::CHECKS;
 
 fn named(host: &str) -> HostName {
@@ -15,6 +16,7 @@ struct Case {
     facts: Facts,
     surveys: BTreeMap<HostName, Survey>,
     tried: Vec<Tried>,
+    away: BTreeMap<HostName, BTreeMap<String, String>>,
     stranger: Option<(HostName, String)>,
 }
 
@@ -50,6 +52,7 @@ fn case() -> Case {
         surveys: desired.hosts.iter().map(|h| (h.name.clone(), survey.clone())).collect(),
         desired,
         tried: vec![],
+        away: BTreeMap::new(),
         stranger: None,
     }
 }
@@ -62,6 +65,7 @@ impl Case {
             facts: &self.facts,
             surveys: &self.surveys,
             tried: &self.tried,
+            away: &self.away,
             stranger: self.stranger.clone(),
         });
         for finding in &found {
@@ -205,4 +209,19 @@ fn what_stops_comes_before_what_warns() {
     case.fact("cp1").cpus = 1;
     case.survey("cp3").others = vec!["k0s (/var/lib/k0s)".to_owned()];
     assert_eq!(case.judge().iter().map(|f| f.check).collect::<Vec<_>>(), ["other-kubernetes", "processors"]);
+}
+
+#[test]
+fn where_images_are_always_asked_for_a_node_that_reaches_no_registry_stops_the_run_unless_the_cluster_lives_so_already()
+{
+    let mut case = case();
+    let why = BTreeMap::from([("registry.k8s.io".to_owned(), "registry.k8s.io:443: no address".to_owned())]);
+    case.away = BTreeMap::from([(named("cp1"), why)]);
+    says(&case.only(), "registries", true, "registry.k8s.io cannot be reached (registry.k8s.io:443: no address)");
+    for fact in case.facts.hosts.values_mut().filter_map(|fact| fact.as_mut().ok()) {
+        fact.stamp = Some(Stamp { cluster: "lab".parse().unwrap(), ca: Digest::of(b"ca"), stages: 0 });
+    }
+    let found = case.judge();
+    let of_it: Vec<&Finding> = found.iter().filter(|finding| finding.check == "registries").collect();
+    assert!(of_it.len() == 1 && !of_it[0].stops, "its API servers ask already: {found:?}");
 }
