@@ -105,10 +105,10 @@ fn adverts(w: &World) {
         w.on(host, "sudo systemctl stop hactl-vrrp-filter");
         assert!(!filtered(w, host), "stopped, it takes its table along on {host}");
     }
+    let (vip, first) = (format!(" {}/", w.lab.vip()), holder_of(w));
     let senders = FORGED.map(|sender| sender.start(w, 12));
-    let vip = format!(" {}/", w.lab.vip());
-    let holds = |host: &&str| w.on(host, "ip -4 addr").contains(&vip);
-    wait_for("nobody holds the address", Duration::from_secs(10), || !BALANCERS.iter().any(holds));
+    let holds = |host: &str| w.on(host, "ip -4 addr").contains(&vip);
+    wait_for("the address leaves its holder", Duration::from_secs(12), || !holds(first));
     senders.into_iter().for_each(sent);
     w.hactl.run(&["plan", "-v"]).ok().says("start hactl-vrrp-filter.service");
     w.hactl.up().ok();
@@ -116,6 +116,9 @@ fn adverts(w: &World) {
     w.on("cp1", "sudo nft delete table inet hactl_vrrp");
     wait_for("a table that somebody removed is back", Duration::from_secs(15), || filtered(w, "cp1"));
 
+    wait_for("one host holds the address", Duration::from_secs(20), || {
+        BALANCERS.iter().filter(|host| holds(host)).count() == 1
+    });
     let holder = holder_of(w);
     let before = BALANCERS.map(|host| dropped(w, host));
     with_pod(&w.hactl, "w1", || {
