@@ -17,7 +17,17 @@ fn vrrp_comes_in_from_the_other_balancers_of_the_segment_alone_and_keepalived_ch
         accepts,
         ["meta l4proto != 112 accept", r#"iifname { "eth0", } ip saddr { 10.88.0.11, 10.88.0.13, } ip ttl 255 accept"#]
     );
-    assert!(rules.ends_with("counter drop\n}\n}"), "{rules}");
+    assert!(rules.contains("\ncounter drop\n}\nchain forward"), "{rules}");
+    let peers = "{ 10.88.0.11, 10.88.0.13, }";
+    // Else a pod's packet to a balancer has its adverts taken for answers to that pod.
+    for (chain, rule) in [
+        ("forward", format!("meta l4proto 112 ip daddr {peers} counter drop")),
+        ("prerouting", format!(r#"meta l4proto 112 iifname {{ "eth0", }} ip saddr {peers} notrack"#)),
+        ("output", format!("meta l4proto 112 ip daddr {peers} notrack")),
+    ] {
+        let text = format!("chain {chain} {{\ntype filter hook {chain} priority -300; policy accept;\n{rule}\n}}");
+        assert!(rules.contains(&text), "{chain}: {rules}");
+    }
     assert!(rules.starts_with("table inet hactl_vrrp\ndelete table inet hactl_vrrp\n"), "it replaces what is there");
     let files = all(&desired(), "cp2");
     assert!(files["/etc/keepalived/keepalived.conf"].content.contains("\n    check_unicast_src\n"));
