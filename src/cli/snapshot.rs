@@ -195,6 +195,10 @@ pub(super) fn verdict(unusable: &Unusable, mut verdict: Verdict) -> Verdict {
             "name the bundle with --from: in object storage its folder ends in its authority's fingerprint"
         }
         Unusable::NoCopy { .. } => "is it mounted there? `hactl snapshot list` shows what there is",
+        Unusable::TooLarge { .. } => {
+            "take another one: hactl snapshot list; and do not trust that host until you know why it says so"
+        }
+        Unusable::TooSlow { .. } => "another host may have one as well: hactl snapshot list; `--host` names it",
         Unusable::NoUrl(_) => "hactl snapshot list shows the addresses",
         Unusable::None => "hactl snapshot take; on the hosts: journalctl -u hactl-snapshot",
     };

@@ -1,6 +1,7 @@
 //! How each action is done: one exhaustive match from the plan's words to the host's vocabulary and the API.
 
 use super::guard;
+use super::recoveries::Recoveries;
 use super::walk::{Perform, StepError};
 use crate::host::op::{
     Condition, FilePut, FirstBoot, Leftovers, MemberChange, MemberStart, ObserveAsk, Op, Reply, SnapshotAsk,
@@ -55,7 +56,7 @@ pub struct Hands {
     /// Writes to the journal that etcd was born, or recovered.
     pub record_birth: BirthRecord,
     /// Where the snapshots of recoveries are kept on this side.
-    pub recoveries: PathBuf,
+    pub recoveries: Recoveries,
     /// Makes API clients with a short-lived identity.
     pub api: kube::Access,
     /// Where events go.

@@ -13,9 +13,10 @@ mod lead;
 mod learner;
 mod node;
 mod recover;
+mod recoveries;
 mod upgrade;
 mod walk;
 
 pub use act::{DELIVERIES_PER_HOST, Hands, IMPORTS_PER_HOST, Signing, member_start};
-pub use recover::{content_of, forget_taken, note_taken, taken};
+pub use recoveries::Recoveries;
 pub use walk::{Outcome, Perform, StepError, walk};

@@ -11,14 +11,15 @@ use super::error::HostError;
 use super::frame::{Frame, FrameError, HEADER, read_frame, write_end, write_json};
 use super::op::{DEAD_AFTER_S, Fault, Op, Reply, Request, Response};
 use super::wire::{Exit, LastWords, Wire, printable};
+use crate::snapshot::Sealed;
 use relay::Flow;
-use std::io;
+use std::io::{self, Read, Seek as _};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncSeekExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, Sleep, interval, sleep, timeout};
@@ -33,12 +34,39 @@ const REST_OF_GARBAGE: Duration = Duration::from_millis(300);
 const PIECE: usize = 128 << 10;
 
 /// What travels with a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Feed {
     /// Nothing.
     None,
     /// The zstd-compressed file that a delivery may ask for.
     Blob(PathBuf),
+    /// The same, sealed: it is opened while it is sent.
+    Sealed(Sealed),
+}
+
+impl Feed {
+    /// The file; none: there is nothing.
+    fn path(&self) -> Option<&Path> {
+        match self {
+            Self::None => None,
+            Self::Blob(path) => Some(path),
+            Self::Sealed(sealed) => Some(sealed.path()),
+        }
+    }
+
+    /// What is in it from a byte on, and how many bytes it has in all. An offset beyond its end gives nothing.
+    fn read(&self, from: u64) -> io::Result<(Box<dyn Read + Send>, u64)> {
+        match self {
+            Self::None => Ok((Box::new(io::empty()), 0)),
+            Self::Blob(path) => {
+                let mut file = std::fs::File::open(path)?;
+                let total = file.metadata()?.len();
+                file.seek(io::SeekFrom::Start(from))?;
+                Ok((Box::new(file), total))
+            }
+            Self::Sealed(sealed) => Ok((sealed.read(from)?, sealed.opened())),
+        }
+    }
 }
 
 /// What is known of a call before it is answered.
@@ -169,10 +197,10 @@ impl Line {
         }
         match self.answer(id, watch).await? {
             Reply::Wanted { from } => {
-                let Feed::Blob(path) = feed else {
+                let Some(path) = feed.path() else {
                     return Err(HostError::Misanswered { what: "it wants a blob that was not offered".to_owned() });
                 };
-                self.feed(id, path, from, watch).await
+                self.feed(id, (feed, path), from, watch).await
             }
             reply => Ok(reply),
         }
@@ -200,10 +228,16 @@ impl Line {
     }
 
     /// Sends the blob from `from` and waits for what the host makes of it.
-    async fn feed(&mut self, id: u64, path: &Path, from: u64, watch: Watch<'_>) -> Result<Reply, HostError> {
+    async fn feed(
+        &mut self,
+        id: u64,
+        (feed, path): (&Feed, &Path),
+        from: u64,
+        watch: Watch<'_>,
+    ) -> Result<Reply, HostError> {
         let writer = self.writer.clone();
         let early = tokio::select! {
-            sent = send_blob(&writer, path, from, watch) => match sent {
+            sent = send_blob(&writer, feed.clone(), from, watch) => match sent {
                 Ok(()) => None,
                 Err(Unsent::Blob(source)) => return Err(HostError::BlobUnreadable { path: path.to_owned(), source }),
                 Err(Unsent::Beyond { total }) => {
@@ -281,19 +315,22 @@ enum Unsent {
     Frame(FrameError),
 }
 
-async fn send_blob(writer: &Writer, path: &Path, from: u64, watch: Watch<'_>) -> Result<(), Unsent> {
-    let mut file = tokio::fs::File::open(path).await.map_err(Unsent::Blob)?;
-    let total = file.metadata().await.map_err(Unsent::Blob)?.len();
+async fn send_blob(writer: &Writer, feed: Feed, from: u64, watch: Watch<'_>) -> Result<(), Unsent> {
+    let (mut content, total) = beside(move || feed.read(from)).await?;
     if from > total {
         return Err(Unsent::Beyond { total });
     }
-    file.seek(io::SeekFrom::Start(from)).await.map_err(Unsent::Blob)?;
     let mut done = from;
     // Held to the end: nothing may come between the pieces of a blob, and they tell the host that we live.
     let mut writer = writer.lock().await;
     let mut piece = vec![0; HEADER + PIECE];
     loop {
-        let read = fill(&mut file, &mut piece[HEADER..]).await.map_err(Unsent::Blob)?;
+        let read;
+        (content, piece, read) = beside(move || {
+            let read = fill(&mut content, &mut piece[HEADER..])?;
+            Ok((content, piece, read))
+        })
+        .await?;
         if read == 0 {
             break;
         }
@@ -306,12 +343,20 @@ async fn send_blob(writer: &Writer, path: &Path, from: u64, watch: Watch<'_>) ->
     write_end(&mut *writer).await.map_err(Unsent::Frame)
 }
 
-async fn fill(file: &mut tokio::fs::File, into: &mut [u8]) -> io::Result<usize> {
+/// Reads, and opens what is sealed, beside whatever else is under way.
+async fn beside<T: Send + 'static>(read: impl FnOnce() -> io::Result<T> + Send + 'static) -> Result<T, Unsent> {
+    let read = tokio::task::spawn_blocking(read).await;
+    read.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(Unsent::Blob)
+}
+
+fn fill(content: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < into.len() {
-        match file.read(&mut into[filled..]).await? {
-            0 => break,
-            more => filled += more,
+        match content.read(&mut into[filled..]) {
+            Ok(0) => break,
+            Ok(more) => filled += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(filled)

@@ -13,6 +13,7 @@ mod error;
 mod line;
 mod local;
 mod machine;
+mod pace;
 mod ssh;
 mod wire;
 
@@ -21,4 +22,5 @@ pub use counters::Traffic;
 pub use error::{Barrier, HostError, SudoTrouble};
 pub use line::{Feed, Progress, Watch};
 pub use machine::Machine;
+pub use pace::transfer_within;
 pub use ssh::{Forward, usable_password};

@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 /// may be larger than that.
 pub const LARGEST_SNAPSHOT: u64 = (MOST_QUOTA_GIB as u64 + 16) << 30;
 
+/// The largest compressed form of one.
+pub const LARGEST_SENT: u64 = largest_sent(LARGEST_SNAPSHOT);
+
 /// A snapshot, by its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Form", into = "Form")]

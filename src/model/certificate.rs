@@ -66,8 +66,10 @@ pub struct CertFact {
     /// SHA-256 of the certificate in DER.
     pub fingerprint: Digest,
     /// Start of validity, seconds since 1970.
+    #[serde(deserialize_with = "super::moment::bounded")]
     pub not_before_s: i64,
     /// End of validity, seconds since 1970.
+    #[serde(deserialize_with = "super::moment::bounded")]
     pub not_after_s: i64,
 }
 

@@ -56,10 +56,12 @@ impl Period {
 #[serde(deny_unknown_fields)]
 pub struct OwnDrill {
     /// When, by the host's clock, milliseconds since 1970.
+    #[serde(deserialize_with = "super::moment::bounded")]
     pub at_ms: i64,
     /// File name of the bundle: the newest that it had.
     pub bundle: String,
     /// When that was taken, by its name.
+    #[serde(deserialize_with = "super::moment::bounded")]
     pub taken_ms: i64,
     /// What came of it.
     pub showed: Showed,

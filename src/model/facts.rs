@@ -175,6 +175,7 @@ pub struct HostFacts {
     /// Whether swap is in use.
     pub swap: bool,
     /// The host's clock, milliseconds since 1970.
+    #[serde(deserialize_with = "super::moment::bounded")]
     pub now_ms: i64,
     /// Whether `/run/systemd/resolve/resolv.conf` exists.
     pub systemd_resolved: bool,
@@ -272,6 +273,7 @@ pub struct FileFact {
     /// Owner's name, or number where there is no name.
     pub owner: String,
     /// Inode change time, milliseconds since 1970: when content, mode or owner last changed.
+    #[serde(deserialize_with = "super::moment::bounded")]
     pub changed_ms: i64,
 }
 
@@ -284,8 +286,10 @@ pub struct UnitFact {
     /// Whether it starts at boot.
     pub enabled: bool,
     /// When its main process started, milliseconds since 1970; 0 when it is not running.
+    #[serde(deserialize_with = "super::moment::bounded")]
     pub started_ms: i64,
     /// When it was last reloaded by hactl, milliseconds since 1970; 0 when never.
+    #[serde(deserialize_with = "super::moment::bounded")]
     pub reloaded_ms: i64,
 }
 
@@ -325,12 +329,15 @@ pub struct LeafFact {
     /// The authority of that one, where its certificate follows in the file and is below another: hexadecimal.
     pub through: Option<String>,
     /// Start of validity, seconds since 1970.
+    #[serde(deserialize_with = "super::moment::bounded")]
     pub not_before_s: i64,
     /// End of validity, seconds since 1970.
+    #[serde(deserialize_with = "super::moment::bounded")]
     pub not_after_s: i64,
     /// Whether the key beside it is its own.
     pub key_matches: bool,
     /// When certificate or key last changed (the later of their inodes' change times), milliseconds since 1970.
+    #[serde(deserialize_with = "super::moment::bounded")]
     pub changed_ms: i64,
 }
 
@@ -395,6 +402,7 @@ pub struct DiskFact {
     /// Size of the store's file, bytes.
     pub db_bytes: u64,
     /// When the log was last written to, by the host's clock, milliseconds since 1970.
+    #[serde(deserialize_with = "super::moment::bounded")]
     pub written_ms: i64,
     /// Whether a record of its log is damaged that was whole once: what is before it can be recovered from, and no member starts from it.
     #[serde(default)]
@@ -523,8 +531,10 @@ pub struct LeaseFact {
     /// Who holds it.
     pub holder: String,
     /// Age of the last renewal by the host's clock, milliseconds.
+    #[serde(deserialize_with = "super::moment::bounded")]
     pub age_ms: i64,
     /// How long a renewal lasts, seconds.
+    #[serde(deserialize_with = "super::moment::bounded")]
     pub duration_s: i64,
 }
 
@@ -545,5 +555,6 @@ pub struct PodFact {
     /// Why it is not, such as `CrashLoopBackOff`.
     pub reason: String,
     /// How long past its deletion grace period it still exists, seconds; 0 when it is not being deleted.
+    #[serde(deserialize_with = "super::moment::bounded")]
     pub overdue_s: i64,
 }

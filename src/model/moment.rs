@@ -1,11 +1,30 @@
 //! Moments as text: milliseconds since 1970 to and from RFC 3339, and stamps that fit into a file name. The clock is others' to read.
 
+use serde::{Deserialize as _, Deserializer};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 
 fn moment(ms: i64) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+}
+
+/// The last moment that has a text: the end of the year 9999, milliseconds since 1970.
+const LATEST_MS: i64 = 253_402_300_799_999;
+/// How far clocks that are right may differ, milliseconds. What is dated further ahead was dated by a wrong clock, or is a lie.
+const CLOCK_MS: i64 = 300_000;
+
+/// A time as others tell it, in milliseconds or seconds: whatever they say, it can be compared and subtracted.
+///
+/// # Errors
+/// What is no number.
+pub fn bounded<'de, D: Deserializer<'de>>(from: D) -> Result<i64, D::Error> {
+    i64::deserialize(from).map(|time| time.clamp(-LATEST_MS, LATEST_MS))
+}
+
+/// Whether a time lies ahead of the clock, and not only because two clocks differ a little.
+pub fn is_ahead(ms: i64, now_ms: i64) -> bool {
+    ms > now_ms.saturating_add(CLOCK_MS)
 }
 
 /// Such as `2026-01-31T12:00:00.25Z`.
@@ -37,6 +56,17 @@ pub fn millis(moment: OffsetDateTime) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_that_somebody_tells_has_a_text_and_a_difference_to_any_other() {
+        let read = |time: i64| bounded(serde::de::value::I64Deserializer::<serde::de::value::Error>::new(time));
+        for lie in [i64::MAX, i64::MIN, LATEST_MS + 1] {
+            let time = read(lie).unwrap();
+            assert!(parse_rfc3339(&rfc3339(time.abs())).is_some() && time.checked_sub(-LATEST_MS).is_some(), "{lie}");
+        }
+        assert_eq!(read(1_763_708_101_123), Ok(1_763_708_101_123));
+        assert!(is_ahead(CLOCK_MS + 1, 0) && !is_ahead(CLOCK_MS, 0) && !is_ahead(i64::MAX, i64::MAX));
+    }
 
     #[test]
     fn moments_survive_their_text() {

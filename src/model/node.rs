@@ -43,6 +43,7 @@ pub struct NodeFact {
     /// The Ready condition's message.
     pub message: String,
     /// When its kubelet last reported, by its own clock, milliseconds since 1970; 0 when never.
+    #[serde(deserialize_with = "super::moment::bounded")]
     pub heard_ms: i64,
     /// Kubelet version with the `v`.
     pub version: String,

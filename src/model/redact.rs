@@ -52,6 +52,14 @@ impl Known {
         for found in NAMED.captures_iter(text) {
             self.value(found[2].trim_matches(['"', '\'']));
         }
+        for found in BASIC.captures_iter(text) {
+            self.value(&found[1]);
+            let plain = STANDARD.decode(&found[1]).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+            let mut plain = plain.unwrap_or_default();
+            self.value(plain.split_once(':').map_or("", |(_, password)| password));
+            plain.zeroize();
+        }
+        text.lines().filter(|line| line.trim().starts_with("AGE-SECRET-KEY-")).for_each(|line| self.value(line));
     }
 
     /// How many strings are looked for.
@@ -86,9 +94,11 @@ static KEY_END: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?s)\A.*-----END [A
 /// a path: `secret: {secretName: …}`, `token=/var/run/…`.
 static NAMED: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
-        r#"(?i)((?:password|passwd|passphrase|secret|token|api[-_]?key|access[-_]?key|secret[-_]?key|private[-_]?key|client[-_]key[-_]data|auth[-_]?pass|credentials?)\\?["']?[ \t]*[:=][ \t]*)(\\?"[^"\\\n]+\\?"|'[^'\n]+'|[^\s"'\\,;{}\[\]<>/(|&][^\s"',;{}]{3,})"#,
+        r#"(?i)((?:password|passwd|passphrase|secret|token|api[-_]?key|access[-_]?key(?:[-_]?id)?|secret[-_]?key|private[-_]?key|client[-_]key[-_]data|auth[-_]?pass|credentials?)\\?["']?[ \t]*[:=][ \t]*)(\\?"[^"\\\n]+\\?"|'[^'\n]+'|[^\s"'\\,;{}\[\]<>/(|&][^\s"',;{}]{3,})"#,
     )
 });
+/// User and password as HTTP has them.
+static BASIC: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?i)\bbasic\s+([A-Za-z0-9+/=]{8,})"));
 /// What is known by its form; the first group, if there is one, stays.
 static FORMS: LazyLock<[Regex; 8]> = LazyLock::new(|| {
     [

@@ -3,6 +3,20 @@
 use super::names::UnitName;
 use serde::{Deserialize, Serialize};
 
+/// Where secrets lie on a host: files that nobody but their owner may read, and all such files below folders. What stands in them is struck out of
+/// whatever leaves the host. Tokens and Secrets of pods lie elsewhere and are all taken for secret.
+pub const SECRETS: [&str; 9] = [
+    "/etc/kubernetes",
+    "/etc/etcd",
+    "/etc/containerd",
+    "/etc/keepalived",
+    "/etc/hactl",
+    "/etc/ssh",
+    "/var/lib/kubelet/pki",
+    "/var/lib/kubelet/config.yaml",
+    super::drill::IDENTITY,
+];
+
 /// What is wanted of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

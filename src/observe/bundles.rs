@@ -1,10 +1,11 @@
 //! Whether there is something to recover from: a recovery bundle of this cluster that is not too old, and no host that fails to take its own.
 
-use super::drills::{self, CLOCK_MS, Trouble};
+use super::drills::{self, Trouble};
 use crate::model::authentic::Authenticity;
 use crate::model::check::{Check, Outcome};
 use crate::model::desired::{Desired, Role};
 use crate::model::facts::{Etcd, Facts, HostFacts};
+use crate::model::moment::is_ahead;
 use crate::model::names::HostName;
 use crate::model::snapshot::{BundleFact, LEADER_WAITS, STALE_AFTER};
 use crate::model::span::{seconds, span};
@@ -53,7 +54,7 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
     }
     for (host, fact) in &hosts {
         let newest = fact.bundles.as_ref().and_then(|b| b.bundles.first());
-        if newest.is_some_and(|bundle| bundle.taken_ms > fact.now_ms.saturating_add(CLOCK_MS)) {
+        if newest.is_some_and(|bundle| is_ahead(bundle.taken_ms, fact.now_ms)) {
             let detail = "its newest is of the future: its clock was wrong then, or is now".to_owned();
             return say(Outcome::Fail, Some(host), detail);
         }

@@ -6,12 +6,10 @@
 use crate::model::desired::Desired;
 use crate::model::drill::{OVERDUE_AFTER, OwnDrill, Period, Showed, TIMER};
 use crate::model::facts::HostFacts;
+use crate::model::moment::is_ahead;
 use crate::model::names::HostName;
 use crate::model::snapshot::{BundlesFact, Drill};
 use crate::model::span::{seconds, span};
-
-/// How far a clock may have been put back since.
-pub(super) const CLOCK_MS: i64 = 300_000;
 
 /// What is wrong: on which host, the words, what to do.
 pub(super) type Trouble<'a> = (&'a HostName, String, &'static str);
@@ -71,7 +69,7 @@ fn last_turn(fact: &HostFacts) -> Option<i64> {
     let held = found.own_drill.as_ref().filter(|drill| drill.showed != Showed::SealedBefore).map(|drill| drill.at_ms);
     let timer = fact.units.iter().find(|(unit, _)| unit.as_str() == TIMER).map(|(_, timer)| timer.started_ms);
     // What a wrong clock dated into the future says nothing.
-    let told = |ms: &i64| *ms > 0 && *ms <= fact.now_ms.saturating_add(CLOCK_MS);
+    let told = |ms: &i64| *ms > 0 && !is_ahead(*ms, fact.now_ms);
     [held, found.own_identity_ms, timer].into_iter().flatten().find(told)
 }
 

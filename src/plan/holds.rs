@@ -303,7 +303,7 @@ impl<'a> Look<'a> {
             }
             Mark::Saved => self.facts.hosts.values().filter_map(|f| f.as_ref().ok()).any(|facts| {
                 let newest = facts.bundles.as_ref().and_then(|b| b.bundles.first());
-                newest.is_some_and(|b| (0..=RECENT_MS).contains(&(facts.now_ms - b.taken_ms)))
+                newest.is_some_and(|b| (0..=RECENT_MS).contains(&facts.now_ms.saturating_sub(b.taken_ms)))
             }),
             Mark::Manifest(h) => self.has_manifest(h),
             Mark::ApiServer(h) => self.has_manifest(h) && self.serves_by(h, |path| path == API_MANIFEST),

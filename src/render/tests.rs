@@ -305,6 +305,30 @@ fn every_row_renders_for_every_shape_of_inventory_and_what_is_yaml_parses() {
 }
 
 #[test]
+fn every_file_that_only_its_owner_may_read_lies_where_a_host_looks_for_secrets() {
+    let below = |path: &str| {
+        let is = |place: &&str| path == **place || path.strip_prefix(**place).is_some_and(|rest| rest.starts_with('/'));
+        crate::model::support::SECRETS.iter().any(|place| is(&place))
+    };
+    for (shape, desired) in shapes() {
+        for host in &desired.hosts {
+            let sets = rendered(&desired, host, &facts(host)).unwrap_or_else(|e| panic!("{shape} {}: {e}", host.name));
+            let files = sets.iter().flat_map(|set| &set.files).filter(|file| file.mode & 0o004 == 0);
+            // It is sealed.
+            for file in files.filter(|file| file.path != "/var/lib/hactl/state.age") {
+                assert!(below(&file.path), "{shape} {}: {} ({:o})", host.name, file.path, file.mode);
+            }
+        }
+    }
+    let (_, full) = shapes().remove(1);
+    let brought = crate::pki::brought::Brought::default();
+    let keys = crate::pki::found(&full.cluster, brought, time::OffsetDateTime::now_utc()).unwrap();
+    for leaf in crate::pki::leaves(&full, &full.hosts[0], &keys.publics()) {
+        assert!(below(&leaf.key_path), "{}", leaf.key_path);
+    }
+}
+
+#[test]
 fn the_same_input_renders_the_same_text() {
     for (_, desired) in shapes() {
         let host = &desired.hosts[0];

@@ -5,7 +5,9 @@
 use super::authentic::Signer;
 use super::gentle::Gentle;
 use super::seal::{Identities, Recipients};
+use super::sealed::Sealed;
 use crate::model::authentic::Signed;
+use crate::model::blob::LARGEST_SENT;
 use crate::model::names::Digest;
 use crate::model::secret::Secret;
 use crate::model::snapshot::{Claimed, Manifest, Piece, SCHEMA};
@@ -15,6 +17,7 @@ use age::stream::StreamWriter;
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What every bundle begins with.
 pub const MAGIC: &[u8] = b"hactl recovery bundle 1\n";
@@ -28,7 +31,14 @@ const LARGEST_SEAL: u64 = 16 << 10;
 pub(super) const MOST_END: u64 = LARGEST_SEAL + LARGEST_MANIFEST + END;
 /// Keys, an inventory and their encryption: far less.
 pub const LARGEST_STATE: u64 = 8 << 20;
+/// The largest file: of the largest snapshot, which age makes larger by 16 bytes in 64 KiB.
+pub const LARGEST_BUNDLE: u64 = sealed_at_most(LARGEST_SENT) + LARGEST_STATE + MOST_END + MAGIC.len() as u64;
 const WINDOW: usize = 256 << 10;
+
+/// The most that so many bytes become when they are sealed: each of many recipients takes some hundred bytes.
+const fn sealed_at_most(bytes: u64) -> u64 {
+    bytes + bytes / 2048 + (1 << 20)
+}
 
 /// Why a file is no bundle, or cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -248,6 +258,12 @@ impl Bundle {
         Ok(())
     }
 
+    /// The snapshot as a host is fed with it, opened while it is sent.
+    pub fn feed(&self, identities: Arc<Identities>) -> Sealed {
+        let part = (MAGIC.len() as u64, self.claimed.manifest.sealed.bytes);
+        Sealed::new(self.path.clone(), part, identities, self.claimed.manifest.snapshot.sent_size)
+    }
+
     fn unsealed(&self, error: DecryptError) -> BundleError {
         match error {
             DecryptError::NoMatchingKeys => BundleError::WrongIdentity(self.path.clone()),
@@ -276,7 +292,10 @@ pub(super) fn claims_of(end: &[u8], length: u64, path: &Path) -> Result<Claimed,
     let pieces = manifest.sealed.bytes.checked_add(manifest.state.bytes).and_then(|p| p.checked_add(begun));
     // What lies between the pieces and the manifest is its seal.
     let sealed = pieces.and_then(|pieces| at.checked_sub(pieces)).ok_or_else(not_whole)?;
-    if manifest.state.bytes > LARGEST_STATE || sealed > LARGEST_SEAL {
+    // What is announced fits what is there, so that a file of a kilobyte has nobody make room for a terabyte.
+    let fits = manifest.snapshot.sent_size <= manifest.sealed.bytes
+        && manifest.sealed.bytes <= sealed_at_most(manifest.snapshot.sent_size);
+    if !fits || manifest.state.bytes > LARGEST_STATE || sealed > LARGEST_SEAL {
         return Err(not_whole());
     }
     if sealed == 0 {

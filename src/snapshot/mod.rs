@@ -13,10 +13,14 @@ mod authentic;
 mod bucket;
 mod file;
 mod gentle;
+mod room;
 mod seal;
+mod sealed;
 
 pub use authentic::{Signer, Trust};
 pub use bucket::{Bucket, BucketError, BucketTrouble, Stored};
-pub use file::{Bundle, BundleError, LARGEST_STATE, Writer};
+pub use file::{Bundle, BundleError, LARGEST_BUNDLE, LARGEST_STATE, Writer};
 pub use gentle::Gentle;
-pub use seal::{BadKey, Identities, Recipients, new_identity, public_of};
+pub use room::check_room;
+pub use seal::{BadKey, Identities, Recipients, SealedWriter, is_other_identity, new_identity, public_of};
+pub use sealed::Sealed;

@@ -61,6 +61,14 @@ impl Recipients {
     }
 }
 
+/// What seals what is written into it; it must be finished, or nobody can open it.
+pub type SealedWriter<W> = StreamWriter<W>;
+
+/// Whether an error says that something is sealed to others.
+pub fn is_other_identity(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
+    matches!(error.downcast_ref::<DecryptError>(), Some(DecryptError::NoMatchingKeys))
+}
+
 /// What to open with.
 pub struct Identities(Vec<Identity>);
 

@@ -207,6 +207,17 @@ impl Contents {
     pub fn serving(&self) -> &Authority {
         self.kubelet_serving.as_ref().unwrap_or(&self.signing)
     }
+    /// Every secret in it. It is taken apart by name, so that whoever adds a field comes by here.
+    pub fn secrets(&self) -> Vec<&Secret<String>> {
+        let Self { cluster, etcd, front_proxy, signing, kubelet_serving, service_account, encryption, turning } = self;
+        let Turning { founded: _, cross: _, retired, turns, stages: _ } = turning;
+        let mut all: Vec<&Secret<String>> = [cluster, etcd, front_proxy, signing].map(Authority::key).into();
+        all.extend(kubelet_serving.as_ref().map(Authority::key));
+        all.extend([&service_account.private, encryption]);
+        all.extend(retired);
+        all.extend(turns.values().map(|turn| &turn.other.private));
+        all
+    }
     /// The authority whose key identifier the leaf names.
     pub fn issuer(&self, leaf: &Leaf) -> Option<&Authority> {
         [&self.cluster, &self.etcd, &self.front_proxy, &self.signing].into_iter().find(|a| a.id() == leaf.authority)

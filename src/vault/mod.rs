@@ -25,7 +25,7 @@ pub use lineage::{Former, Lineage};
 pub use lock::VaultLock;
 pub use portable::{Carried, NotCarried, carry, uncarry};
 pub use sealing::IDENTITY;
-pub use turning::{Pair, Turn, Turning};
+pub use turning::{FILE as ROTATIONS, Pair, Turn, Turning};
 
 use crate::model::names::ClusterName;
 use crate::model::secret::Secret;

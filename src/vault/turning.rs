@@ -16,7 +16,7 @@ use std::path::Path;
 use zeroize::Zeroize;
 
 /// Its file.
-const FILE: &str = "rotations.json";
+pub const FILE: &str = "rotations.json";
 const SCHEMA: u32 = 1;
 
 /// An authority or a key pair as text. What has no public half has none here.

@@ -9,6 +9,7 @@ use crate::model::copies::CopiesFact;
 use crate::model::desired::{Desired, Role};
 use crate::model::event::Event;
 use crate::model::facts::Facts;
+use crate::model::moment::is_ahead;
 use crate::model::names::HostName;
 use crate::model::snapshot::{BundleFact, BundlesFact};
 use crate::snapshot::{Bundle, Trust};
@@ -69,9 +70,6 @@ pub(super) fn admitted(trust: &Trust, bundle: &Bundle, accept_unsigned: bool) ->
     }
 }
 
-/// How far ahead a clock may be before what it dates comes last, milliseconds.
-const CLOCK_MS: i64 = 300_000;
-
 /// The greatest is chosen where nobody names one: what is signed, then what is not of the future, then what is newest.
 pub(super) fn worth(bundle: &BundleFact) -> (u8, bool, i64) {
     let rank = match bundle.authenticity {
@@ -80,7 +78,7 @@ pub(super) fn worth(bundle: &BundleFact) -> (u8, bool, i64) {
         Authenticity::Unsigned => 1,
         Authenticity::Forged(_) => 0,
     };
-    (rank, bundle.taken_ms <= now_ms() + CLOCK_MS, bundle.taken_ms)
+    (rank, !is_ahead(bundle.taken_ms, now_ms()), bundle.taken_ms)
 }
 
 pub(super) fn now_ms() -> i64 {

@@ -5,13 +5,15 @@
 
 use super::bundles::{Unusable, io_error, private, scratch};
 use super::{Failure, Session};
+use crate::host::transfer_within;
 use crate::model::bucket::{BucketUrl, Destination};
 use crate::model::event::Event;
+use crate::model::moment::is_ahead;
 use crate::model::names::Digest;
 use crate::model::snapshot::{BundleFact, by_name};
 use crate::plan::Away;
 use crate::report::snapshots::AwayListed;
-use crate::snapshot::{Bucket, BucketError, BucketTrouble, Bundle, Stored, Trust};
+use crate::snapshot::{Bucket, BucketError, BucketTrouble, Bundle, Stored, Trust, check_room};
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -24,8 +26,6 @@ const WITHIN: Duration = Duration::from_secs(10);
 const LISTED: Duration = Duration::from_secs(30);
 /// So many bundles of each host are tried until one can be read.
 const TRIES: usize = 3;
-/// How far a clock may be off, milliseconds.
-const CLOCK_MS: i64 = 300_000;
 
 fn places(session: &Session) -> Vec<BucketUrl> {
     let all = session.desired.snapshots.to.iter();
@@ -72,7 +72,7 @@ fn newest_first(all: &mut [Stored]) {
     let now = super::authentic::now_ms();
     all.sort_by_key(|one| {
         let taken = by_name(&one.name).map(|by| by.taken_ms);
-        (taken.is_none_or(|at| at > now + CLOCK_MS), std::cmp::Reverse(taken))
+        (taken.is_none_or(|at| is_ahead(at, now)), std::cmp::Reverse(taken))
     });
 }
 
@@ -193,8 +193,14 @@ pub(super) async fn fetch(session: &Session, url: &str) -> Result<Fetched, Failu
     session.sink.emit(Event::Phase { doing: format!("fetching {url}") });
     let (_, bytes) = bucket.claims(&name).await.map_err(Unusable::Bucket)?;
     let fetched = Fetched::place(session, &name)?;
+    check_room(fetched.path(), bytes).map_err(io_error("write", fetched.path()))?;
     let mut file = private(fetched.path())?;
-    bucket.get(&name, bytes, &mut file).await.map_err(Unusable::Bucket)?;
+    let within = transfer_within(bytes);
+    let got = tokio::time::timeout(within, bucket.get(&name, bytes, &mut file)).await.unwrap_or_else(|_| {
+        let why = format!("has not sent {name} within {} min", within.as_secs() / 60);
+        Err(BucketError { at: bucket.place().to_string(), trouble: BucketTrouble::Dark, why })
+    });
+    got.map_err(Unusable::Bucket)?;
     file.sync_all().map_err(io_error("write", fetched.path()))?;
     Bundle::open(fetched.path()).and_then(|bundle| bundle.check()).map_err(Unusable::Bundle)?;
     Ok(fetched)

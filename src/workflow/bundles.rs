@@ -4,7 +4,7 @@
 
 use super::{Failure, Session, State, authentic};
 use crate::host::op::{ObserveAsk, Op, Reply};
-use crate::host::{Feed, Machine};
+use crate::host::{Feed, Machine, transfer_within};
 use crate::model::authentic::Authenticity;
 use crate::model::desired::{Host, Role};
 use crate::model::event::Event;
@@ -12,7 +12,7 @@ use crate::model::facts::HostFacts;
 use crate::model::names::{ClusterName, HostName};
 use crate::model::secret::Secret;
 use crate::model::snapshot::{BundleFact, BundlesFact, Manifest, is_name};
-use crate::snapshot::{Bundle, BundleError, Identities, Trust};
+use crate::snapshot::{Bundle, BundleError, Identities, LARGEST_BUNDLE, Trust, check_room};
 use crate::vault::{Carried, uncarry};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -23,6 +23,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
 
 /// How long a host may take to say what it has, or to send a piece.
 pub(super) const ANSWER: Duration = Duration::from_secs(30);
@@ -104,14 +105,34 @@ pub enum Unusable {
     /// No address of a bundle.
     #[error("{0:?} is no bundle's address: s3://BUCKET/PREFIX/NAME.hactl")]
     NoUrl(String),
+    /// A host claims to have one that nobody has.
+    #[error("{host} says that it has a recovery bundle of {bytes} bytes, and none has more than {LARGEST_BUNDLE}")]
+    TooLarge {
+        /// Which host.
+        host: HostName,
+        /// What it says.
+        bytes: u64,
+    },
+    /// A host sends, and does not come to an end.
+    #[error("{host} has sent {from} of {bytes} bytes within {} min", .within.as_secs() / 60)]
+    TooSlow {
+        /// Which host.
+        host: HostName,
+        /// Bytes that came.
+        from: u64,
+        /// Bytes in all.
+        bytes: u64,
+        /// How long it had.
+        within: Duration,
+    },
     /// No host has one.
     #[error("no etcd host that answers has a recovery bundle")]
     None,
 }
 
-pub(super) fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Unusable {
+pub(super) fn io_error(doing: &'static str, path: &Path) -> impl Fn(std::io::Error) -> Unusable {
     let path = path.to_owned();
-    move |source| Unusable::Io { doing, path, source }
+    move |source| Unusable::Io { doing, path: path.clone(), source }
 }
 
 /// What every etcd host that answers has.
@@ -214,14 +235,20 @@ pub(super) async fn received(
     to: &Path,
     piece: impl Fn(u64) -> Op,
 ) -> Result<(), Failure> {
+    if bytes > LARGEST_BUNDLE {
+        return Err(Unusable::TooLarge { host: host.clone(), bytes }.into());
+    }
     let machine = machine(session, host)?;
+    check_room(to, bytes).map_err(io_error("write", to))?;
     let mut file = private(to)?;
-    let mut from = 0;
+    let (mut from, within) = (0, transfer_within(bytes));
+    let until = Instant::now() + within;
     loop {
-        let text = match machine.call(piece(from), Feed::None, ANSWER, &|_| {}).await {
-            Ok(Reply::Bytes(text)) => text,
-            Ok(_) => return Err(Failure::Odd(host.clone())),
-            Err(error) => return Err(Failure::Host { host: host.clone(), error: Box::new(error) }),
+        let text = match timeout_at(until, machine.call(piece(from), Feed::None, ANSWER, &|_| {})).await {
+            Ok(Ok(Reply::Bytes(text))) => text,
+            Ok(Ok(_)) => return Err(Failure::Odd(host.clone())),
+            Ok(Err(error)) => return Err(Failure::Host { host: host.clone(), error: Box::new(error) }),
+            Err(_) => return Err(Unusable::TooSlow { host: host.clone(), from, bytes, within }.into()),
         };
         let piece = STANDARD.decode(text).map_err(|_| Failure::Odd(host.clone()))?;
         from += piece.len() as u64;

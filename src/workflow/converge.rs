@@ -2,7 +2,7 @@
 
 use super::look::Look;
 use super::{Failure, Session, State};
-use crate::execute::{Hands, walk};
+use crate::execute::{Hands, Recoveries, walk};
 use crate::model::check::Check;
 use crate::model::desired::Host;
 use crate::model::event::Event;
@@ -90,7 +90,7 @@ impl<'a> Converge<'a> {
             record_birth: Box::new(move |cluster, revision| {
                 journal.answers(cluster, revision).map_err(|e| e.to_string())
             }),
-            recoveries: self.state.vault().map(|v| v.dir().join("recovery")).unwrap_or_default(),
+            recoveries: Recoveries::of(&session.places.state),
             api: self.state.access()?,
             sink: Arc::clone(&session.sink),
             deliveries: Hands::slots_for(session.machines.keys(), crate::execute::DELIVERIES_PER_HOST),

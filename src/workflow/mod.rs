@@ -26,6 +26,7 @@ mod renew;
 mod room;
 mod rotate;
 mod runbook;
+mod secrets;
 mod serving;
 mod session;
 mod snapshot;

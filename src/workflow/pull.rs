@@ -17,6 +17,7 @@ use crate::model::certificate::CertFact;
 use crate::model::copies::{CopiesListed, CopyAddress, shared};
 use crate::model::desired::{Host, Role};
 use crate::model::event::Event;
+use crate::model::moment::is_ahead;
 use crate::model::names::{ClusterName, Digest, HostName};
 use crate::model::refusal::Refusal;
 use crate::model::snapshot::{BundleFact, by_name};
@@ -28,8 +29,6 @@ use std::path::{Path, PathBuf};
 
 /// So many bundles are fetched until one turns out to be of use.
 const TRIES: usize = 5;
-/// How far ahead a clock may be before what it dates comes last, milliseconds.
-const CLOCK_MS: i64 = 300_000;
 
 /// Where hosts keep the state, sealed.
 const SEALED: &str = "/var/lib/hactl/state.age";
@@ -189,8 +188,7 @@ fn newest_first<'a>(listed: &'a Listed, copies: &CopiesListed, stored: &'a [Stor
     let copies = copies.map(|one| (Some(one.copy.bundle.taken_ms), Lies::InDirectory(one.address())));
     let stored = stored.iter().map(|one| (by_name(&one.name).map(|by| by.taken_ms), Lies::Stored(one)));
     let mut all: Vec<_> = own.chain(copies).chain(stored).collect();
-    let late = now_ms.saturating_add(CLOCK_MS);
-    all.sort_by_key(|(taken_ms, _)| (taken_ms.is_none_or(|at| at > late), std::cmp::Reverse(*taken_ms)));
+    all.sort_by_key(|(taken_ms, _)| (taken_ms.is_none_or(|at| is_ahead(at, now_ms)), std::cmp::Reverse(*taken_ms)));
     all.into_iter().map(|(_, lies)| lies).collect()
 }
 

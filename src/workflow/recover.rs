@@ -5,13 +5,13 @@
 
 use super::Unusable;
 use super::away::{Fetched, local};
-use super::bundles::{fetch, identities, io_error, ours, private, scratch, verify};
+use super::bundles::{fetch, identities, io_error, ours, scratch, verify};
 use super::converge::{Ask, Choices, Converge};
 use super::look::Look;
 use super::named::Named;
 use super::up::{Summary, up};
 use super::{Failure, Session, State};
-use crate::execute::{content_of, forget_taken, note_taken, taken};
+use crate::execute::Recoveries;
 use crate::host::op::{Condition, Op};
 use crate::host::{Feed, Machine};
 use crate::model::check::{Check, Outcome};
@@ -26,7 +26,7 @@ use crate::model::snapshot::{BundleFact, is_name};
 use crate::observe::{Depth, HashCheck, Wait};
 use crate::pki;
 use crate::plan::{Away, Wish};
-use crate::snapshot::{Bundle, BundleError, Identities};
+use crate::snapshot::{Bundle, BundleError, Identities, check_room};
 use crate::vault::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -117,6 +117,10 @@ pub async fn recover(
     let state = Arc::new(session.state(false).await?);
     let vault = state.vault().ok_or_else(|| Failure::NoState { state: session.places.state.clone() })?;
     let held = if asked.dry_run { None } else { state.hold("recover")? };
+    if !asked.dry_run {
+        // What is fetched is sealed to it: before anything is stopped, there must be one.
+        vault.identity()?;
+    }
     let bundle = asked.from.as_deref().filter(|words| is_name(words));
     let authority = state.publics().founded;
     let (look, copies, away) = tokio::join!(
@@ -147,9 +151,9 @@ pub async fn recover(
     // A quorum that answers ends what was begun, and this run has just noted it or would have.
     let open = if look.facts.living().is_some() { None } else { state.past()?.open };
     // Before its snapshot was fetched no data was touched: then it is chosen anew, by what is there now.
-    let recoveries = vault.dir().join("recovery");
+    let recoveries = Recoveries::of(vault.dir());
     let fetched = match &open {
-        Some(recovery) => taken(&recoveries, &recovery.id).map_err(io_error("read", &recoveries))?.is_some(),
+        Some(recovery) => recoveries.taken(&recovery.id).map_err(io_error("read", recoveries.path()))?.is_some(),
         None => false,
     };
     let wish = Wish {
@@ -226,11 +230,12 @@ pub async fn recover(
     }
     let begun = Instant::now();
     if let Some((bundle, identities, _)) = &bundle {
-        let recoveries = scratch(&session.places.state)?;
-        let content = content_of(&recoveries, &recovery.id);
-        bundle.snapshot(identities, private(&content)?).map_err(Unusable::Bundle)?;
-        note_taken(&recoveries, &recovery.id, &bundle.claimed.manifest.snapshot)
-            .map_err(io_error("write a note in", &recoveries))?;
+        let (snapshot, cannot) = (&bundle.claimed.manifest.snapshot, io_error("write into", recoveries.path()));
+        check_room(recoveries.path(), snapshot.sent_size).map_err(&cannot)?;
+        let mut sealing = recoveries.begin(&recovery.id).map_err(&cannot)?;
+        bundle.snapshot(identities, &mut sealing).map_err(Unusable::Bundle)?;
+        sealing.finish().map_err(&cannot)?;
+        recoveries.note(&recovery.id, snapshot).map_err(&cannot)?;
     }
     if !state.contents().turning.retired.is_empty() {
         // Data of then may hold Secrets that are encrypted with keys of then. Before anything is done, so that no failure comes between.
@@ -423,11 +428,12 @@ struct Given {
     identities: Identities,
 }
 
-/// Snapshots lie open here until a quorum has what is in them. What cannot be tidied is told and keeps nobody from recovering.
+/// Snapshots lie here, sealed, until a quorum has what is in them. What cannot be tidied is told and keeps nobody from recovering.
 fn tidied(session: &Session, open: Option<&str>) {
-    let at = session.places.state.join("recovery");
-    if let Err(error) = forget_taken(&at, open) {
-        let text = format!("a snapshot of etcd, not encrypted, may be left in {}: {error}", at.display());
+    let recoveries = Recoveries::of(&session.places.state);
+    if let Err(error) = recoveries.forget(open) {
+        let at = recoveries.path().display();
+        let text = format!("a snapshot of etcd, sealed to the identity of this state, may be left in {at}: {error}");
         session.sink.emit(Event::Warning { text });
     }
 }

@@ -12,6 +12,7 @@ use crate::model::facts::{Etcd, Facts, Silence, Stamp};
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::plan::Plan;
 use crate::model::refusal::Refusal;
+use crate::model::secret::Secret;
 use crate::observe::{Pace, Wait, carries, decides};
 use crate::pki;
 use crate::report::words::count;
@@ -51,6 +52,8 @@ pub struct Session {
     pub silent: BTreeMap<HostName, Silence>,
     /// How many hosts are worked on at once.
     pub at_once: usize,
+    /// The password for sudo that a person typed for this run.
+    pub sudo_password: Option<Arc<Secret<String>>>,
     /// Where events go.
     pub sink: Arc<dyn Sink>,
     /// Cancelled by the first interrupt.
@@ -137,6 +140,7 @@ impl Session {
             machines: BTreeMap::new(),
             silent: BTreeMap::new(),
             at_once: access.at_once.max(1),
+            sudo_password: access.sudo_password.clone(),
             sink,
             stop,
             joining,

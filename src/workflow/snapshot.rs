@@ -4,9 +4,7 @@
 //! an identity. Out: what was taken, found, proven.
 
 use super::away::{Fetched, local};
-use super::bundles::{
-    Listed, asked, fetch, identities, io_error, list, machine, newest, ours, private, scratch, verify,
-};
+use super::bundles::{Listed, asked, fetch, identities, list, machine, newest, ours, scratch, verify};
 use super::named::Named;
 use super::{Failure, Session, Unusable, authentic, copies};
 use crate::host::op::{Op, Reply, SnapshotUse};
@@ -18,8 +16,8 @@ use crate::model::names::HostName;
 use crate::model::snapshot::{BundleFact, Manifest, Proof};
 use crate::snapshot::{Bundle, BundleError, Identities};
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a host may take to take one, proof included: seconds per GB.
@@ -188,7 +186,7 @@ pub async fn verify_file(session: &mut Session, path: &Path, how: Verifying<'_>)
 
 async fn verified(session: &mut Session, path: &Path, how: Verifying<'_>, depth: Depth) -> Result<Verified, Failure> {
     let (path, _fetched) = local(session, path).await?;
-    let identities = identities(how.identity, &session.places.state, &path)?;
+    let identities = Arc::new(identities(how.identity, &session.places.state, &path)?);
     let trust = authentic::trust(session).await;
     let (bundle, _, signed) = verify(&path, &identities, trust.as_ref(), how.accept_unsigned)?;
     let restored = match depth {
@@ -260,7 +258,7 @@ fn chosen<'a>(listed: &'a Listed, named: Option<&Named>) -> Result<(&'a HostName
 async fn rehearse(
     session: &mut Session,
     bundle: &Bundle,
-    identities: &Identities,
+    identities: &Arc<Identities>,
     depth: Depth,
 ) -> Result<(HostName, Proof), Failure> {
     // What it shows is of this cluster, so it must be of this one; without a state nobody can tell.
@@ -272,15 +270,13 @@ async fn rehearse(
     session.lock("snapshot verify").await?;
     let host = follower(session).await?;
     let machine = machine(session, &host)?;
-    let packed = scratch(&session.places.state)?.join(format!("{}.zst", bundle.claimed.manifest.taken_ms));
-    bundle.snapshot(identities, private(&packed)?).map_err(Unusable::Bundle)?;
     session.sink.emit(Event::Phase { doing: format!("restoring it on {host} for proof") });
     let (snapshot, taken) = (bundle.claimed.manifest.snapshot, bundle.claimed.manifest.proof);
     let deliver = Op::DeliverSnapshot { snapshot, to: SnapshotUse::Check };
-    let delivered = machine.call(deliver, Feed::Blob(packed.clone()), TAKE, &|_| {}).await;
-    fs::remove_file(&packed).map_err(io_error("remove", &packed))?;
+    // It was opened here once already, to its last byte; now it is opened while it is sent, and lies open nowhere here.
+    let feed = Feed::Sealed(bundle.feed(Arc::clone(identities)));
     let failed = |error| not_done(&host, "restore the bundle for proof", &error);
-    delivered.map_err(failed)?;
+    machine.call(deliver, feed, TAKE, &|_| {}).await.map_err(failed)?;
     let drill = (depth == Depth::Drilled).then_some(taken);
     match machine.call(Op::Rehearse { snapshot, drill }, Feed::None, TAKE, &|_| {}).await.map_err(failed)? {
         Reply::Proved(proof) => {

@@ -10,15 +10,12 @@ use crate::host::op::{Op, Reply};
 use crate::model::desired::Host;
 use crate::model::event::Event;
 use crate::model::names::HostName;
-use crate::model::redact::Known;
 use crate::model::support::{GatherAsk, Page, is_place};
 use crate::observe::Wait;
 use crate::report::{self, Style};
 use crate::support::{Archive, Written};
 use crate::vault::{JOURNAL, RUNS};
-use base64::Engine as _;
 use futures::StreamExt as _;
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -80,7 +77,8 @@ type Pages = Vec<Page>;
 /// The archive cannot be written.
 pub async fn support(session: &Session, wanted: &Wanted) -> Result<Supported, Failure> {
     let state = session.state(false).await;
-    let known = known(session, state.as_ref().ok());
+    // Hosts strike out what they know before they answer.
+    let known = super::secrets::known(session, state.as_ref().ok());
     let mut archive = Archive::create(&wanted.to, &wanted.folder, &known, OffsetDateTime::now_utc())?;
     let phase = |doing: String| session.sink.emit(Event::Phase { doing });
     phase(match session.machines.len() {
@@ -100,40 +98,6 @@ pub async fn support(session: &Session, wanted: &Wanted) -> Result<Supported, Fa
         archive.add(&page.name, &page.text, page.struck)?;
     }
     Ok(Supported { written: archive.finish()?, missing })
-}
-
-/// Secrets that this side knows. Hosts strike out what they know before they answer.
-fn known(session: &Session, state: Option<&State>) -> Known {
-    let mut known = Known::default();
-    if let Some(state) = state {
-        let contents = state.contents();
-        let authorities = [&contents.cluster, &contents.etcd, &contents.front_proxy, &contents.signing];
-        for authority in authorities.into_iter().chain(&contents.kubelet_serving) {
-            known.value(authority.key().reveal());
-        }
-        known.value(contents.service_account.private.reveal());
-        known.value(contents.encryption.reveal());
-        if let Some(path) = state.kubeconfig_path() {
-            known.file(&std::fs::read_to_string(path).unwrap_or_default());
-        }
-    }
-    let decode = |text: &str| base64::engine::general_purpose::STANDARD.decode(text).ok();
-    let decoded = |text: &str| decode(text).and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
-    for login in session.attached.logins.values() {
-        known.value(login.reveal());
-        let plain = decoded(login.reveal());
-        known.value(plain.split_once(':').map_or("", |(_, password)| password));
-    }
-    for object in session.attached.manifests.iter().map(|m| &m.object).filter(|o| o["kind"] == "Secret") {
-        let values =
-            |field: &str| object[field].as_object().into_iter().flat_map(|map| map.values()).filter_map(Value::as_str);
-        for value in values("data") {
-            known.value(value);
-            known.value(&decoded(value));
-        }
-        values("stringData").for_each(|value| known.value(value));
-    }
-    known
 }
 
 /// What became of the hosts.

@@ -62,6 +62,12 @@ fn given_up(w: &World) {
     }
     child.kill().expect("it can be killed");
     assert!(child.wait().expect("it ends").code().is_none(), "it had not come to its end");
+    for entry in std::fs::read_dir(&notes).expect("the folder is there").flatten() {
+        let (path, head) = (entry.path(), std::fs::read(entry.path()).expect("it is ours"));
+        let sealed = head.starts_with(b"age-encryption.org/v1\n") || head.starts_with(b"hactl recovery bundle 1\n");
+        let note = path.extension().is_some_and(|ending| ending == "json" || ending == "new");
+        assert!(sealed || note, "{} lies open", path.display());
+    }
     let said = killed_at(w, &["--from", &bundle], |line| line.contains("✓ cluster  a quorum answers"));
     let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("was agreed to and not finished: it is given up"), "{said}");

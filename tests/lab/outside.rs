@@ -8,13 +8,21 @@ use serde_json::{Value, json};
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
-pub const SCENARIOS: &[Scenario] = &[Scenario {
-    name: "a snapshot that somebody else made is checked, and no host is another afterwards",
-    cut: true,
-    run: checked,
-}];
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "a snapshot that somebody else made is checked, and no host is another afterwards",
+        cut: true,
+        run: checked,
+    },
+    Scenario {
+        name: "a host that lies about the size and the date of its snapshots fills no disk and is passed over",
+        cut: false,
+        run: claimed,
+    },
+];
 
 const HOSTS: [&str; 3] = ["cp1", "cp2", "cp3"];
 const MAGIC: &[u8] = b"hactl recovery bundle 1\n";
@@ -82,6 +90,43 @@ fn similar_lines(one: &str, other: &str) -> Vec<String> {
     a.symmetric_difference(&b).map(ToString::to_string).collect()
 }
 
+/// What stands between `hactl host` and its administrator on a host that lies: every answer passes through a line of Perl.
+const LIAR: &str = r#"#!/usr/bin/perl
+$a="@ARGV"; exec '/usr/bin/sudo',@ARGV unless $a=~m{/hactl host$};
+open($o,'-|')//die or exec '/usr/bin/sudo',@ARGV; binmode $o; binmode STDOUT; $|=1;
+$r=do{local(@ARGV,$/)=('/etc/lie');<>};
+sub get{my($n,$p)=(shift,'');while(length$p<$n){read($o,$p,$n-length$p,length$p)||exit}$p}
+for(;;){($n,$k)=unpack'Na',get(5);$_=get($n);eval$r if$k eq'J';print pack('Na',length,$k).$_}
+"#;
+
+fn put(w: &World, host: &str, path: &str, text: &str) {
+    let mut ssh = w.lab.ssh(host).expect("the host exists");
+    let ssh = ssh.arg(format!("sudo tee {path} >/dev/null; sudo chmod 755 {path}"));
+    let mut child = ssh.stdin(Stdio::piped()).spawn().expect("ssh can be started");
+    child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it goes in");
+    assert!(child.wait().expect("it ends").success());
+}
+
+fn claimed(w: &World) {
+    w.hactl.up().ok();
+    for host in HOSTS {
+        w.hactl.run(&["snapshot", "take", "--host", host]).ok();
+    }
+    put(w, "cp2", "/etc/lie", r#"s/(-cp2\.hactl","bytes":)\d+/${1}1125899906842624/g"#);
+    put(w, "cp2", "/usr/local/bin/sudo", LIAR);
+    let ran = w.hactl.run(&["snapshot", "verify", "--host", "cp2"]).exits(1);
+    let said = in_one_line(&ran);
+    assert!(said.contains("cp2 says that it has a recovery bundle of 1125899906842624 bytes"), "{said}");
+    let left = fs::read_dir(w.hactl.state(w.lab.name()).join("recovery")).into_iter().flatten().count();
+    assert_eq!(left, 0, "nothing was written here");
+    put(w, "cp2", "/etc/lie", r#"s/"taken_ms":\d+/"taken_ms":9223372036854775807/g"#);
+    let ran = w.hactl.run(&["snapshot", "verify"]).ok();
+    assert!(!in_one_line(&ran).contains("-cp2.hactl"), "what is dated ahead is not the newest: {}", ran.all());
+    w.hactl.run(&["snapshot", "list"]).ok();
+    w.on("cp2", "sudo rm /usr/local/bin/sudo /etc/lie");
+    w.well();
+}
+
 fn checked(w: &World) {
     w.hactl.up().ok();
     // A timer's bundle is a change as well, and not of a check.
@@ -115,7 +160,8 @@ fn checked(w: &World) {
     let mut pieces = Pieces::read(&honest);
     pieces.replace(b"#!/bin/sh\nid > /var/tmp/pwned\n", &to);
     pieces.write(&forged);
-    w.hactl.run(&["snapshot", "verify", "--deep", &path(&forged)]).exits(1);
+    let ran = w.hactl.run(&["snapshot", "verify", "--deep", "--accept-unsigned", &path(&forged)]).exits(1);
+    assert!(in_one_line(&ran).contains("restore the bundle for proof"), "it came as far as the host: {}", ran.all());
     the_same(w, &before, "a snapshot that is a program");
     // One whose size is a lie.
     let mut pieces = Pieces::read(&honest);

@@ -9,7 +9,7 @@ use super::fault::{Outcome, failed};
 use super::root::Root;
 use super::run::{blocking, run};
 use crate::model::redact::{Known, Redactor};
-use crate::model::support::{GatherAsk, Page, is_place};
+use crate::model::support::{GatherAsk, Page, SECRETS, is_place};
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::PermissionsExt as _;
@@ -81,16 +81,6 @@ const PROGRAMS: [(&str, &[&str]); 21] = [
             "/var/lib/etcd",
         ],
     ),
-];
-/// Where keys and credentials lie.
-const SECRETS: [&str; 7] = [
-    "/etc/kubernetes",
-    "/etc/etcd",
-    "/etc/containerd",
-    "/etc/keepalived",
-    "/etc/hactl/object-storage",
-    "/var/lib/kubelet/pki",
-    "/etc/ssh",
 ];
 /// Where kubelet keeps the volumes of pods, tokens and Secrets among them.
 const PODS: &str = "/var/lib/kubelet/pods";
@@ -264,14 +254,12 @@ fn small(path: &Path) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Calls for every file below; a volume's files are links into a folder beside them, which is seen by itself.
-fn walk(dir: &Path, deep: usize, each: &mut dyn FnMut(&Path)) {
-    for path in entries(dir) {
-        match fs::symlink_metadata(&path) {
-            Ok(found) if found.is_dir() && deep > 0 => walk(&path, deep - 1, each),
-            Ok(found) if found.is_file() => each(&path),
-            _ => {}
-        }
+/// Calls for a file, or for every file below a folder; a volume's files are links into a folder beside them, which is seen by itself.
+fn walk(at: &Path, deep: usize, each: &mut dyn FnMut(&Path)) {
+    match fs::symlink_metadata(at) {
+        Ok(found) if found.is_dir() && deep > 0 => entries(at).iter().for_each(|path| walk(path, deep - 1, each)),
+        Ok(found) if found.is_file() => each(at),
+        _ => {}
     }
 }
 

@@ -30,6 +30,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustix::fs::{FlockOperation, flock};
 use sealing::{About, Sealed, private, sealed};
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -152,8 +153,8 @@ async fn taken(host: &Host, occasion: Occasion) -> Result<Option<BundleFact>, Mi
     let work = folder.join(".work");
     {
         // What is not kept any more makes room for the next.
-        let (folder, settings) = (folder.clone(), settings.clone());
-        blocking(move || store::prune(&folder, &settings, None)).await?;
+        let (folder, settings, living) = (folder.clone(), settings.clone(), view.cluster.clone());
+        blocking(move || store::prune(&folder, &settings, Some(&living), &BTreeSet::new())).await?;
     }
     let needed = TIMES * view.db_bytes.unsigned_abs() + RESERVE;
     if free_bytes(&folder).is_some_and(|free| free < needed) {
@@ -176,7 +177,7 @@ async fn taken(host: &Host, occasion: Occasion) -> Result<Option<BundleFact>, Mi
     let settings = settings.clone();
     blocking(move || {
         // What is too much is dropped only once there is a new one, and also when a copy failed.
-        store::prune(&folder, &settings, Some(&name))?;
+        store::prune(&folder, &settings, Some(&view.cluster), &BTreeSet::from([name.clone()]))?;
         if let Some(why) = unsigned {
             return Err(failed(format!(
                 "the bundle is on this host, and it is not signed: {}",
@@ -282,7 +283,9 @@ pub(super) async fn prune(host: &Host) -> Outcome<Vec<String>> {
     let root = host.root.clone();
     let (settings, removed) = blocking(move || {
         let (settings, folder) = (settings(&root)?, store::folder(&root)?);
-        let removed = store::prune(&folder, &settings, None)?;
+        // A person may ask while no etcd runs.
+        let living = store::living(&folder, &settings)?;
+        let removed = store::prune(&folder, &settings, living.as_deref(), &BTreeSet::new())?;
         Ok((settings, removed))
     })
     .await?;

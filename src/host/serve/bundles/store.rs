@@ -11,8 +11,12 @@ use super::super::when;
 use super::own;
 use crate::model::bucket::Destination;
 use crate::model::drill::{OwnDrill, RECORD};
-use crate::model::snapshot::{BundleFact, BundlesFact, Drill, ENDING, FOLDER, LEADER_WAITS, Proof, Settings, is_name};
+use crate::model::moment::is_ahead;
+use crate::model::snapshot::{
+    BundleFact, BundlesFact, Drill, ENDING, FOLDER, LEADER_WAITS, Manifest, Proof, Settings, is_name,
+};
 use crate::snapshot::Bundle;
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -93,7 +97,9 @@ pub(super) fn held(root: &Root, drill: &OwnDrill) -> Outcome<()> {
 pub(super) fn newest(folder: &Path, settings: &Settings) -> Outcome<Option<(i64, String)>> {
     let mine = |name: String| Some((settings.own(&name)?.taken_ms, name));
     let mut found: Vec<(i64, String)> = names(folder)?.into_iter().filter_map(mine).collect();
-    found.sort_unstable();
+    // What a wrong clock dated into the future comes last: it would be the newest for ever.
+    let now = when::now_ms();
+    found.sort_unstable_by_key(|(at, name)| (!is_ahead(*at, now), *at, name.clone()));
     // Another cluster of this name may have been here before.
     let of_another = |name: &str| {
         Bundle::open(&folder.join(name)).is_ok_and(|bundle| bundle.claimed.manifest.authority != settings.authority)
@@ -117,36 +123,82 @@ pub(super) fn note(root: &Root, outcome: Result<(), String>) -> Outcome<()> {
 pub(super) fn due(folder: &Path, settings: &Settings) -> bool {
     let now = when::now_ms();
     // What a wrong clock dated into the future says nothing.
-    let newest = own(folder, settings).into_iter().map(|(at, _)| at).filter(|at| *at <= now).max();
+    let newest = own(folder, settings).into_iter().map(|(_, manifest)| manifest.taken_ms).filter(|at| *at <= now).max();
     let wait = i64::try_from(settings.every_s).unwrap_or(i64::MAX).saturating_mul(1000 * LEADER_WAITS);
-    newest.is_none_or(|at| now - at >= wait)
+    newest.is_none_or(|at| now.saturating_sub(at) >= wait)
 }
 
-/// The bundles that this host made of this cluster, with their times; what cannot be read is left alone.
-fn own(folder: &Path, settings: &Settings) -> Vec<(i64, String)> {
+/// The bundles that this host made of this cluster, each with what it says; what cannot be read is left alone.
+fn own(folder: &Path, settings: &Settings) -> Vec<(String, Manifest)> {
     let ending = format!("-{}.{ENDING}", settings.host);
     let mine = |name: &String| name.ends_with(&ending);
     let read = |name: String| {
         let manifest = Bundle::open(&folder.join(&name)).ok()?.claimed.manifest;
         let ours = manifest.authority == settings.authority && manifest.host == settings.host;
-        ours.then_some((manifest.taken_ms, name))
+        ours.then_some((name, manifest))
     };
     names(folder).unwrap_or_default().into_iter().filter(mine).filter_map(read).collect()
 }
 
-/// Removes what is not kept any more in a folder, but never `fresh`, whatever the clock says. Says what it was.
-pub(super) fn prune(folder: &Path, settings: &Settings, fresh: Option<&str>) -> Outcome<Vec<String>> {
-    let found = own(folder, settings);
-    let times: Vec<i64> = found.iter().map(|(at, _)| *at).collect();
-    let kept = settings.keep.kept(&times);
-    let goes = |(at, name): &(i64, String)| !kept.contains(at) && fresh != Some(name.as_str());
+/// Puts the newest first, by what etcd says and not by a clock that may have been wrong: of the etcd that lives, if it is known (a cluster that
+/// was founded anew under the same authority counts from one again), then by revision, for each recovery leaps above all that was before it.
+fn newest_first(found: &mut [(String, Manifest)], living: Option<&str>) {
+    let rank = |manifest: &Manifest| {
+        let point = &manifest.point;
+        (living == Some(point.cluster.as_str()), point.revision, point.term, point.index, manifest.taken_ms)
+    };
+    found.sort_by(|(a, one), (b, other)| rank(other).cmp(&rank(one)).then_with(|| b.cmp(a)));
+}
+
+/// The id of the etcd that lives, as the newest bundle by its time has it; none: there is no bundle.
+pub(super) fn living(folder: &Path, settings: &Settings) -> Outcome<Option<String>> {
+    let newest = newest(folder, settings)?;
+    Ok(newest.and_then(|(_, name)| Some(Bundle::open(&folder.join(name)).ok()?.claimed.manifest.point.cluster)))
+}
+
+/// What this host made of this cluster in a folder: what is kept of it, and what is not.
+fn sorted(folder: &Path, settings: &Settings, living: Option<&str>) -> (BTreeSet<String>, BTreeSet<String>) {
+    let mut found = own(folder, settings);
+    newest_first(&mut found, living);
+    let times: Vec<i64> = found.iter().map(|(_, manifest)| manifest.taken_ms).collect();
+    let places = settings.keep.kept(&times);
+    let (kept, rest): (Vec<_>, Vec<_>) = found.into_iter().enumerate().partition(|(place, _)| places.contains(place));
+    let names = |of: Vec<(usize, (String, Manifest))>| of.into_iter().map(|(_, (name, _))| name).collect();
+    (names(kept), names(rest))
+}
+
+/// Removes what is not kept any more in a folder, but nothing that is `spared`. `living` is the id of the etcd that runs. Says what it was.
+pub(super) fn prune(
+    folder: &Path,
+    settings: &Settings,
+    living: Option<&str>,
+    spared: &BTreeSet<String>,
+) -> Outcome<Vec<String>> {
+    let (_, rest) = sorted(folder, settings, living);
     let mut removed = Vec::new();
-    for (_, name) in found.into_iter().filter(goes) {
+    for name in rest.into_iter().filter(|name| !spared.contains(name)) {
         let place = folder.join(&name);
         absent(fs::remove_file(&place)).explain("remove", &place)?;
         removed.push(name);
     }
     Ok(removed)
+}
+
+/// What is never removed where copies are: what this host keeps itself, and what it has just taken. Others may write there, and whatever they
+/// call this host's pushes none of these out.
+pub(super) fn spared(root: &Root, settings: &Settings, fresh: Option<&str>) -> Outcome<BTreeSet<String>> {
+    let folder = root.own(FOLDER);
+    let (mut kept, _) = sorted(&folder, settings, lives(&folder, settings, fresh)?.as_deref());
+    kept.extend(fresh.map(str::to_owned));
+    Ok(kept)
+}
+
+/// As [`living`], of the one that was just taken, where there is one.
+fn lives(folder: &Path, settings: &Settings, fresh: Option<&str>) -> Outcome<Option<String>> {
+    match fresh.and_then(|name| Bundle::open(&folder.join(name)).ok()) {
+        Some(bundle) => Ok(Some(bundle.claimed.manifest.point.cluster)),
+        None => living(folder, settings),
+    }
 }
 
 /// Where copies go on this host.
@@ -168,7 +220,10 @@ pub(in crate::host::serve) fn tended(root: &Root, directory: &Path, fresh: Optio
     if let Some(name) = fresh {
         copy(&place(root, name)?, directory, name)?;
     }
-    let tidied = half_copies(directory, &settings).and_then(|()| prune(directory, &settings, fresh).map(drop));
+    let spared = spared(root, &settings, fresh)?;
+    let living = lives(&root.own(FOLDER), &settings, fresh)?;
+    let tidied = half_copies(directory, &settings);
+    let tidied = tidied.and_then(|()| prune(directory, &settings, living.as_deref(), &spared).map(drop));
     tidied.map_err(|fault| failed(format!("{} has what it is to have, and {} in it", directory.display(), fault.what)))
 }
 

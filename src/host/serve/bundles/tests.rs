@@ -16,6 +16,25 @@ struct World {
     owners: Secret<String>,
 }
 
+/// Settings of a host that seals to nobody yet.
+pub(super) fn settings() -> Settings {
+    Settings {
+        cluster: "lab".parse().unwrap(),
+        authority: Digest::of(b"authority"),
+        host: "cp1".parse().unwrap(),
+        every_s: 900,
+        keep: Keep { last: 3, daily: 0, weekly: 0 },
+        recipients: vec![],
+        drill: false,
+        to: vec![],
+        url: "https://127.0.0.1:1".to_owned(),
+        data_dir: "/var/lib/etcd".to_owned(),
+        ca: String::new(),
+        cert: String::new(),
+        key: String::new(),
+    }
+}
+
 impl World {
     fn new() -> Self {
         let world = Self { at: tempfile::tempdir().unwrap(), owners: new_identity() };
@@ -36,21 +55,7 @@ impl World {
         std::fs::write(self.path(path), bytes).unwrap();
     }
     fn settings(&self, drill: bool) -> Settings {
-        Settings {
-            cluster: "lab".parse().unwrap(),
-            authority: Digest::of(b"authority"),
-            host: "cp1".parse().unwrap(),
-            every_s: 900,
-            keep: Keep { last: 3, daily: 0, weekly: 0 },
-            recipients: public_of(&self.owners).unwrap(),
-            drill,
-            to: vec![],
-            url: "https://127.0.0.1:1".to_owned(),
-            data_dir: "/var/lib/etcd".to_owned(),
-            ca: String::new(),
-            cert: String::new(),
-            key: String::new(),
-        }
+        Settings { recipients: public_of(&self.owners).unwrap(), drill, ..settings() }
     }
     /// Whether the inventory asks for drills.
     fn asks(&self, drill: bool) {
@@ -58,11 +63,15 @@ impl World {
     }
     /// Seals a bundle as the host does; what is in it is no store of etcd's.
     fn takes(&self, settings: Settings, taken_ms: i64) -> Bundle {
+        let point = Point { cluster: "c".into(), term: 2, index: 3, revision: 4, high_water: 4 };
+        self.takes_at(settings, taken_ms, point)
+    }
+    fn takes_at(&self, settings: Settings, taken_ms: i64, point: Point) -> Bundle {
         self.write("/work/snapshot.db", &b"registry/pods ".repeat(10_000));
         let name = format!("lab-{}-cp1.{ENDING}", when::stamp(taken_ms).replace('.', ""));
         let about = About {
             settings,
-            point: Point { cluster: "c".into(), term: 2, index: 3, revision: 4, high_water: 4 },
+            point,
             etcd: "3.6.16".to_owned(),
             proof: Proof { keys: 1, hash: 2, restored_ms: 3 },
             taken_ms,
@@ -255,4 +264,55 @@ async fn a_copy_goes_where_copies_go_and_what_is_not_kept_any_more_or_was_cut_of
     assert!(older.path().exists(), "what is on the host is the host's");
     let told = copies::tend(&world.root(), to, Some("../escape.hactl")).await.unwrap_err().what;
     assert!(told.contains("is no bundle's name"), "{told}");
+}
+
+#[tokio::test]
+async fn what_is_kept_is_the_newest_by_what_etcd_says_whatever_the_clock_said_then() {
+    let world = World::new();
+    let keep = Keep { last: 2, daily: 2, weekly: 0 };
+    let settings = Settings { keep, ..world.settings(false) };
+    let at = |cluster: &str, revision: i64| Point {
+        cluster: cluster.to_owned(),
+        term: 2,
+        index: u64::try_from(revision).unwrap(),
+        revision,
+        high_water: revision,
+    };
+    // Noon of yesterday, so that a few seconds are of one day.
+    let day = 86_400_000;
+    let now = when::now_ms() / day * day - day / 2;
+    let name = |bundle: &Bundle| bundle.path().file_name().unwrap().to_str().unwrap().to_owned();
+    // In the order in which they were taken: by another etcd of this authority, with a clock that was years ahead, and since.
+    let of_before = world.takes_at(settings.clone(), now - 3 * day, at("before", 90_000));
+    let ahead: Vec<Bundle> =
+        (0..4).map(|n| world.takes_at(settings.clone(), now + (900 + n) * day, at("c", 10 + n))).collect();
+    let since: Vec<Bundle> =
+        (0..3).map(|n| world.takes_at(settings.clone(), now - (3 - n) * 1000, at("c", 20 + n))).collect();
+    assert_eq!(store::living(&world.path(FOLDER), &settings).unwrap().as_deref(), Some("c"));
+    let gone = store::prune(&world.path(FOLDER), &settings, Some("c"), &BTreeSet::new()).unwrap();
+    let left = [&since[2], &since[1], &ahead[3]];
+    assert!(left.iter().all(|bundle| bundle.path().exists()), "{gone:?}");
+    let mut wanted: Vec<String> = [&of_before, &since[0]].into_iter().chain(&ahead[..3]).map(name).collect();
+    wanted.sort();
+    assert_eq!(gone, wanted, "one of another day stays, and that is the last that was taken on one");
+    assert!(store::prune(&world.path(FOLDER), &settings, Some("c"), &BTreeSet::new()).unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn nobody_pushes_out_of_a_share_what_the_host_keeps_itself() {
+    let world = World::new();
+    let share = world.path("/mnt/backup");
+    std::fs::create_dir_all(&share).unwrap();
+    let settings = Settings { keep: Keep { last: 1, daily: 0, weekly: 0 }, ..world.settings(false) };
+    world.write(SETTINGS, &serde_json::to_vec(&settings).unwrap());
+    let name = |bundle: &Bundle| bundle.path().file_name().unwrap().to_str().unwrap().to_owned();
+    let now = when::now_ms();
+    // Somebody puts one there that says of itself that this host took it, much later and much further on.
+    let far = Point { cluster: "c".into(), term: 99, index: 1 << 40, revision: 1 << 40, high_water: 1 << 40 };
+    let forged = world.takes_at(settings.clone(), now + 60_000, far);
+    std::fs::rename(forged.path(), share.join(name(&forged))).unwrap();
+    let own = world.takes(settings, now);
+    copies::tend(&world.root(), Path::new("/mnt/backup"), Some(&name(&own))).await.unwrap();
+    copies::tend(&world.root(), Path::new("/mnt/backup"), None).await.unwrap();
+    assert!(share.join(name(&own)).exists() && own.path().exists());
 }

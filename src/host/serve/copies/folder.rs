@@ -6,6 +6,7 @@
 use super::super::fault::{Explain, Outcome, bad, failed};
 use super::super::when;
 use crate::model::copies::{CopiesFact, CopyFact, CopyName};
+use crate::model::moment::is_ahead;
 use crate::model::names::{ClusterName, Digest};
 use crate::model::snapshot::{by_name, is_name};
 use crate::snapshot::{Bundle, BundleError};
@@ -32,8 +33,6 @@ const NAMED: usize = 1000;
 const DAMAGED: usize = 8;
 /// After so long no further one is opened: what is known by then is better than nothing at the deadline.
 const UNTIL: Duration = Duration::from_secs(6);
-/// How far a clock may be off, milliseconds.
-const CLOCK_MS: i64 = 300_000;
 /// Bytes of one piece, before base64: what a program says is kept up to 8 MiB.
 const PIECE: u64 = 4 << 20;
 
@@ -138,7 +137,7 @@ fn names(folder: &OwnedFd, wanted: &Wanted) -> std::io::Result<Listed> {
     names.sort_by_key(|name| {
         let taken = by_name(name).map(|by| by.taken_ms);
         let asked = wanted.named.as_ref() == Some(name);
-        (!asked, taken.is_none_or(|at| at > now + CLOCK_MS), Reverse(taken), name.clone())
+        (!asked, taken.is_none_or(|at| is_ahead(at, now)), Reverse(taken), name.clone())
     });
     Ok(Listed { ours: names, cut: seen > ENTRIES })
 }

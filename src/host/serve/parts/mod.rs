@@ -15,7 +15,7 @@ use super::root::Root;
 use super::run::blocking;
 use super::session::Appetite;
 use crate::host::op::{FaultKind, SnapshotUse};
-use crate::model::blob::{LARGEST_SNAPSHOT, SnapshotBlob};
+use crate::model::blob::{LARGEST_SENT, SnapshotBlob};
 use crate::model::sum::Sum;
 use crate::model::target::Part;
 use item::Becomes;
@@ -46,8 +46,8 @@ pub(super) struct Blob<'a> {
 
 /// Decompressed bytes handled at once.
 const WINDOW: usize = 1 << 20;
-/// Largest item accepted, bytes: nothing is larger than a snapshot may be, but its compressed form by a little.
-const LARGEST: u64 = LARGEST_SNAPSHOT + (LARGEST_SNAPSHOT >> 6);
+/// Largest item accepted, bytes, in either form: nothing is larger than a snapshot may be.
+const LARGEST: u64 = LARGEST_SENT;
 /// Free space that must remain after a delivery, bytes.
 const RESERVE: u64 = 64 << 20;
 

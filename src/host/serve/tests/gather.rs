@@ -1,7 +1,10 @@
 //! What a host gathers for a support bundle, from a directory that stands for it.
 
 use super::*;
-use crate::model::support::{GatherAsk, Page};
+use crate::model::bucket::Storage;
+use crate::model::secret::Secret;
+use crate::model::support::{GatherAsk, Page, SECRETS};
+use crate::snapshot::new_identity;
 use std::os::unix::fs::PermissionsExt as _;
 
 const KEY: &str = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0w\n-----END PRIVATE KEY-----\n";
@@ -86,4 +89,52 @@ async fn a_long_log_keeps_its_newest_whole_lines_and_says_how_much_is_left_out()
     assert!(all <= 6 << 20, "all pages together are bounded: {all}");
     assert_eq!(page(&pages, "pods/kube-system_p15_1/c/0.log").text, "", "there was no room for the last");
     assert!(page(&pages, "system/hosts").left_out > 0 || page(&pages, "system/hosts").text.contains("No such file"));
+}
+
+#[tokio::test]
+async fn a_canary_in_each_place_that_holds_secrets_is_found_in_no_page() {
+    let place = Place::new();
+    let mut canaries = Vec::new();
+    for (number, at) in SECRETS.iter().filter(|at| **at != crate::model::drill::IDENTITY).enumerate() {
+        let canary = format!("canary-number-{number}-of-this-host");
+        // Some are folders and some are files.
+        let file = if at.contains('.') { (*at).to_owned() } else { format!("{at}/deep/below/word") };
+        place.write(&file, format!("token: \"{canary}\"\nother: x\n"));
+        private(&place, &file);
+        canaries.push(canary);
+    }
+    let storage = Storage {
+        key_id: "canary-of-the-key-id".to_owned(),
+        key: Secret::new("canary-of-the-storage-key".to_owned()),
+        endpoint: None,
+        region: "us-east-1".to_owned(),
+        ca: None,
+        proxy: None,
+        no_proxy: String::new(),
+    };
+    let identity = new_identity();
+    let secret = identity.reveal().lines().find(|line| line.starts_with("AGE-SECRET-KEY-")).unwrap().to_owned();
+    for (file, text) in [
+        ("/etc/hactl/object-storage/access.toml", storage.to_file()),
+        ("/etc/hactl/issuers/etcd-issuer.key", KEY.to_owned()),
+        (crate::model::drill::IDENTITY, format!("# created: 2026-11-26T00:00:00Z\n{}", identity.reveal())),
+        (
+            "/etc/containerd/certs.d/r/hosts.toml",
+            "[header]\nauthorization = \"Basic bWU6Y2FuYXJ5LXJlZ2lzdHJ5\"\n".to_owned(),
+        ),
+    ] {
+        place.write(file, text);
+        private(&place, file);
+    }
+    for canary in ["canary-of-the-key-id", "canary-of-the-storage-key", "canary-registry", "bWU6Y2FuYXJ5LXJlZ2lzdHJ5"] {
+        canaries.push(canary.to_owned());
+    }
+    canaries.extend([secret.clone(), secret.to_lowercase(), KEY.lines().nth(1).unwrap().to_owned()]);
+    let said: String = canaries.iter().map(|canary| format!("somebody said {canary} here\n")).collect();
+    place.write("/var/log/pods/kube-system_a_1/a/0.log", &said);
+    place.write("/etc/hosts", &said);
+    for page in gathered(&place, &["/etc/hosts", crate::model::drill::IDENTITY]).await {
+        let found: Vec<_> = canaries.iter().filter(|canary| page.text.contains(canary.as_str())).collect();
+        assert!(found.is_empty(), "{}: {found:?}\n{}", page.name, page.text);
+    }
 }

@@ -1,0 +1,41 @@
+//! Whether a file system has room for what somebody claims to send: asked before the first byte is written.
+
+use std::io;
+use std::path::Path;
+
+/// What must be left, bytes.
+const RESERVE: u64 = 64 << 20;
+
+/// Fails unless so many bytes more fit beside what is there. A file system that does not say how much is free is asked by writing.
+///
+/// # Errors
+/// [`io::ErrorKind::StorageFull`], with both numbers.
+pub fn check_room(at: &Path, bytes: u64) -> io::Result<()> {
+    let free = at
+        .ancestors()
+        .find_map(|at| rustix::fs::statvfs(if at.as_os_str().is_empty() { Path::new(".") } else { at }).ok());
+    let free = free.map(|found| found.f_bavail.saturating_mul(found.f_frsize));
+    let needed = bytes.saturating_add(RESERVE);
+    match free {
+        Some(free) if free < needed => {
+            let what = format!("{} MiB are needed there and {} MiB are free", needed.div_ceil(1 << 20), free >> 20);
+            Err(io::Error::new(io::ErrorKind::StorageFull, what))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_both_numbers_and_without_a_byte_written() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = folder.path().join("not/there/yet");
+        let error = check_room(&at, u64::MAX).expect_err("no disk is so large");
+        assert!(error.kind() == io::ErrorKind::StorageFull && error.to_string().contains("MiB are free"), "{error}");
+        assert!(check_room(&at, 1).is_ok());
+        assert_eq!(std::fs::read_dir(folder.path()).expect("ours").count(), 0);
+    }
+}
