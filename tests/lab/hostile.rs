@@ -22,10 +22,11 @@ pub const SCENARIOS: &[Scenario] = &[
 
 const HEAL: Duration = Duration::from_secs(180);
 
-/// As user etcd, all the time: directories that root makes or walks are swapped for a link to somebody else's.
-const SWAPS: &str = "sudo install -d -m 0700 /root/kept && sudo sh -c 'echo kept >/root/kept/db' && sudo systemd-run --quiet --unit=swaps --uid=etcd \
-                     sh -c 'cd /var/lib/etcd; while :; do for at in member hactl-recovery-* hactl-restoring-*; do \
-                     [ -d \"$at\" ] && [ ! -L \"$at\" ] && mv \"$at\" .away && ln -s /root/kept \"$at\" && rm \"$at\" && mv .away \"$at\"; done; done' && echo done";
+/// As user etcd, all the time: directories that root makes in its own are swapped for a link to somebody else's.
+const SWAPS: &str = "sudo install -d -m 0700 /root/kept && sudo sh -c 'echo kept >/root/kept/db' && \
+                     sudo systemd-run --quiet --unit=swaps --uid=etcd sh -c 'cd /var/lib/etcd; while :; do \
+                     for at in hactl-recovery-* hactl-restoring-*; do [ -d \"$at\" ] && [ ! -L \"$at\" ] && mv \"$at\" .away && \
+                     ln -s /root/kept \"$at\" && rm \"$at\" && mv .away \"$at\"; done; done' && echo done";
 /// Which users run an etcd of hactl's own, or its tool, for half a minute.
 const WATCH: &str =
     "for i in $(seq 600); do ps -eo user:20,args | grep -E '[u]nsafe-no-fsync|[e]tcdutl snapshot'; sleep 0.05; done";
@@ -49,7 +50,7 @@ fn links(w: &World) {
     // It may fail for as long as somebody moves what it works on, and comes to its end when nobody does.
     let swapped = recover(w, &["--yes"]);
     println!("        while everything is swapped: exit {}", swapped.code);
-    w.on("cp1", "sudo systemctl stop swaps; cd /; sudo sh -c '[ ! -d /var/lib/etcd/.away ] || [ -e /var/lib/etcd/member ] || mv /var/lib/etcd/.away /var/lib/etcd/member'");
+    w.on("cp1", "sudo systemctl stop swaps; sudo rm -rf /var/lib/etcd/.away");
     assert_eq!(w.on("cp1", before), was, "nothing outside was given away, changed or removed");
     assert_eq!(w.on("cp1", "sudo cat /root/kept/db").trim(), "kept");
     if w.hactl.run(&["status"]).code == 7 {
@@ -97,7 +98,7 @@ fn worker(w: &World) {
 
 /// What hactl itself keeps on a host on a disk of its own, without a byte left, and without the files that earlier versions locked. Programs and
 /// parts stay where they are.
-const FILL: &str = "sudo sh -ec 'mkdir -p /mnt/was && mount --bind /var/lib/hactl /mnt/was && mount -t tmpfs -o size=4m tmpfs /var/lib/hactl && \
+const FILL: &str = "sudo sh -ec 'mkdir -p /mnt/was && mount --bind /var/lib/hactl /mnt/was && mount -t tmpfs -o size=16m tmpfs /var/lib/hactl && \
                     cd /mnt/was && for d in bin parts snapshots; do mkdir /var/lib/hactl/$d && mount --bind /mnt/was/$d /var/lib/hactl/$d; done && \
                     for f in *; do case $f in bin|parts|snapshots|lock|busy) ;; *) cp -a $f /var/lib/hactl/ ;; esac; done; \
                     dd if=/dev/zero of=/var/lib/hactl/fill bs=4k 2>/dev/null || true; rm -f /run/hactl/lock /run/hactl/busy; echo x >/var/lib/hactl/one 2>/dev/null || echo full'";
