@@ -256,6 +256,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
             trouble: None,
             high_water: None,
             disk: None,
+            slow: false,
             secret_is_ciphertext: Some(true),
         }),
         api: Some(ApiFact {
