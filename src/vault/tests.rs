@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::names::PeerUrl;
-use crate::model::recovery::Recovery;
+use crate::model::recovery::{Origin, Recovery};
 use crate::model::rotation::{Rotatable, Stage};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use std::os::unix::fs::PermissionsExt as _;
@@ -494,4 +494,35 @@ fn damage_to_what_is_under_way_is_named_and_none_of_its_keys_is_told() {
         assert!(words.contains("rotations.json") && words.contains(says), "{says}: {words}");
         assert!(!words.contains("PRIVATE"), "{words}");
     }
+}
+
+#[test]
+fn a_recovery_at_a_revision_that_no_cluster_comes_near_counts_for_nothing_and_is_told_until_it_is_closed() {
+    let (_root, _, vault) = made();
+    vault.genesis_token().unwrap();
+    vault.spend_genesis("c1").unwrap();
+    let poisoned = Recovery {
+        id: "00ff00ff".to_owned(),
+        source: Origin::Data("cp1".parse().unwrap()),
+        reach: (2, 9),
+        base: i64::MAX,
+        members: vec![("cp1".parse().unwrap(), PeerUrl::of("10.0.0.11".parse().unwrap()))],
+        undo: false,
+    };
+    vault.record(Entry::RecoveryChosen { recovery: poisoned.clone(), instead_of: None }).unwrap();
+    let past = vault.past().unwrap();
+    assert_eq!((past.open, past.leapt), (None, 0), "it is not gone on with, and the next one does not begin above it");
+    vault.record(Entry::RecoveryEnded { id: "00ff00ff".to_owned(), cluster_id: "c2".to_owned() }).unwrap();
+    let past = vault.past().unwrap();
+    assert_eq!(
+        (past.born.as_deref(), past.recovered()),
+        (Some("c1"), None),
+        "what was there before is not of the past"
+    );
+    assert!(!past.lived.contains("c2") && past.dropped.contains("00ff00ff"));
+    assert_eq!(past.impossible, vec![poisoned]);
+    vault.record(Entry::RecoveryDropped { id: "00ff00ff".to_owned() }).unwrap();
+    let past = vault.past().unwrap();
+    assert_eq!((past.impossible, past.born.as_deref()), (vec![], Some("c1")), "it is told once");
+    assert!(past.dropped.contains("00ff00ff"));
 }

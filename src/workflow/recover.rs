@@ -251,6 +251,9 @@ pub async fn recover(
         session.desired.with(Role::ControlPlane).filter_map(|h| session.machines.get(&h.name)).cloned().collect();
     let endpoint = look.asks.served();
     session.sink.emit(Event::Planned { plan: Box::new(plan.clone()) });
+    // The cluster that answers afterwards has another id than the journal's.
+    let mut look = look;
+    look.asks.known.recovering = true;
     Converge::new(&state).run(session, look, &plan).await?;
     let quorum = begun.elapsed();
     let starts =

@@ -254,6 +254,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
             slow: false,
             high_water: None,
             disk: None,
+            slow: false,
             secret_is_ciphertext: Some(true),
         }),
         api: Some(ApiFact {

@@ -293,6 +293,12 @@ pub(super) async fn read(host: &Host, recovery: String, from: u64) -> Outcome<St
 pub(super) async fn restore(host: &Host, ask: RestoreAsk) -> Outcome<()> {
     let data = host.root.path(&ask.data_dir)?;
     plain(&ask.token)?;
+    if !is_base(ask.base) {
+        return Err(bad(format!(
+            "no cluster comes near revision {}, and above it there would soon be none left",
+            ask.base
+        )));
+    }
     if read_mark(&data, GENESIS)?.as_ref() == Some(&ask.token)
         && data.join("member").exists()
         && read_mark(&data, BORN)?.is_none()
@@ -314,12 +320,6 @@ pub(super) async fn restore(host: &Host, ask: RestoreAsk) -> Outcome<()> {
         let snapshot = snapshot.clone();
         blocking(move || disk::revision(&snapshot).map_err(|error| failed(error.to_string()))).await?
     };
-    if !is_base(ask.base) {
-        return Err(bad(format!(
-            "no cluster comes near revision {}, and above it there would soon be none left",
-            ask.base
-        )));
-    }
     let bump = ask.base.checked_sub(revision).filter(|bump| *bump > 0);
     let bump = bump.ok_or_else(|| bad(format!("revision {} lies not above the snapshot's {revision}", ask.base)))?;
     host.waits("etcdutl to restore the snapshot");

@@ -1,7 +1,7 @@
 //! What stands on a member's disk, and what it forbids.
 
 use super::*;
-use crate::host::op::{EtcdAsk, FaultKind, FirstBoot, MemberStart, ObserveAsk};
+use crate::host::op::{EtcdAsk, FaultKind, FirstBoot, MemberStart, ObserveAsk, RestoreAsk};
 use crate::model::facts::EtcdFact;
 
 const DATA: &str = "/var/lib/etcd";
@@ -167,4 +167,40 @@ async fn data_is_moved_aside_whole_and_only_once_and_never_under_a_running_etcd(
     let fact = look(&mut client).await;
     assert_eq!((fact.data, fact.born, fact.view), (false, None, None));
     assert!(fact.trouble.unwrap().contains("/nowhere"));
+}
+
+#[tokio::test]
+async fn nothing_is_restored_at_a_revision_that_no_cluster_comes_near_and_such_a_high_water_mark_is_none() {
+    use crate::model::names::Digest;
+    use crate::model::target::{Part, Place};
+    let place = host();
+    place.write("/var/lib/etcd/member/wal/0", "x");
+    place.write("/var/lib/hactl/high-water", "9223372036854775807\n");
+    let mut client = place.locked().await;
+    assert_eq!(look(&mut client).await.high_water, None);
+    let digest = Digest::of(b"snapshot");
+    let part = Part {
+        name: "snapshot".to_owned(),
+        version: "1".to_owned(),
+        digest,
+        size: 8,
+        sent_digest: digest,
+        sent_size: 8,
+        place: Place::Snapshot,
+    };
+    let ask = |base| RestoreAsk {
+        data_dir: DATA.to_owned(),
+        part: part.clone(),
+        token: "recovery1".to_owned(),
+        name: "cp1".to_owned(),
+        members: vec![("cp1".to_owned(), "https://10.0.0.1:2380".parse().unwrap())],
+        base,
+    };
+    for base in [i64::MAX, -1, 1 << 60] {
+        let fault = client.ask(Op::Restore(Box::new(ask(base)))).await.unwrap_err();
+        assert!(fault.kind == FaultKind::BadRequest && fault.what.contains("no cluster comes near"), "{fault:?}");
+    }
+    let missing = client.ask(Op::Restore(Box::new(ask(1_000_000_000)))).await.unwrap_err();
+    assert!(!missing.what.contains("no cluster comes near"), "{missing:?}");
+    assert!(place.at("/var/lib/etcd/member/wal/0").exists());
 }
