@@ -9,6 +9,7 @@ mod leaving;
 mod recovering;
 mod renewing;
 mod roles;
+mod rolled_back;
 mod sim;
 mod trials;
 mod upgrading;

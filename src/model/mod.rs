@@ -23,6 +23,7 @@ pub mod names;
 pub mod node;
 pub mod pattern;
 pub mod plan;
+pub mod positions;
 pub mod recovery;
 pub mod redact;
 pub mod refusal;

@@ -2,7 +2,7 @@
 
 use crate::model::desired::{Desired, Role};
 use crate::model::facts::{DiskFact, Etcd, EtcdFact, Evidence, HostFacts, Member, Members, Silence, newest};
-use crate::model::names::HostName;
+use crate::model::names::{HostName, PeerUrl};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Puts the etcd hosts' answers together.
@@ -22,7 +22,7 @@ pub fn classify(desired: &Desired, hosts: &BTreeMap<HostName, Result<HostFacts, 
     let former = desired.entered().filter(|host| !facts.contains_key(&host.name));
     let former = former.filter_map(|host| Some((&host.name, hosts.get(&host.name)?.as_ref().ok()?.etcd.as_ref()?)));
     let speaking = facts.iter().map(|(host, fact)| (*host, *fact)).chain(former);
-    if let Some(members) = speaks(&speaking.collect()) {
+    if let Some(members) = speaks(desired, &speaking.collect()) {
         return Etcd::Speaks(members);
     }
     let stamped = hosts.values().filter_map(|f| f.as_ref().ok()).any(|f| f.stamp.is_some());
@@ -44,15 +44,20 @@ pub fn classify(desired: &Desired, hosts: &BTreeMap<HostName, Result<HostFacts, 
 }
 
 /// The member list, from a member with a quorum behind it.
-fn speaks(facts: &BTreeMap<&HostName, &EtcdFact>) -> Option<Members> {
+fn speaks(desired: &Desired, facts: &BTreeMap<&HostName, &EtcdFact>) -> Option<Members> {
     let views = || facts.iter().filter_map(|(host, e)| e.view.as_ref().map(|v| (*host, v)));
     let (_, view) = views().filter(|(_, v)| v.linearizable).max_by_key(|(_, v)| (v.term, v.applied))?;
     let healthy: BTreeSet<u64> = views().filter(|(_, v)| v.linearizable).map(|(_, v)| v.member).collect();
     // A learner answers no linearizable read of its own; it is healthy when it answers at all.
     let alive: BTreeSet<u64> = views().map(|(_, v)| v.member).collect();
+    // Where another member answers than the list has there, nobody finds the one that is listed.
+    let astray = |id: u64, url: &PeerUrl| {
+        let at = desired.with(Role::Etcd).find(|host| &host.peer_url() == url);
+        at.and_then(|host| facts.get(&host.name)?.view.as_ref()).is_some_and(|view| view.member != id)
+    };
     let list = view.members.iter().map(|(id, name, url, learner)| {
         // Told by the member itself, wherever its host is by now; one that nobody could ask counts as unhealthy, the safe side.
-        let healthy = healthy.contains(id) || (*learner && alive.contains(id));
+        let healthy = !astray(*id, url) && (healthy.contains(id) || (*learner && alive.contains(id)));
         (url.clone(), Member { id: *id, name: name.clone(), learner: *learner, healthy })
     });
     Some(Members(list.collect()))

@@ -131,6 +131,7 @@ impl Look {
             files.insert(host.name.clone(), contents);
         }
         let mut facts = crate::observe::assemble(desired, answers, &target.addons);
+        facts.noted = state.past()?.seen;
         super::manifests::look(session, state, &target, &mut facts).await?;
         Ok(Self { asks, target: Arc::new(target), files, facts, hurried })
     }

@@ -35,6 +35,7 @@ mod outside;
 mod parted;
 mod recover;
 mod roles;
+mod rolled_back;
 mod room;
 mod rotations;
 mod runbook;
@@ -244,6 +245,7 @@ fn main() {
     tally.suite("t-apart", (7, 1), shapes::APART);
     tally.suite("t-seven", (7, 0), shapes::SEVEN);
     tally.suite("t-outside", (3, 0), outside::SCENARIOS);
+    tally.suite("t-disks", (3, 0), rolled_back::SCENARIOS);
     tally.suite("t-ways", (1, 1), ways_in::SCENARIOS);
     tally.suite("t-hostile", (2, 1), hostile::SCENARIOS);
     for (lab, file, scenario) in examples::EXAMPLES {

@@ -252,6 +252,8 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
             view: Some(view),
             trouble: None,
             high_water: None,
+            positions: vec![],
+            stuck: None,
             disk: None,
             secret_is_ciphertext: Some(true),
         }),
@@ -299,6 +301,7 @@ pub fn facts(hosts: Vec<Result<HostFacts, Silence>>, etcd: Etcd, converged: bool
         etcd,
         drift: if converged { drift.into() } else { BTreeMap::new() },
         stale: BTreeMap::new(),
+        noted: Vec::new(),
     }
 }
 

@@ -527,6 +527,7 @@ fn start(world: &mut World, host: &HostName, unit: &UnitName) -> Result<(), Stop
         "haproxy.service" | "hactl-etcd-balancer.service" => program("/usr/sbin/haproxy"),
         "keepalived.service" => program("/usr/sbin/keepalived") && found.runs("haproxy.service"),
         "hactl-approver.service" => world.applied("rbac"),
+        "hactl-positions.service" => found.leaves.contains_key(&LeafId::EtcdPeer),
         "hactl-snapshot.timer" => part("etcd") && found.leaves.contains_key(&LeafId::EtcdPeer),
         make::DRILLS => make::DRILL.iter().all(|path| found.files.contains_key(*path)),
         make::RENEWS => make::RENEWAL.iter().all(|path| found.files.contains_key(*path)),
