@@ -10,6 +10,7 @@ mod lies;
 mod recovering;
 mod renewing;
 mod roles;
+mod rolled_back;
 mod sim;
 mod trials;
 mod upgrading;

@@ -3,7 +3,7 @@
 use super::common::block_on;
 use crate::host::serve::{Fence, Root};
 use crate::model::drill::{OwnDrill, Showed, Turn};
-use crate::model::names::HostName;
+use crate::model::names::{HostName, PeerUrl};
 use crate::model::recovery::STAYS_DOWN;
 use clap::Args;
 use std::io::Write as _;
@@ -52,6 +52,23 @@ pub struct FenceArgs {
     /// etcd's data directory
     #[arg(long)]
     data_dir: String,
+    /// CA certificate of etcd
+    #[arg(long)]
+    ca: String,
+    /// Client certificate
+    #[arg(long)]
+    cert: String,
+    /// Client key
+    #[arg(long)]
+    key: String,
+    /// Where this host's member answers its peers
+    #[arg(long)]
+    peer: PeerUrl,
+}
+
+/// Arguments of `host-positions`.
+#[derive(Debug, Args)]
+pub struct PositionsArgs {
     /// CA certificate of etcd
     #[arg(long)]
     ca: String,
@@ -116,7 +133,7 @@ pub fn fence(args: &FenceArgs) -> u8 {
         cert: args.cert.clone(),
         key: args.key.clone(),
     };
-    let found = block_on(async { Ok(crate::host::serve::fence(&Root::host(), &ask).await) });
+    let found = block_on(async { Ok(crate::host::serve::fence(&Root::host(), &ask, &args.peer).await) });
     let (line, code) = match found {
         Ok(Fence::NoData) => return 0,
         Ok(Fence::Starts(line)) => (line, 0),
@@ -126,6 +143,25 @@ pub fn fence(args: &FenceArgs) -> u8 {
     // Without a journal there is nobody to tell.
     let _ = writeln!(std::io::stderr(), "{line}");
     code
+}
+
+/// Remembers how far members of etcd are, until it is stopped.
+pub fn positions(args: &PositionsArgs) -> u8 {
+    let ask = crate::host::op::EtcdAsk {
+        url: "https://127.0.0.1:2379".to_owned(),
+        data_dir: String::new(),
+        ca: args.ca.clone(),
+        cert: args.cert.clone(),
+        key: args.key.clone(),
+    };
+    let say = |line: &str| {
+        // Without a journal there is nobody to tell.
+        let _ = writeln!(std::io::stderr(), "{line}");
+    };
+    match block_on(async { Ok(crate::host::serve::record_positions(&Root::host(), &ask, say).await) }) {
+        Ok(()) => 0,
+        Err(verdict) => verdict.exit,
+    }
 }
 
 /// How long a balancer that does not answer is asked again: one that stands still does so for less than two seconds.

@@ -158,9 +158,12 @@ enum Verb {
     /// Approve kubelet serving certificates; run as a unit on control-plane hosts
     #[command(hide = true)]
     HostApprove(host::ApproveArgs),
-    /// Ask the members of etcd whether this host's data is of before a recovery; run before etcd starts
+    /// Ask the members of etcd whether this host's member may vote by its data; run before etcd starts
     #[command(hide = true)]
     HostFence(host::FenceArgs),
+    /// Remember how far each member of etcd is; run as a unit on etcd hosts
+    #[command(hide = true)]
+    HostPositions(host::PositionsArgs),
     /// Have the balancer in front of etcd send clients to a member again; run by a timer while one is passed over
     #[command(hide = true)]
     HostPassTo(host::PassToArgs),
@@ -187,6 +190,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::HostCopies(args) => host::copies(&args),
         Verb::HostRenew => host::renew(),
         Verb::HostFence(args) => host::fence(&args),
+        Verb::HostPositions(args) => host::positions(&args),
         Verb::HostPassTo(args) => host::pass_to(&args),
         Verb::Up(args) => verbs::up(&common, args),
         Verb::Plan(args) => verbs::plan(&common, &args),

@@ -6,14 +6,16 @@
 
 mod change;
 pub mod disk;
+mod positions;
 mod room;
 mod snapshot;
 mod view;
 
 pub use change::change;
+pub use positions::{Known, Reporter, Witness, witness};
 pub use room::make_room;
 pub use snapshot::snapshot;
-pub use view::{Election, hash, holds_quorum, raw, status, view};
+pub use view::{Election, hash, holds_quorum, raw, view};
 
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
 use std::error::Error;

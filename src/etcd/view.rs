@@ -77,14 +77,6 @@ pub async fn view(
     Ok((view, quorum.err()))
 }
 
-/// Which cluster the member is of, and its revision. Works without quorum, once the member had one since its start.
-pub async fn status(access: &Access, within: Duration) -> Result<(String, i64), EtcdError> {
-    let mut link = access.connect(within).await?;
-    let status = ask("tell its status", within, link.0.status()).await?;
-    let (cluster, revision) = status.header().map_or((0, 0), |h| (h.cluster_id(), h.revision()));
-    Ok((format!("{cluster:x}"), revision))
-}
-
 fn cut(text: &str) -> String {
     text.chars().take(LONGEST).collect()
 }

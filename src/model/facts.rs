@@ -7,6 +7,7 @@ use super::certificate::CertificatesFact;
 use super::firewall::FirewallFact;
 use super::names::{ClusterName, Digest, HostName, PeerUrl, UnitName};
 use super::node::NodeFact;
+use super::positions::Position;
 use super::snapshot::BundlesFact;
 use super::target::{FileSet, LeafId};
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,9 @@ pub struct Facts {
     pub drift: BTreeMap<String, Vec<(String, String)>>,
     /// Per add-on, objects that hactl applied and that nobody asks for any more.
     pub stale: BTreeMap<String, Vec<Stale>>,
+    /// How far members of etcd were seen by earlier runs, as the journal knows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub noted: Vec<Position>,
 }
 
 /// An object that hactl applied and that nobody asks for any more.
@@ -375,6 +379,10 @@ pub struct EtcdFact {
     pub aside: BTreeMap<String, DiskFact>,
     /// The greatest revision that a restored store was ever begun at on this host; `None`: none was.
     pub high_water: Option<i64>,
+    /// How far this host has seen members of etcd, its own and others.
+    pub positions: Vec<Position>,
+    /// Why its member runs and will not catch up, as far as the host can tell by itself.
+    pub stuck: Option<String>,
     /// Whether the canary Secret is ciphertext here; `None`: it does not exist or could not be read.
     pub secret_is_ciphertext: Option<bool>,
 }

@@ -25,6 +25,7 @@ pub mod node;
 pub mod pattern;
 pub mod plan;
 pub mod plausible;
+pub mod positions;
 pub mod recovery;
 pub mod redact;
 pub mod refusal;

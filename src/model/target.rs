@@ -94,8 +94,8 @@ pub enum FileSet {
     Trust,
     /// etcd's unit and settings.
     Etcd,
-    /// What keeps etcd from starting on data of before a recovery. It names hactl itself and so changes with every release, which
-    /// must restart no member: systemd reads it anew, and it counts at the next start.
+    /// What keeps etcd from starting on data that no member may vote by, and remembers how far members are. It names hactl itself and so
+    /// changes with every release, which must restart no member: systemd reads it anew, and it counts at the next start.
     Fence,
     /// The loopback haproxy in front of etcd.
     EtcdBalancer,
@@ -146,8 +146,8 @@ impl FileSet {
 
     /// Whether somebody is served by its unit: then new files of it prove themselves on one host before the next takes its turn.
     pub fn serves(self) -> bool {
-        let apart = matches!(self, Self::VrrpFilter | Self::Approver | Self::Snapshots | Self::Renewal | Self::Drills);
-        !self.is_former() && !apart
+        let apart = [Self::VrrpFilter, Self::Approver, Self::Fence, Self::Snapshots, Self::Renewal, Self::Drills];
+        !self.is_former() && !apart.contains(&self)
     }
 }
 

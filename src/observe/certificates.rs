@@ -244,6 +244,7 @@ mod tests {
             drift: BTreeMap::new(),
             stale: BTreeMap::new(),
             leaving: BTreeMap::new(),
+            noted: Vec::new(),
         };
         check(&desired, &facts).map(|c| (c.outcome, c.detail, c.hint.unwrap_or_default()))
     }
@@ -332,6 +333,7 @@ mod tests {
             drift: BTreeMap::new(),
             stale: BTreeMap::new(),
             leaving: BTreeMap::new(),
+            noted: Vec::new(),
         };
         assert_eq!(check(&desired, &facts), None);
     }

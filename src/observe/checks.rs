@@ -5,6 +5,7 @@ use crate::model::check::{Check, Outcome, UP};
 use crate::model::desired::{Cni, Desired, Role};
 use crate::model::facts::{ApiFact, CORRUPT, Etcd, Facts, NOSPACE};
 use crate::model::names::HostName;
+use crate::model::positions::{self, Position, Unfit};
 use crate::model::recovery::left_behind;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -15,6 +16,8 @@ const STALE_LEASES: i64 = 1;
 const RANGES: &str = "pods in their Node's range";
 /// That what a host says can be, and agrees with what a majority says.
 pub const BELIEVED: &str = "host is believed";
+/// That what lies on an etcd host is its own member's, and all of it.
+const DISKS: &str = "etcd disks";
 /// A pod this long past its grace period is stuck, seconds.
 const STUCK_AFTER_S: i64 = 30;
 
@@ -64,6 +67,17 @@ fn hosts(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
 
 fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check>) {
     let name = "etcd members healthy";
+    for host in desired.with(Role::Etcd) {
+        if let Some(unfit) = positions::unfit(desired, facts, host) {
+            let hint = match (&unfit, &facts.etcd) {
+                (Unfit::Swapped(_), _) => None,
+                (_, Etcd::Speaks(_)) => Some("hactl up takes the host in again, and keeps its data aside"),
+                _ => Some("bring the other hosts back; if they are lost, hactl recover"),
+            };
+            list.push(check(DISKS, Some(&host.name), Outcome::Fail, unfit.on(&host.name), hint));
+        }
+    }
+    list.extend(all_back(facts));
     let members = match &facts.etcd {
         Etcd::Speaks(members) => members,
         Etcd::NeverBorn => {
@@ -93,6 +107,7 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
                 Outcome::Fail,
                 "its data is of before a recovery, so its etcd stays down; `hactl up` takes it in again",
             ),
+            _ if positions::unfit(desired, facts, host).is_some() => continue,
             Some(m) if m.learner => (Outcome::Warn, "is a learner: it does not vote yet"),
             Some(_) => (Outcome::Fail, "is a member and does not answer"),
             None => (Outcome::Fail, "is no member"),
@@ -149,6 +164,20 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
         }
         HashCheck::Unknown(why) => check(name, None, Outcome::Warn, why.clone(), None),
     });
+}
+
+/// Members with a quorum behind them that have not come as far as one of them had: all of them went back in time, and nobody is left to tell.
+fn all_back(facts: &Facts) -> Option<Check> {
+    let living = facts.living()?;
+    let ahead = |p: &&Position| p.cluster == living.cluster && (p.term, p.index) > (living.term, living.applied);
+    let seen = facts.noted.iter().filter(ahead).max()?;
+    let detail = format!(
+        "etcd as a whole went back in time: an earlier run saw a member at {seen}, and all of them are at term {}, entry {} now; what was \
+         written in between is lost",
+        living.term, living.applied
+    );
+    let hint = "if that was not meant: hactl snapshot list; hactl recover --undo --from a snapshot of later";
+    Some(check(DISKS, None, Outcome::Fail, detail, Some(hint)))
 }
 
 /// Whether the data on a host is of a cluster that was recovered since as the one that speaks.
@@ -339,6 +368,7 @@ mod tests {
             drift: BTreeMap::new(),
             stale: BTreeMap::new(),
             leaving: BTreeMap::new(),
+            noted: Vec::new(),
         })
     }
 
@@ -359,7 +389,14 @@ mod tests {
             let two = HostFacts { etcd: Some(etcd), ..HostFacts::default() };
             let hosts = desired.hosts.iter().map(|h| h.name.clone()).zip([Ok(one), Ok(two)]).collect();
             let etcd = Etcd::Speaks(crate::model::facts::Members::default());
-            Facts { hosts, etcd, drift: BTreeMap::new(), stale: BTreeMap::new(), leaving: BTreeMap::new() }
+            Facts {
+                hosts,
+                etcd,
+                drift: BTreeMap::new(),
+                stale: BTreeMap::new(),
+                leaving: BTreeMap::new(),
+                noted: Vec::new(),
+            }
         };
         let told = |facts: &Facts| {
             let all = checks(&desired, facts, &HashCheck::Unknown(String::new()));

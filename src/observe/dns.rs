@@ -100,6 +100,7 @@ mod tests {
                 drift: BTreeMap::new(),
                 stale: BTreeMap::new(),
                 leaving: BTreeMap::new(),
+                noted: Vec::new(),
             };
             let list = check(&desired, &facts, &ApiFact::default(), false);
             list.into_iter().map(|c| (c.host.is_some(), c.outcome, c.detail)).collect::<Vec<_>>()

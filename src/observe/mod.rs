@@ -165,5 +165,5 @@ pub fn assemble(desired: &Desired, known: &KnownCluster, mut hosts: Answers, add
     let leaves = |name: &HostName| desired.leaver(name).is_some();
     let leaving: Answers = hosts.extract_if(.., |name, _| leaves(name)).collect();
     let (drift, stale) = (drift::drift(addons, &hosts), drift::stale(addons, &hosts));
-    Facts { hosts, leaving, etcd, drift, stale }
+    Facts { hosts, leaving, etcd, drift, stale, noted: Vec::new() }
 }

@@ -448,6 +448,13 @@ fn static_pods(d: &mut Draft, name: &HostName, pods: Pods) {
     }
 }
 
+/// What remembers how far members are. It asks nobody but its own host's member, and waits for that by itself.
+pub(super) fn positions(d: &mut Draft, host: &Host) {
+    if wants(d, &host.name, FileSet::Fence) {
+        run(d, &host.name, FileSet::Fence, vec![Mark::Certified(host.name.clone())]);
+    }
+}
+
 /// What renews the host's certificates without anybody; or what once did leaves.
 pub(super) fn renewal(d: &mut Draft, host: &Host) {
     let certified = Mark::Certified(host.name.clone());

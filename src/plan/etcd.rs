@@ -7,6 +7,7 @@ use crate::model::desired::{Host, Role};
 use crate::model::facts::{DiskFact, Etcd, EtcdFact, EtcdView, Evidence, HostFacts, Member, Members, UnitFact, newest};
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::plan::{Action, Birth, Guard, Mark};
+use crate::model::positions;
 use crate::model::recovery::{Fullness, far_below};
 use crate::model::refusal::Refusal;
 use crate::model::target::FileSet;
@@ -205,6 +206,7 @@ fn wake(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<(), Refu
     };
     // The newest data knows who has a vote; where it cannot be read, the inventory is taken.
     let lists = |facts: &&HostFacts| facts.etcd.as_ref().is_some_and(|e| e.disk.as_ref().is_some_and(DiskFact::lists));
+    let unfit = |host: &Host| positions::unfit(d.desired, d.facts, host);
     let of_now = hosts.iter().filter(|h| !of_the_past(d, &h.name)).filter_map(|h| d.host_facts(&h.name));
     let newest = newest(of_now.filter(lists));
     // Members find one another by these addresses and no others: one that has changed is for a recovery.
@@ -218,7 +220,7 @@ fn wake(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<(), Refu
     let majority = voters / 2 + 1;
     for host in hosts {
         let Some(fact) = etcd_fact(d, &host.name).filter(|e| e.data) else { continue };
-        if of_the_past(d, &host.name) || astray(host) {
+        if of_the_past(d, &host.name) || astray(host) || unfit(host).is_some() {
             continue;
         }
         holders += 1;
@@ -243,6 +245,8 @@ fn wake(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<(), Refu
             let mut found = found.clone();
             if of_the_past(d, &found.host) {
                 found.what.push_str("; it is of before the recovery, so it is not started");
+            } else if let Some(unfit) = d.desired.host(&found.host).and_then(unfit) {
+                found.what = format!("{}, so it is not started; {}", unfit.on(&found.host), found.what);
             } else if found.has_data && d.desired.host(&found.host).is_some_and(astray) {
                 found.what.push_str("; the members know it by another address than the inventory says");
             }

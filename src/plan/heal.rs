@@ -13,6 +13,7 @@ use crate::model::desired::{Host, Role};
 use crate::model::facts::{DiskFact, EtcdFact, EtcdView, Members};
 use crate::model::names::PeerUrl;
 use crate::model::plan::{Action, Birth, Guard, HowToRun, Mark, STAND_IN};
+use crate::model::positions::{self, Unfit};
 use crate::model::refusal::Refusal;
 use crate::model::target::FileSet;
 
@@ -141,6 +142,9 @@ fn one_cluster(d: &Draft, hosts: &[Host], members: &Members) -> Result<(), Refus
             ));
         }
     }
+    for (host, other) in positions::swapped(d.desired, d.facts) {
+        problems.push(Unfit::Swapped(other).on(&host.name));
+    }
     // One that may leave is not at odds with the inventory.
     problems.retain(|p| !d.intent.prune.iter().any(|n| p.starts_with(&format!("{n}: "))));
     if problems.is_empty() { Ok(()) } else { Err(Refusal::Preflight { problems }) }
@@ -149,7 +153,7 @@ fn one_cluster(d: &Draft, hosts: &[Host], members: &Members) -> Result<(), Refus
 fn stand(d: &Draft, host: &Host, members: &Members) -> Stand {
     let Some(fact) = etcd_fact(d, &host.name) else { return Stand::Unknown };
     let Some(member) = members.0.get(&host.peer_url()) else { return Stand::Absent };
-    if d.intent.replace.get(&host.name) == Some(&member.id) {
+    if d.intent.replace.get(&host.name) == Some(&member.id) || unfit(d, host).is_some() {
         return Stand::Dead;
     }
     let unstarted = member.learner && member.name.is_empty();
@@ -171,6 +175,11 @@ fn stand(d: &Draft, host: &Host, members: &Members) -> Stand {
     }
 }
 
+/// What speaks against the data on a host.
+pub(super) fn unfit(d: &Draft, host: &Host) -> Option<Unfit> {
+    positions::unfit(d.desired, d.facts, host)
+}
+
 /// Whether a member that does not run could not: its log or its store cannot be read to the end. The others have what it had.
 fn damaged(fact: &EtcdFact) -> bool {
     let useless = |disk: &DiskFact| disk.damaged || disk.revision.is_none();
@@ -182,6 +191,9 @@ fn dead_because(d: &Draft, host: &Host) -> String {
     let fact = etcd_fact(d, &host.name);
     if d.intent.replace.contains_key(&host.name) {
         return format!("the keys on {} are not those of the others", host.name);
+    }
+    if let Some(unfit) = unfit(d, host) {
+        return unfit.on(&host.name);
     }
     match fact.filter(|fact| damaged(fact)) {
         Some(fact) => {
@@ -311,7 +323,9 @@ fn join(d: &mut Draft, chain: &mut Chain, host: &Host) -> Result<(), Refusal> {
         first.extend(chain.last.clone());
         let guard = Guard::Members { list: chain.list.shape() };
         let action = Action::MoveAside { host: host.name.clone() };
-        d.must(action, "its data is of no member in the list", first, cleared, guard);
+        let why =
+            unfit(d, host).map_or("its data is of no member in the list".to_owned(), |unfit| unfit.on(&host.name));
+        d.must(action, why, first, cleared, guard);
     }
     change(d, chain, &peer, Change::Learn, format!("{} is to be a member", host.name), needs)?;
     start_learner(d, chain, host)
@@ -370,11 +384,15 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
         let deaf = deaf && believed && !etcd_fact(d, &host.name).is_some_and(|etcd| etcd.slow);
         let leads = view.is_some_and(EtcdView::leads);
         let loose = view.filter(|v| v.is_loose());
-        if older || deaf {
+        // It tells its name and where it answers at each start; another one, started from a copy of its data, did so in its stead.
+        let listed = chain.list.0.get(&host.peer_url()).filter(|m| view.is_some_and(|v| v.member == m.id));
+        let misnamed = listed.filter(|m| !m.name.is_empty() && m.name != host.name.as_str());
+        if older || deaf || misnamed.is_some() {
             let why = match versions::member_changes(d, host).filter(|_| older) {
                 Some((runs, wanted)) => format!("etcd {runs} becomes {wanted}"),
                 None if older => "it runs by older files".to_owned(),
-                None => "it runs and does not answer".to_owned(),
+                None if deaf => "it runs and does not answer".to_owned(),
+                None => format!("the list calls it {}", misnamed.map_or("", |m| m.name.as_str())),
             };
             due.push((leads, *host, why, false));
         } else if let Some(view) = loose {

@@ -140,6 +140,7 @@ fn drafted(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -
     for host in &hosts {
         prepare::deliver_rest(&mut draft, host);
         configure::renewal(&mut draft, host);
+        configure::positions(&mut draft, host);
         configure::snapshots(&mut draft, host);
         configure::drills(&mut draft, host);
         configure::accept(&mut draft, host);

@@ -13,6 +13,7 @@ use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{DiskFact, Etcd, EtcdView, Facts, HostFacts, NOSPACE, UnitFact};
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::plan::{Action, Birth, Guard, HowToRun, Mark, Plan};
+use crate::model::positions::{self, Unfit};
 use crate::model::recovery::{Diagnosis, Fullness, LEAP, Loss, Origin, Proposal, Recovery, far_below};
 use crate::model::refusal::Refusal;
 use crate::model::snapshot::BundleFact;
@@ -161,7 +162,18 @@ pub fn diagnose(
     };
     let quorum = voters.len() / 2 + 1;
     let votes = |id: u64| voters.iter().any(|(voter, ..)| voter.is_none_or(|voter| voter == id));
-    let intact = data.iter().filter(|(f, d)| f.cluster == chosen.cluster && votes(d.member)).count();
+    // Of a member whose data lies on two hosts there is one vote, and none of one whose disk went back in time.
+    let counts = |f: &Found| {
+        let host = desired.host(&f.source.host);
+        host.is_none_or(|host| !matches!(positions::unfit(desired, facts, host), Some(Unfit::RolledBack { .. })))
+    };
+    let intact = data.iter().filter(|(f, d)| f.cluster == chosen.cluster && votes(d.member) && counts(f));
+    let intact = intact.map(|(_, d)| d.member).collect::<BTreeSet<u64>>().len();
+    let swapped = positions::swapped(desired, facts);
+    if let (Some(_), None) = (swapped.first(), &wish.from) {
+        let problems = swapped.into_iter().map(|(host, other)| Unfit::Swapped(other).on(&host.name)).collect();
+        return Err(Refusal::Preflight { problems });
+    }
     if intact >= quorum && wish.from.is_none() {
         return Err(Refusal::NotLost { intact, voters: voters.len() });
     }

@@ -208,7 +208,9 @@ fn member(d: &mut Draft, host: &Host, needs: &mut Vec<Mark>) -> Result<(), Refus
     }
     needs.extend(heal::leave(d, host, needs.clone())?);
     let Some(list) = d.members().map(crate::model::facts::Members::shape).filter(|_| left) else { return Ok(()) };
-    units(d, name, &["hactl-snapshot.timer", "hactl-snapshot.service", drill::TIMER, drill::SERVICE], needs);
+    let of_members = ["hactl-positions.service", "hactl-snapshot.timer", "hactl-snapshot.service"];
+    units(d, name, &of_members, needs);
+    units(d, name, &[drill::TIMER, drill::SERVICE], needs);
     if !host.is(Role::ControlPlane) {
         units(d, name, &[TIMER, SERVICE], needs);
     }

@@ -231,6 +231,7 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
         ETCD_BALANCER_SOCKET,
         // What replaced files held.
         "/var/lib/hactl/kept",
+        crate::model::positions::POSITIONS,
     ];
     // One entry per folder that is hactl's as a whole; files elsewhere one by one.
     let whole: Vec<String> = own.into_iter().map(str::to_owned).collect();

@@ -69,6 +69,7 @@ impl Row {
 pub(super) fn unit(set: FileSet) -> Option<(UnitName, bool)> {
     let (name, reload) = match set {
         FileSet::Etcd => ("etcd.service", false),
+        FileSet::Fence => ("hactl-positions.service", false),
         FileSet::EtcdBalancer => ("hactl-etcd-balancer.service", true),
         FileSet::Runtime => ("containerd.service", false),
         FileSet::Kubelet => ("kubelet.service", false),
@@ -81,7 +82,6 @@ pub(super) fn unit(set: FileSet) -> Option<(UnitName, bool)> {
         FileSet::Drills => (drill::TIMER, false),
         FileSet::Os
         | FileSet::Trust
-        | FileSet::Fence
         | FileSet::Registries
         | FileSet::ControlPlaneConfig
         | FileSet::ControlPlane
@@ -204,6 +204,7 @@ pub(super) static FILES: &[Row] = &[
     row!(Etcd, etcd_host, 0o644, "/etc/systemd/system/etcd.service", "templates/etcd/etcd.service", What::One(|i, r| r.fill(&etcd::unit(i)?))),
 
     row!(Fence, etcd_host, 0o644, "/etc/systemd/system/etcd.service.d/10-fence.conf", "templates/etcd/10-fence.conf", What::One(|i, r| r.fill(&etcd::fence(i)))),
+    row!(Fence, etcd_host, 0o644, "/etc/systemd/system/hactl-positions.service", "templates/etcd/hactl-positions.service", What::One(|i, r| r.fill(&program(i)))),
 
     row!(EtcdBalancer, control_plane_host, 0o644, "/etc/hactl/etcd-balancer.cfg", "templates/etcd-balancer/haproxy.cfg", What::One(|i, r| r.fill(&etcd::balancer(i))), HAPROXY),
     row!(EtcdBalancer, control_plane_host, 0o644, "/etc/systemd/system/hactl-etcd-balancer.service", "templates/etcd-balancer/hactl-etcd-balancer.service", What::One(|_, r| r.fill(&balancer::Nothing {}))),

@@ -7,6 +7,7 @@ use super::{VaultError, files, io_error, random_hex};
 use crate::model::moment::parse_rfc3339;
 use crate::model::names::{ClusterName, Digest};
 use crate::model::plausible::is_base;
+use crate::model::positions::Position;
 use crate::model::recovery::{Origin, Recovery};
 use crate::model::rotation::{Rotatable, Stage};
 use rustix::fs::FlockOperation;
@@ -94,6 +95,11 @@ pub enum Entry {
         /// End of validity, RFC 3339.
         not_after: String,
     },
+    /// How far members of etcd were seen, as hosts remembered it.
+    Seen {
+        /// The furthest of each.
+        positions: Vec<Position>,
+    },
     /// A rotation came to a stage; none: it ended.
     Rotation {
         /// Of what.
@@ -180,6 +186,10 @@ pub struct Past {
     /// Recoveries that were to begin at a revision which no cluster comes near, because a host lied: they count for nothing, nor does what they
     /// made.
     pub impossible: Vec<Recovery>,
+    /// How far members of etcd were seen, as noted last.
+    pub seen: Vec<Position>,
+    /// When that was noted, milliseconds since 1970.
+    pub seen_ms: Option<i64>,
 }
 
 impl Past {
@@ -215,6 +225,10 @@ impl Past {
                     if let Some((recovery, whole)) = &mut past.last {
                         *whole |= &recovery.id == id;
                     }
+                }
+                Entry::Seen { positions } => {
+                    past.seen.clone_from(positions);
+                    past.seen_ms = parse_rfc3339(&line.at);
                 }
                 Entry::TakenDown { .. } => {
                     (past.born, past.open, past.last) = (None, None, None);

@@ -137,6 +137,7 @@ impl Look {
         }
         let mut facts = crate::observe::assemble(desired, &asks.known, answers, &target.addons);
         super::authentic::all(state, desired, &mut facts);
+        facts.noted = state.past()?.seen;
         super::manifests::look(session, state, &target, &mut facts).await?;
         Ok(Self { asks, target: Arc::new(target), files, facts, hurried })
     }

@@ -3,9 +3,10 @@
 
 use super::Failure;
 use crate::kube::Access;
-use crate::model::desired::{Host, Network};
+use crate::model::desired::{Desired, Host, Network, Role};
 use crate::model::facts::{Etcd, Facts};
 use crate::model::names::{ClusterName, HostName};
+use crate::model::positions::{MOST, Position};
 use crate::model::recovery::Recovery;
 use crate::model::refusal::Refusal;
 use crate::model::rotation::Rotatable;
@@ -16,11 +17,15 @@ use crate::pki::{self, Credential, PkiError};
 use crate::vault::{Carried, Contents, Entry, Known, Past, Publics, Ranges, Vault, VaultError, VaultLock};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
+
+/// How often positions of members are noted at the most, milliseconds.
+const NOTED_EVERY_MS: i64 = 3_600_000;
 
 /// Authorities and keys.
 pub struct State {
@@ -173,6 +178,29 @@ impl State {
             Some((recovery, false)) => self.record(Entry::RecoveryWhole { id: recovery.id }),
             _ => Ok(()),
         }
+    }
+    /// Notes how far members were seen, at most once an hour or where another member is there. What only one host tells, and the cluster has
+    /// not come to, is not noted.
+    ///
+    /// # Errors
+    /// A journal that cannot be written.
+    pub fn note_positions(&self, desired: &Desired, facts: &Facts) -> Result<(), Failure> {
+        let (Etcd::Speaks(members), Some(living)) = (&facts.etcd, facts.living()) else { return Ok(()) };
+        let hosts = desired.with(Role::Etcd).filter_map(|h| facts.host(&h.name)?.etcd.as_ref());
+        let told = hosts.flat_map(|etcd| etcd.positions.iter().take(MOST));
+        let honest = |p: &&Position| {
+            p.cluster == living.cluster && p.index <= living.applied && members.0.values().any(|m| m.id == p.member)
+        };
+        let mut positions = Vec::new();
+        told.filter(honest).cloned().for_each(|position| position.note(&mut positions));
+        let past = self.past()?;
+        let ids = |all: &[Position]| all.iter().map(|p| p.member).collect::<BTreeSet<u64>>();
+        let now_ms = OffsetDateTime::now_utc().unix_timestamp().saturating_mul(1000);
+        let recent = past.seen_ms.is_some_and(|at| (0..NOTED_EVERY_MS).contains(&now_ms.saturating_sub(at)));
+        if positions.is_empty() || (recent && ids(&positions) == ids(&past.seen)) {
+            return Ok(());
+        }
+        self.record(Entry::Seen { positions })
     }
     /// A quorum that answers ends a recovery that was agreed to, whoever brought it about: finished later, it would undo what was
     /// written since.

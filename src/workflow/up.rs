@@ -142,6 +142,7 @@ async fn converge(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Re
                 session.sink.emit(Event::Warning { text: warning.clone() });
             }
             let (checks, facts) = verified?;
+            state.note_positions(&session.desired, &facts)?;
             if let Some(first) = plan.blocked.first().filter(|_| choices.limit.is_none()) {
                 return Err(Refusal::Blocked { steps: plan.blocked.len(), first: first.clone() }.into());
             }

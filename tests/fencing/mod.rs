@@ -200,7 +200,8 @@ fn a_new_release_of_hactl_writes_the_fence_and_restarts_no_member() {
         })
         .collect();
     let units: std::collections::BTreeSet<&str> = restarted.iter().map(String::as_str).collect();
-    assert_eq!((written, restarted.len()), (3, 6));
-    assert_eq!(units.into_iter().collect::<Vec<_>>(), ["hactl-approver.service", "hactl-snapshot.timer"]);
+    assert_eq!((written, restarted.len()), (3, 9));
+    let wanted = ["hactl-approver.service", "hactl-positions.service", "hactl-snapshot.timer"];
+    assert_eq!(units.into_iter().collect::<Vec<_>>(), wanted);
     assert_eq!(sim::law::lint(&world, &plan), Ok(()));
 }

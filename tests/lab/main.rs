@@ -39,6 +39,7 @@ mod outside;
 mod parted;
 mod recover;
 mod roles;
+mod rolled_back;
 mod room;
 mod rotations;
 mod runbook;
@@ -252,6 +253,7 @@ fn main() {
     tally.suite("t-seven", (7, 0), shapes::SEVEN);
     tally.suite("t-outside", (3, 0), outside::SCENARIOS);
     tally.suite("t-csr", (1, 1), kubelet_serving::SCENARIOS);
+    tally.suite("t-disks", (3, 0), rolled_back::SCENARIOS);
     tally.suite("t-ways", (1, 1), ways_in::SCENARIOS);
     tally.suite("t-hostile", (2, 1), hostile::SCENARIOS);
     for (lab, file, scenario) in examples::EXAMPLES {

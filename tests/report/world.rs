@@ -253,6 +253,8 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
             trouble: None,
             slow: false,
             high_water: None,
+            positions: vec![],
+            stuck: None,
             disk: None,
             slow: false,
             secret_is_ciphertext: Some(true),
@@ -302,6 +304,7 @@ pub fn facts(hosts: Vec<Result<HostFacts, Silence>>, etcd: Etcd, converged: bool
         etcd,
         drift: if converged { drift.into() } else { BTreeMap::new() },
         stale: BTreeMap::new(),
+        noted: Vec::new(),
     }
 }
 

@@ -531,6 +531,7 @@ fn start(world: &mut World, host: &HostName, unit: &UnitName) -> Result<(), Stop
             program("/usr/sbin/keepalived") && shielded
         }
         "hactl-approver.service" => world.applied("rbac"),
+        "hactl-positions.service" => found.leaves.contains_key(&LeafId::EtcdPeer),
         "hactl-snapshot.timer" => part("etcd") && found.leaves.contains_key(&LeafId::EtcdPeer),
         make::DRILLS => make::DRILL.iter().all(|path| found.files.contains_key(*path)),
         make::RENEWS => make::RENEWAL.iter().all(|path| found.files.contains_key(*path)),

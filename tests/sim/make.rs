@@ -231,6 +231,8 @@ const APPROVER: &str = "/etc/systemd/system/hactl-approver.service";
 
 /// What asks before a start of etcd.
 pub const FENCE: &str = "/etc/systemd/system/etcd.service.d/10-fence.conf";
+/// What remembers how far members are.
+const POSITIONS: &str = "/etc/systemd/system/hactl-positions.service";
 
 fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
     // Files name every etcd host where the real ones do, so that a new host changes them.
@@ -260,7 +262,8 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
     if host.is(Role::Etcd) {
         sets.push((FileSet::Etcd, set(Some("etcd.service"), false, &ETCD, &plain(release.etcd))));
         // It names hactl, as the approver's unit does.
-        sets.push((FileSet::Fence, set(None, false, &[FENCE], &plain(release.approver))));
+        let fence = set(Some("hactl-positions.service"), false, &[FENCE, POSITIONS], &plain(release.approver));
+        sets.push((FileSet::Fence, fence));
         target.parts.push(program("etcd", release.etcd));
         target.leaves.push(leaf(LeafId::EtcdPeer, host, release.leaves));
         sets.push((FileSet::State, set(None, false, &[STATE], &plain(release.trust))));
@@ -329,7 +332,7 @@ fn former(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarget> {
     let mut control = of(&MANIFESTS);
     control.own.extend([CONTROL_CONFIG, ETCD_BALANCER, APPROVER].map(str::to_owned));
     let mut etcd = of(&ETCD);
-    etcd.own.extend(SNAPSHOTS.into_iter().chain([FENCE]).chain(DRILL).map(str::to_owned));
+    etcd.own.extend(SNAPSHOTS.into_iter().chain([FENCE, POSITIONS]).chain(DRILL).map(str::to_owned));
     let mut node = of(&RUNTIME);
     node.own.push(KUBELET.to_owned());
     node.folders.push(CERTS.to_owned());

@@ -42,7 +42,7 @@ impl World {
                 stale.insert(addon.clone(), keys.into_iter().map(one).collect());
             }
         }
-        Facts { hosts, leaving, etcd, drift, stale }
+        Facts { hosts, leaving, etcd, drift, stale, noted: Vec::new() }
     }
 
     /// Objects of an add-on that were applied and that nobody asks for any more.
@@ -155,6 +155,8 @@ impl World {
             aside,
             high_water: None,
             slow: false,
+            positions: Vec::new(),
+            stuck: None,
             secret_is_ciphertext: None,
         }
     }

@@ -27,11 +27,17 @@ pub(in crate::render) fn unit(input: &Input<'_>) -> Result<Unit, RenderError> {
 pub(in crate::render) struct Fence {
     program: String,
     data_dir: String,
+    address: String,
     stays_down: u8,
 }
 
 pub(in crate::render) fn fence(input: &Input<'_>) -> Fence {
-    Fence { program: input.hactl_path.to_owned(), data_dir: data_dir(input), stays_down: STAYS_DOWN }
+    Fence {
+        program: input.hactl_path.to_owned(),
+        data_dir: data_dir(input),
+        address: in_url(input.host.address),
+        stays_down: STAYS_DOWN,
+    }
 }
 
 /// For `etcd/etcd.env`.

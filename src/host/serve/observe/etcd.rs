@@ -4,9 +4,11 @@
 
 use super::super::fault::Outcome;
 use super::super::member::{BORN, GENESIS, access, read_mark};
+use super::super::positions::remembered;
 use super::super::recover::high_water;
 use super::super::root::Root;
 use super::super::run::blocking;
+use super::stuck;
 use crate::etcd::{Election, EtcdError, disk, raw, view};
 use crate::host::op::EtcdAsk;
 use crate::model::facts::EtcdFact;
@@ -39,6 +41,7 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk, disk: bool) -> Outcome<Etcd
         token: read_mark(&data, GENESIS)?,
         born: read_mark(&data, BORN)?,
         high_water: high_water(root)?,
+        positions: remembered(root),
         ..EtcdFact::default()
     };
     let access = match access(root, ask) {
@@ -73,7 +76,14 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk, disk: bool) -> Outcome<Etcd
     }
     // What its files say counts only where the member cannot speak for the cluster; reading them takes a moment.
     let speaks = fact.view.as_ref().is_some_and(|view| view.linearizable);
-    if speaks && !disk { Ok(fact) } else { on_disk(data, fact, disk).await }
+    if speaks && !disk {
+        return Ok(fact);
+    }
+    fact = on_disk(data.clone(), fact, disk).await?;
+    if let Some(found) = fact.disk.as_ref().filter(|_| !speaks && root.is_host()) {
+        fact.stuck = stuck::stuck(&data, found).await;
+    }
+    Ok(fact)
 }
 
 /// Whether the member's process answers its own health check, whatever it says: one that is frozen takes connections and says nothing.

@@ -10,6 +10,7 @@ mod etcd;
 pub(super) mod neighbour;
 pub(super) mod ports;
 pub(super) mod processes;
+mod stuck;
 pub(super) mod system;
 mod versions;
 

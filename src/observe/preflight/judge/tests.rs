@@ -48,6 +48,7 @@ fn case() -> Case {
             drift: BTreeMap::new(),
             stale: BTreeMap::new(),
             leaving: BTreeMap::new(),
+            noted: Vec::new(),
         },
         surveys: desired.hosts.iter().map(|h| (h.name.clone(), survey.clone())).collect(),
         desired,

@@ -1,0 +1,213 @@
+//! Positions of members, kept in etcd itself: each member reports its own under a key, so that every other one can answer for it.
+//!
+//! In: how to reach a member. Out: what it knows of all, and what it says of itself and of its list. A key travels with the log: a member
+//! that answers at all, also without a quorum, tells the positions of others as it applied them last, and has itself applied what came
+//! after each of them.
+
+use super::{Access, EtcdError, Link, ask};
+use crate::model::names::PeerUrl;
+use crate::model::positions::{MOST, Position};
+use etcd_client::{GetOptions, KeyValue};
+use std::time::Duration;
+
+/// Where they lie: beside what the API server keeps, which is below `/registry`.
+const FOLDER: &str = "/hactl/positions/";
+/// A value of more than this is none.
+const LONGEST: usize = 512;
+
+/// What one member says for the start of another.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Witness {
+    /// Cluster id, hexadecimal.
+    pub cluster: String,
+    /// Its own member id.
+    pub member: u64,
+    /// Revision of its store.
+    pub revision: i64,
+    /// Term of the last entry that it applied.
+    pub term: u64,
+    /// Index of the last entry that it applied.
+    pub applied: u64,
+    /// Its list of members, by id.
+    pub members: Vec<(u64, PeerUrl)>,
+    /// How far it knows members to have come.
+    pub positions: Vec<Position>,
+}
+
+/// Asks a member what it knows. Works without quorum, once the member had one since its start.
+pub async fn witness(access: &Access, within: Duration) -> Result<Witness, EtcdError> {
+    let mut link = access.connect(within).await?;
+    known(&mut link, within).await.map(|(witness, _)| witness)
+}
+
+/// What it knows, and how often positions were written in all. What is told is first the positions, then how far the member itself is: so no
+/// honest position is ahead of it.
+async fn known(link: &mut Link, within: Duration) -> Result<(Witness, i64), EtcdError> {
+    let options = GetOptions::new().with_prefix().with_serializable().with_limit(i64::try_from(MOST).unwrap_or(64));
+    let (mut a, mut b) = (link.0.clone(), link.0.clone());
+    let answer = ask("read positions", within, a.get(FOLDER, Some(options))).await?;
+    let (status, members) =
+        tokio::join!(ask("tell its status", within, link.0.status()), ask("list its members", within, b.member_list()));
+    let (status, members) = (status?, members?);
+    let (cluster, member, revision) =
+        status.header().map_or((0, 0, 0), |h| (h.cluster_id(), h.member_id(), h.revision()));
+    let mut found = Witness {
+        cluster: format!("{cluster:x}"),
+        member,
+        revision,
+        term: status.raft_term(),
+        applied: status.raft_applied_index(),
+        ..Witness::default()
+    };
+    let listed = members.members().iter().take(MOST);
+    found.members = listed.filter_map(|m| Some((m.id(), m.peer_urls().first()?.parse().ok()?))).collect();
+    found.positions = answer.kvs().iter().filter_map(read).filter(|p| found.may_tell(p)).collect();
+    Ok((found, answer.kvs().iter().map(KeyValue::version).fold(0, i64::saturating_add)))
+}
+
+impl Witness {
+    /// Whether it can know that: the position is of its cluster, and it applied the report, which is a later entry.
+    pub fn may_tell(&self, position: &Position) -> bool {
+        position.cluster == self.cluster && position.index <= self.applied && position.term <= self.term
+    }
+    /// Whether its list has the member.
+    pub fn lists(&self, position: &Position) -> bool {
+        self.members.iter().any(|(id, _)| *id == position.member)
+    }
+    /// What it says of itself.
+    fn own(&self) -> Position {
+        Position { cluster: self.cluster.clone(), member: self.member, term: self.term, index: self.applied }
+    }
+}
+
+fn key(member: u64) -> String {
+    format!("{FOLDER}{member:x}")
+}
+
+/// A position under its member's own key; none: it is not one of ours.
+fn read(kv: &KeyValue) -> Option<Position> {
+    let value = Some(kv.value()).filter(|value| value.len() <= LONGEST)?;
+    let position: Position = serde_json::from_slice(value).ok()?;
+    (kv.key() == key(position.member).as_bytes()).then_some(position)
+}
+
+/// What a host reports of its own member, from one round to the next.
+#[derive(Debug, Default)]
+pub struct Reporter {
+    /// The last look, and how often positions had been written by then.
+    last: Option<(Position, i64)>,
+    /// The look that was reported last.
+    reported: Option<(Position, i64)>,
+}
+
+/// What a round brought.
+#[derive(Debug)]
+pub struct Known {
+    /// What the own member knows.
+    pub witness: Witness,
+    /// Where it was at the look before.
+    pub own: Option<Position>,
+    /// Why that could not be reported: etcd takes no writes, for example. It is remembered all the same.
+    pub unreported: Option<EtcdError>,
+}
+
+impl Reporter {
+    /// Looks at the own member and reports where it was at the look before: what it had applied then lies on its disk by now, whatever
+    /// happens to the power.
+    ///
+    /// # Errors
+    /// A member that does not answer.
+    pub async fn round(&mut self, access: &Access, within: Duration) -> Result<Known, EtcdError> {
+        let mut link = access.connect(within).await?;
+        let (witness, writes) = known(&mut link, within).await?;
+        let due = self.look(witness.own(), writes);
+        let own = due.as_ref().map(|(position, _)| position.clone());
+        let unreported = match due.filter(|due| self.is_news(due)) {
+            None => None,
+            Some(due) => match report(&mut link, &witness, &due.0, within).await {
+                Ok(()) => {
+                    self.reported = Some(due);
+                    None
+                }
+                Err(error) => Some(error),
+            },
+        };
+        Ok(Known { witness, own, unreported })
+    }
+
+    /// Takes a look; the one before, if it was at the same member.
+    fn look(&mut self, own: Position, writes: i64) -> Option<(Position, i64)> {
+        let before = self.last.replace((own.clone(), writes));
+        before.filter(|(before, _)| before.same_member(&own))
+    }
+
+    /// Whether anything but positions was written since what was reported last: else members would keep one another busy.
+    fn is_news(&self, due: &(Position, i64)) -> bool {
+        let Some((reported, writes)) = self.reported.as_ref().filter(|(p, _)| p.same_member(&due.0)) else {
+            return true;
+        };
+        let entries = i64::try_from(due.0.index.saturating_sub(reported.index)).unwrap_or(i64::MAX);
+        due.0.term != reported.term || entries != due.1.saturating_sub(*writes)
+    }
+}
+
+/// Writes a position, and drops those of members that are none any more.
+async fn report(link: &mut Link, witness: &Witness, own: &Position, within: Duration) -> Result<(), EtcdError> {
+    let unreadable =
+        |error: serde_json::Error| EtcdError::Transport { doing: "write a position", message: error.to_string() };
+    let text = serde_json::to_vec(own).map_err(unreadable)?;
+    ask("report a position", within, link.0.put(key(own.member), text, None)).await?;
+    for former in witness.positions.iter().filter(|p| !witness.lists(p)) {
+        ask("drop the position of a former member", within, link.0.delete(key(former.member), None)).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(index: u64) -> Position {
+        Position { cluster: "c1".to_owned(), member: 7, term: 2, index }
+    }
+
+    proptest! {
+        /// Of every burst of writes the last entry is reported within two looks, and nothing is once only positions are written.
+        #[test]
+        fn what_was_written_last_is_reported_and_then_there_is_silence(bursts in prop::collection::vec(0_u64..5, 1..30), others in 0_u64..4) {
+            let (mut reporter, mut index, mut writes) = (Reporter::default(), 100_u64, 3_i64);
+            let mut real = index;
+            let quiet = std::iter::repeat_n(0, 4);
+            let mut puts = Vec::new();
+            for burst in bursts.into_iter().chain(quiet) {
+                index += burst;
+                if burst > 0 {
+                    real = index;
+                }
+                let mut put = false;
+                if let Some(due) = reporter.look(at(index), writes) && reporter.is_news(&due) {
+                    reporter.reported = Some(due);
+                    put = true;
+                }
+                // Whoever reports is followed by the others, who saw the same.
+                let more = if put { 1 + others } else { 0 };
+                index += more;
+                writes += i64::try_from(more).unwrap();
+                puts.push(put);
+            }
+            let reported = reporter.reported.map_or(0, |(p, _)| p.index);
+            prop_assert!(reported >= real, "{reported} of {real}");
+            prop_assert_eq!(puts.last(), Some(&false));
+        }
+    }
+
+    #[test]
+    fn nobody_tells_of_what_came_after_him_or_of_another_cluster() {
+        let witness = Witness { cluster: "c1".to_owned(), term: 2, applied: 50, ..Witness::default() };
+        assert!(witness.may_tell(&at(50)));
+        assert!(!witness.may_tell(&at(51)));
+        assert!(!witness.may_tell(&Position { term: 3, ..at(9) }));
+        assert!(!witness.may_tell(&Position { cluster: "c2".to_owned(), ..at(9) }));
+    }
+}
