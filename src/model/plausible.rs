@@ -189,6 +189,8 @@ mod tests {
             point: Point { cluster: "c".to_owned(), term: entry, index: entry, revision, high_water: revision },
             etcd: "3.6.16".to_owned(),
             proof: Proof { keys: 1, hash: 1, restored_ms: 1 },
+            signed: None,
+            authenticity: crate::model::authentic::Authenticity::default(),
         };
         let etcd = EtcdFact {
             view: Some(view),

@@ -125,6 +125,10 @@ impl<'a> Court<'a> {
             let host = self.desired.entered().find(|host| &host.peer_url() == peer);
             match host.and_then(|host| self.answers.get(&host.name)) {
                 _ if confirmed.contains(&id) => yes += 1,
+                // Its disk is another member's: it does not speak for this one, and it contradicts nobody.
+                Some(Ok(_)) if host.and_then(|host| self.claim(host)).is_some_and(|view| &List::of(view) == list) => {
+                    silent += 1;
+                }
                 Some(Ok(_)) => no += 1,
                 Some(Err(_)) | None => silent += 1,
             }

@@ -9,11 +9,15 @@ use hactl::model::names::HostName;
 use hactl::model::plan::{Action, Birth, Plan};
 use hactl::model::positions::Position;
 use hactl::model::refusal::Refusal;
-use hactl::observe::{HashCheck, checks};
+use hactl::observe::{HashCheck, KnownCluster, checks, classify};
 use hactl::plan::{Wish, diagnose};
 
 fn cp(n: u8) -> HostName {
     make::host_name(&format!("cp{n}"))
+}
+
+fn classified(world: &World, facts: &mut Facts) -> Etcd {
+    classify(&world.desired, &KnownCluster::default(), &mut facts.hosts)
 }
 
 fn stopped(world: &mut World, n: u8) {
@@ -107,7 +111,7 @@ fn without_a_quorum_it_is_not_woken_and_both_ways_on_are_told() {
     let first = view.as_ref().map_or(0, |view| view.member);
     etcd(&mut facts, 1).disk = Some(DiskFact { member: first, index: 20, ..found });
     facts.hosts.insert(cp(3), Err(hactl::model::facts::Silence { why: "no route".to_owned(), hint: None }));
-    facts.etcd = world.classify(&facts.hosts);
+    facts.etcd = classified(&world, &mut facts);
     assert!(matches!(facts.etcd, Etcd::Silent(_)));
     let Err(Refusal::NoQuorum { evidence }) = up(&world, &facts) else { panic!("{:?}", up(&world, &facts)) };
     let of = evidence.iter().find(|e| e.host == cp(2)).expect("every host is told of");
@@ -133,7 +137,7 @@ fn a_copy_of_another_members_disk_goes_aside_whether_it_runs_or_not() {
     let mut world = converged(Shape::Stacked(3));
     let mut facts = world.observe();
     etcd(&mut facts, 2).view.as_mut().expect("it answers").member = first;
-    facts.etcd = hactl::observe::classify(&world.desired, &facts.hosts);
+    facts.etcd = classified(&world, &mut facts);
     let Etcd::Speaks(members) = &facts.etcd else { panic!() };
     assert_eq!(members.healthy(), 2, "nobody finds the member of cp2 where the list has it");
     let plan = up(&world, &facts).expect("a plan");
@@ -148,7 +152,7 @@ fn swapped_volumes_are_named_as_what_they_are_with_and_without_a_quorum() {
     for (n, id) in [(2, ids[1]), (3, ids[0])] {
         etcd(&mut facts, n).view.as_mut().expect("it answers").member = id;
     }
-    facts.etcd = hactl::observe::classify(&world.desired, &facts.hosts);
+    facts.etcd = classified(&world, &mut facts);
     let words = "cp2 has the etcd disk of cp3, and cp3 that of cp2: swap the volumes back";
     let Err(Refusal::Preflight { problems }) = up(&world, &facts) else { panic!("{:?}", up(&world, &facts)) };
     assert_eq!(problems, [words]);

@@ -171,26 +171,18 @@ async fn data_is_moved_aside_whole_and_only_once_and_never_under_a_running_etcd(
 
 #[tokio::test]
 async fn nothing_is_restored_at_a_revision_that_no_cluster_comes_near_and_such_a_high_water_mark_is_none() {
+    use crate::model::blob::SnapshotBlob;
     use crate::model::names::Digest;
-    use crate::model::target::{Part, Place};
     let place = host();
     place.write("/var/lib/etcd/member/wal/0", "x");
     place.write("/var/lib/hactl/high-water", "9223372036854775807\n");
     let mut client = place.locked().await;
     assert_eq!(look(&mut client).await.high_water, None);
     let digest = Digest::of(b"snapshot");
-    let part = Part {
-        name: "snapshot".to_owned(),
-        version: "1".to_owned(),
-        digest,
-        size: 8,
-        sent_digest: digest,
-        sent_size: 8,
-        place: Place::Snapshot,
-    };
+    let snapshot = SnapshotBlob { digest, size: 8, sent_digest: digest, sent_size: 8 };
     let ask = |base| RestoreAsk {
         data_dir: DATA.to_owned(),
-        part: part.clone(),
+        snapshot,
         token: "recovery1".to_owned(),
         name: "cp1".to_owned(),
         members: vec![("cp1".to_owned(), "https://10.0.0.1:2380".parse().unwrap())],
