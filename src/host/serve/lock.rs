@@ -93,9 +93,11 @@ impl Files {
         Ok(true)
     }
 
-    /// The latest of what they say.
-    fn read(&self) -> Holder {
-        self.0.iter().map(|(_, file)| read(file)).max_by_key(|holder| holder.epoch).unwrap_or_default()
+    /// The latest of what they say; one that cannot be read says `torn`.
+    fn read(&self, torn: u64) -> Holder {
+        let said =
+            |(_, file): &(PathBuf, File)| read(file).unwrap_or_else(|| Holder { epoch: torn, ..Holder::default() });
+        self.0.iter().map(said).max_by_key(|holder| holder.epoch).unwrap_or_default()
     }
 
     fn write(&self, holder: &Holder) -> Outcome<()> {
@@ -133,26 +135,26 @@ fn open(path: &Path, folder: u32) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
-fn read(file: &File) -> Holder {
+/// What a file says; none: it was torn.
+fn read(file: &File) -> Option<Holder> {
     let mut text = Vec::new();
-    let mut file = file.take(LONGEST);
+    file.take(LONGEST).read_to_end(&mut text).ok()?;
     // More than one value: a shorter text was being written over a longer one when power failed. The first is whole.
-    match file.read_to_end(&mut text).map(|_| serde_json::Deserializer::from_slice(&text).into_iter().next()) {
-        Ok(None) => Holder::default(),
-        Ok(Some(Ok(holder))) => holder,
-        // Unreadable: any clock reading is larger than all epochs that were counted up to now.
-        _ => Holder { epoch: u64::try_from(when::now_ms()).unwrap_or(0), ..Holder::default() },
+    match serde_json::Deserializer::from_slice(&text).into_iter().next() {
+        None => Some(Holder::default()),
+        Some(holder) => holder.ok(),
     }
 }
 
 /// Takes the lock. Blocks for at most [`SETTLE`].
 pub(super) fn take(root: &Root, holder: &str) -> Outcome<Result<Held, Other>> {
     let files = Files::open(root, LOCKS)?;
-    let free = files.lock(FlockOperation::NonBlockingLockExclusive)?;
-    let before = files.read();
-    if !free {
-        return Ok(Err(Other { by: before.name, since: before.since }));
+    if !files.lock(FlockOperation::NonBlockingLockExclusive)? {
+        let Holder { name, since, .. } = files.read(0);
+        return Ok(Err(Other { by: name, since }));
     }
+    // Any clock reading is larger than all epochs that were counted up to now.
+    let before = files.read(u64::try_from(when::now_ms()).unwrap_or(0));
     let busy = Files::open(root, BUSIES)?;
     let until = Instant::now() + SETTLE;
     while !busy.lock(FlockOperation::NonBlockingLockExclusive)? {
@@ -175,7 +177,8 @@ pub(super) fn enter(root: &Root, epoch: u64) -> Outcome<Busy> {
     if !busy.lock(FlockOperation::NonBlockingLockShared)? {
         return Err(fault(FaultKind::Fenced, "another run is taking the lock of this host right now"));
     }
-    let now = Files::open(root, LOCKS)?.read();
+    // The holder wrote where it counts. What is torn on a full disk says nothing.
+    let now = Files::open(root, LOCKS)?.read(0);
     if epoch == 0 || now.epoch != epoch {
         let what = if epoch == 0 {
             "this operation changes the host and needs its lock first".to_owned()
@@ -275,11 +278,9 @@ mod tests {
     fn a_disk_without_room_for_a_byte_keeps_nobody_from_locking_the_host_and_fences_as_well() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
-        // Whatever is written there, there is no room for it.
-        for place in [LOCK, BUSY] {
-            std::fs::create_dir_all(root.own(place).parent().unwrap()).unwrap();
-            std::os::unix::fs::symlink("/dev/full", root.own(place)).unwrap();
-        }
+        // Whatever is written there, there is no room for it, and what is read there is torn.
+        std::fs::create_dir_all(root.own(LOCK).parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink("/dev/full", root.own(LOCK)).unwrap();
         let first = take(&root, "a").unwrap().unwrap();
         let old = first.epoch;
         drop(enter(&root, old).unwrap());
@@ -304,7 +305,11 @@ mod tests {
         flock(&earlier, FlockOperation::Unlock).unwrap();
         let held = take(&root, "a").unwrap().unwrap();
         assert_eq!(held.epoch, 42);
-        assert_eq!(read(&File::open(root.own(LOCK)).unwrap()).epoch, 42, "so that what it sends late is refused there");
+        assert_eq!(
+            read(&File::open(root.own(LOCK)).unwrap()).unwrap().epoch,
+            42,
+            "so that what it sends late is refused there"
+        );
         assert!(flock(&earlier, FlockOperation::NonBlockingLockExclusive).is_err());
         // A reboot: what is in memory is gone.
         drop(held);
