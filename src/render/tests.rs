@@ -298,8 +298,8 @@ fn every_row_renders_for_every_shape_of_inventory_and_what_is_yaml_parses() {
 #[test]
 fn every_file_that_only_its_owner_may_read_lies_where_a_host_looks_for_secrets() {
     let below = |path: &str| {
-        let is = |place: &&str| path == **place || path.strip_prefix(**place).is_some_and(|rest| rest.starts_with('/'));
-        crate::model::support::SECRETS.iter().any(|place| is(&place))
+        let is = |place: &str| path == place || path.strip_prefix(place).is_some_and(|rest| rest.starts_with('/'));
+        crate::model::support::SECRETS.iter().any(|place| is(place))
     };
     for (shape, desired) in shapes() {
         for host in &desired.hosts {

@@ -199,7 +199,7 @@ impl Contents {
     /// Every secret in it. It is taken apart by name, so that whoever adds a field comes by here.
     pub fn secrets(&self) -> Vec<&Secret<String>> {
         let Self { cluster, etcd, front_proxy, signing, service_account, encryption, turning } = self;
-        let Turning { founded: _, cross: _, retired, turns, stages: _ } = turning;
+        let Turning { founded: _, cross: _, former: _, retired, turns, stages: _ } = turning;
         let mut all: Vec<&Secret<String>> = [cluster, etcd, front_proxy, signing].map(Authority::key).into();
         all.extend([&service_account.private, encryption]);
         all.extend(retired);
