@@ -43,11 +43,7 @@ pub async fn registries(
         let references: Vec<String> = parts
             .filter_map(|part| match &part.place {
                 Place::Image { reference } => Some(reference.clone()),
-<<<<<<< HEAD
                 Place::Program => None,
-=======
-                Place::Program { .. } => None,
->>>>>>> pods
             })
             .collect();
         let op = Op::Dial { registries: crate::render::registry_places(desired, &references) };
