@@ -256,7 +256,6 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
             positions: vec![],
             stuck: None,
             disk: None,
-            slow: false,
             secret_is_ciphertext: Some(true),
         }),
         api: Some(ApiFact {
