@@ -4,6 +4,7 @@
 mod bundled;
 mod cases;
 mod fencing;
+mod identity;
 mod laws;
 mod leaving;
 mod lies;

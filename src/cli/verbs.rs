@@ -29,6 +29,9 @@ struct Leaving {
     /// A host that left the inventory and may leave the cluster: it is drained, taken out and cleaned
     #[arg(long, value_name = "NAME")]
     prune: Vec<HostName>,
+    /// A host that is another machine now, or was another host of this cluster, on purpose: without this it is refused
+    #[arg(long, value_name = "NAME")]
+    reassign: Vec<HostName>,
 }
 
 #[derive(Debug, Args)]
@@ -93,8 +96,13 @@ pub(super) fn ended(reader: &Arc<dyn Reader>, result: Result<u8, Verdict>) -> u8
 
 pub fn up(common: &Common, args: UpArgs) -> u8 {
     let reader = common.reader();
-    let choices =
-        Choices { yes: common.yes, limit: args.limit.hosts(), prune: args.leaving.prune, ..Choices::default() };
+    let choices = Choices {
+        yes: common.yes,
+        limit: args.limit.hosts(),
+        prune: args.leaving.prune,
+        reassign: args.leaving.reassign.into_iter().collect(),
+        ..Choices::default()
+    };
     let terminal = Terminal(Arc::clone(&reader));
     let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
     let who = (args.limit.limit.as_slice(), choices.prune.as_slice());
@@ -127,7 +135,12 @@ pub fn plan(common: &Common, args: &PlanArgs) -> u8 {
     let reader = common.reader();
     let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
     let sink = if common.output == Output::Json { Arc::new(Quiet) } else { sink };
-    let choices = Choices { limit: args.limit.hosts(), prune: args.leaving.prune.clone(), ..Choices::default() };
+    let choices = Choices {
+        limit: args.limit.hosts(),
+        prune: args.leaving.prune.clone(),
+        reassign: args.leaving.reassign.iter().cloned().collect(),
+        ..Choices::default()
+    };
     let who = (args.limit.limit.as_slice(), choices.prune.as_slice());
     let planned =
         common.run_leaving(who, sink, Needs::Bundle, async |session| workflow::pending(session, &choices).await);

@@ -415,7 +415,7 @@ impl Hands {
         let ms = within_ms(patience);
         match &step.action {
             Action::Stamp { host } => {
-                self.call(index, host, Op::Stamp(self.asks.stamp.clone()), patience).await.map(drop)
+                self.call(index, host, Op::Stamp(self.asks.stamp.of(host)), patience).await.map(drop)
             }
             Action::Prepare { host, .. } => {
                 let mut preparation = crate::render::preparation(&self.desired, self.asks.host(host).map_err(failed)?);

@@ -252,6 +252,12 @@ pub struct Stamp {
     /// are in use.
     #[serde(default, skip_serializing_if = "is_none_yet")]
     pub stages: u64,
+    /// Which host of the cluster this is, by its name in the inventory; `None`: hactl did not write that yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostName>,
+    /// The machine that was stamped, by its `/etc/machine-id`; the host writes it itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
@@ -260,6 +266,11 @@ fn is_none_yet(stages: &u64) -> bool {
 }
 
 impl Stamp {
+    /// The same for a host of the cluster.
+    #[must_use]
+    pub fn of(&self, host: &HostName) -> Self {
+        Self { host: Some(host.clone()), ..self.clone() }
+    }
     /// Whether both are of one cluster, whatever has become of its authorities.
     pub fn same_cluster(&self, other: &Self) -> bool {
         (&self.cluster, self.ca) == (&other.cluster, other.ca)
@@ -298,6 +309,11 @@ pub struct UnitFact {
 }
 
 impl HostFacts {
+    /// Whether it carries this stamp, as this host of the cluster and as this machine.
+    pub fn is_stamped(&self, cluster: &Stamp, host: &HostName) -> bool {
+        let machine = Some(self.machine_id.clone()).filter(|id| !id.is_empty());
+        self.stamp == Some(Stamp { machine, ..cluster.of(host) })
+    }
     /// Whether a member of etcd ran here, by its unit: with no data beside that, the data is lost, or its volume is not mounted.
     pub fn ran_etcd(&self) -> bool {
         self.units.iter().any(|(name, unit)| name.as_str() == ETCD_UNIT && (unit.enabled || unit.started_ms > 0))

@@ -7,6 +7,8 @@ use super::recovery::{Fullness, Origin};
 use super::rotation::{NoRotation, Rotatable};
 use super::version::{Minor, Version};
 use serde::Serialize;
+use std::fmt;
+use std::net::IpAddr;
 
 /// A typed refusal. Exit code 3, except [`Refusal::Locked`] and [`Refusal::StateInUse`], which are 6.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
@@ -60,6 +62,12 @@ pub enum Refusal {
         ours: ClusterName,
         /// Whether the names are equal and only the authority differs.
         same_name: bool,
+    },
+    /// Hosts are not those that the inventory calls them.
+    #[error("{}", .hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    OtherHost {
+        /// Each.
+        hosts: Vec<Misnamed>,
     },
     /// The host has heard of later authorities or keys than the administrator's state knows.
     #[error("{host} has authorities or keys of this cluster that are newer than those in this state")]
@@ -382,6 +390,29 @@ pub enum Refusal {
         /// Each: where, what.
         problems: Vec<String>,
     },
+}
+
+/// A host that is not the one that the inventory calls it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Misnamed {
+    /// Its name in the inventory.
+    pub host: HostName,
+    /// Its address there.
+    pub address: IpAddr,
+    /// Which host it is; `None`: it has the stamp of that host, which was another machine.
+    pub is: Option<HostName>,
+}
+
+impl fmt::Display for Misnamed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, address, is } = self;
+        match is {
+            Some(is) => write!(f, "the machine at {address} is {is}, and the inventory calls it {host}"),
+            None => {
+                write!(f, "the machine at {address} has what belongs to {host}, and is another machine than {host} was")
+            }
+        }
+    }
 }
 
 fn names(hosts: &[HostName]) -> String {

@@ -59,6 +59,14 @@ fn hosts(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
         let hint = Some("find out why: its clock, its hactl, or somebody else is in it");
         list.push(check(BELIEVED, Some(host), Outcome::Fail, format!("it {doubt}"), hint));
     }
+    for host in &desired.hosts {
+        let stamp = facts.host(&host.name).and_then(|found| found.stamp.as_ref());
+        if let Some(is) = stamp.and_then(|stamp| stamp.host.as_ref()).filter(|is| *is != &host.name) {
+            let detail = format!("the machine at {} is {is}, and the inventory calls it {}", host.address, host.name);
+            let hint = "see that names and addresses in the inventory belong together";
+            list.push(check("hosts are themselves", Some(&host.name), Outcome::Fail, detail, Some(hint)));
+        }
+    }
     let answered = facts.hosts.values().filter(|f| f.is_ok()).count();
     if answered == desired.hosts.len() {
         list.push(check("hosts answer", None, Outcome::Pass, format!("all {answered}"), None));

@@ -255,7 +255,7 @@ impl<'a> Look<'a> {
 
     pub fn holds(&self, mark: &Mark) -> bool {
         match mark {
-            Mark::Stamped(h) => self.facts.host(h).is_some_and(|f| f.stamp.as_ref() == Some(&self.intent.stamp)),
+            Mark::Stamped(h) => self.facts.host(h).is_some_and(|f| f.is_stamped(&self.intent.stamp, h)),
             Mark::Prepared(h) => self.facts.host(h).is_some() && self.gaps(h).is_empty(),
             Mark::Packaged(h) => {
                 self.pair(h).is_some_and(|(f, t)| t.packages.keys().all(|program| f.programs.contains(program)))

@@ -12,6 +12,7 @@ mod etcd;
 mod follow;
 mod heal;
 mod holds;
+mod identity;
 mod leave;
 mod prepare;
 mod ranges;
@@ -30,6 +31,7 @@ use crate::model::plan::Plan;
 use crate::model::refusal::Refusal;
 use crate::model::target::Target;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 pub use certs::certs;
 pub use down::down;
@@ -68,6 +70,10 @@ pub struct Intent {
     pub taken_down_ms: Option<i64>,
     /// Members that are to leave and join anew though they run, each by the id that it has now.
     pub replace: BTreeMap<HostName, u64>,
+    /// Hosts that are another machine on purpose, or were another host of the cluster.
+    pub reassign: BTreeSet<HostName>,
+    /// The addresses that hosts had when they were taken in last, by name: what tells a host that does not carry its name yet.
+    pub remembered: BTreeMap<HostName, IpAddr>,
     /// Whether Nodes of hosts that the inventory does not name any more leave: a recovery from a bundle is not whole yet.
     pub forsakes: bool,
     /// Leaves that are wanted anew although they are good.
@@ -93,6 +99,7 @@ pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) ->
 
 fn drafted(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -> Result<Plan, Refusal> {
     let mut draft = draft::Draft::new(desired, target, facts, intent)?;
+    identity::judge(&draft)?;
     upgrade::judge(desired, facts)?;
     versions::judge(desired, target, facts)?;
     etcd::room(&draft)?;

@@ -11,7 +11,10 @@ use crate::model::target::{FileSet, Place};
 pub(super) fn stamp(d: &mut Draft, host: &Host) {
     let name = host.name.clone();
     let (mut why, mut needs) = ("it carries no cluster's stamp yet", Vec::new());
-    if is_stamped(d, &name) {
+    let found = d.host_facts(&name).and_then(|facts| facts.stamp.as_ref());
+    if found.is_some_and(|stamp| stamp.same_cluster(&d.intent.stamp) && stamp.stages == d.intent.stamp.stages) {
+        why = "its stamp does not say which host and machine it is";
+    } else if is_stamped(d, &name) {
         why = "it has not heard of this stage of a rotation";
         let keep = d.changing().into_iter().filter(|h| d.host_target(&h.name).sets.contains_key(&FileSet::State));
         needs.extend(keep.map(|h| Mark::Configured(h.name, FileSet::State)));

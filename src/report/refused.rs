@@ -83,6 +83,21 @@ impl From<&Refusal> for Verdict {
                     ],
                 )
             }
+            Refusal::OtherHost { hosts } => {
+                let flags: Vec<String> = hosts.iter().map(|one| format!("--reassign {}", one.host)).collect();
+                (
+                    "other-host",
+                    vec![
+                        "A host keeps its name and its machine for as long as it is in the cluster.".to_owned(),
+                        untouched.to_owned(),
+                    ],
+                    vec![
+                        "see that names and addresses in the inventory belong together".to_owned(),
+                        "to give a host another name, let it leave by its old one first: take it out of the inventory, `hactl up --prune NAME`, then add it".to_owned(),
+                        format!("if machines did change places: the same command with {}", flags.join(" ")),
+                    ],
+                )
+            }
             Refusal::StateLost { .. } => (
                 "state-lost",
                 vec![

@@ -29,6 +29,8 @@ pub struct Choices {
     pub limit: Option<BTreeSet<HostName>>,
     /// Members that are to leave and join anew though they run, each by the id that it has now.
     pub replace: BTreeMap<HostName, u64>,
+    /// Hosts that are another machine on purpose, or were another host of the cluster.
+    pub reassign: BTreeSet<HostName>,
     /// Whether Nodes that nobody names stay this time: whether their kubelets live was waited for already.
     pub strangers_stay: bool,
 }

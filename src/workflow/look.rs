@@ -56,7 +56,13 @@ impl Look {
         let desired = &session.desired;
         let bundle = session.bundle()?;
         let turning = &state.contents().turning;
-        let stamp = Stamp { cluster: desired.cluster.clone(), ca: turning.founded, stages: turning.stages };
+        let stamp = Stamp {
+            cluster: desired.cluster.clone(),
+            ca: turning.founded,
+            stages: turning.stages,
+            host: None,
+            machine: None,
+        };
         let mut addons = crate::render::addons(desired, &bundle.parts())?;
         addons.iter_mut().for_each(super::manifests::mark);
         let mut hosts = BTreeMap::new();
@@ -156,6 +162,7 @@ impl Look {
             balanced: super::leaving::balanced(state, desired)?,
             limit: choices.limit.clone(),
             replace: choices.replace.clone(),
+            reassign: choices.reassign.clone(),
             forsakes: base.forsakes && !choices.strangers_stay,
             ..base
         };
@@ -194,6 +201,8 @@ impl Look {
             balanced: BTreeSet::new(),
             limit: None,
             replace: BTreeMap::new(),
+            reassign: BTreeSet::new(),
+            remembered: state.known_hosts()?.into_iter().map(|known| (known.host.name, known.host.address)).collect(),
             renew: Renewal::default(),
         })
     }

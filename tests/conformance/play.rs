@@ -43,7 +43,7 @@ impl Both {
         match act {
             Act::Stamp => {
                 let sim = self.sim(&Action::Stamp { host: host() });
-                let real = self.place.ask(Op::Stamp(self.world.intent.stamp.clone())).await;
+                let real = self.place.ask(Op::Stamp(self.world.intent.stamp.of(&host()))).await;
                 same(&sim, &real, FaultKind::BadRequest)
             }
             Act::Prepare => {

@@ -132,8 +132,13 @@ impl Both {
                 self.place.remove("/var/lib/hactl/cluster.json");
             }
             Tamper::StampOfAnother => {
-                let stamp =
-                    Stamp { cluster: "other".parse().expect("a valid name"), ca: Digest::new([9; 32]), stages: 0 };
+                let stamp = Stamp {
+                    cluster: "other".parse().expect("a valid name"),
+                    ca: Digest::new([9; 32]),
+                    stages: 0,
+                    host: None,
+                    machine: None,
+                };
                 self.place.write("/var/lib/hactl/cluster.json", serde_json::to_vec(&stamp).expect("JSON"));
                 self.world.host_mut(&host()).stamp = Some(stamp);
             }

@@ -4,7 +4,7 @@ use crate::world::*;
 use hactl::model::desired::Role;
 use hactl::model::facts::Evidence;
 use hactl::model::recovery::{Fullness, Origin};
-use hactl::model::refusal::Refusal;
+use hactl::model::refusal::{Misnamed, Refusal};
 use hactl::model::rotation::{NoRotation, Rotatable};
 use hactl::model::version::Version;
 use hactl::report::{ConnectKind, FailureKind, FetchKind, Style, Verdict};
@@ -75,6 +75,12 @@ fn refusals() -> Vec<Refusal> {
         Refusal::CannotRotate { what: Rotatable::Encryption, why: NoRotation::NotBegun },
         Refusal::CannotRotate { what: Rotatable::ClusterCa, why: NoRotation::StillVouched { until_s: 2_000_000_000 } },
         Refusal::StateBehind { host: name("cp2") },
+        Refusal::OtherHost {
+            hosts: vec![
+                Misnamed { host: name("cp1"), address: [10, 0, 0, 1].into(), is: Some(name("cp3")) },
+                Misnamed { host: name("cp2"), address: [10, 0, 0, 2].into(), is: None },
+            ],
+        },
         Refusal::CannotRotate { what: Rotatable::ServiceAccount, why: NoRotation::TooYoung { left_s: 80_000 } },
         Refusal::CannotLeave { host: name("cp1"), role: Role::ControlPlane, others: 2, answer: 0 },
         Refusal::RangeChanged {

@@ -171,6 +171,8 @@ pub fn intent() -> Intent {
         leapt: 0,
         ranges: None,
         replace: [].into(),
+        reassign: [].into(),
+        remembered: [].into(),
         dropped: [].into(),
         lived: [].into(),
         taken_down_ms: None,
@@ -185,7 +187,7 @@ pub fn born() -> Intent {
 }
 
 pub fn stamp() -> Stamp {
-    Stamp { cluster: "lab".parse().unwrap(), ca: digest(99), stages: 0 }
+    Stamp { cluster: "lab".parse().unwrap(), ca: digest(99), stages: 0, host: None, machine: None }
 }
 
 /// A host as its operating system came: nothing of ours on it.
@@ -233,7 +235,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
         alarms: vec![],
     };
     HostFacts {
-        stamp: Some(stamp()),
+        stamp: Some(stamp().of(&name(&format!("cp{n}")))),
         files: files.collect(),
         blobs: wanted.parts.iter().map(|p| p.digest).collect(),
         units: units.collect(),

@@ -224,7 +224,7 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
     }
     match effect {
         Effect::Stamp(h) => {
-            let ours = world.intent.stamp.clone();
+            let ours = world.intent.stamp.of(h);
             let found = world.host(h).stamp.as_ref();
             let free = found.is_none_or(|theirs| theirs.same_cluster(&ours) && theirs.stages <= ours.stages);
             need(free, || format!("{h} belongs to another cluster, or knows of later keys"))?;

@@ -11,7 +11,7 @@ impl World {
     pub fn holds(&self, mark: &Mark) -> bool {
         let at = |h: &HostName| self.host(h);
         match mark {
-            Mark::Stamped(h) => at(h).stamp.as_ref() == Some(&self.intent.stamp),
+            Mark::Stamped(h) => at(h).stamp == Some(self.intent.stamp.of(h)),
             Mark::Prepared(h) => {
                 let target = self.host_target(h);
                 let kubelet = target.parts.iter().any(|p| p.name == "kubelet");

@@ -159,7 +159,13 @@ impl World {
         let target = make::target(&desired, release);
         let hosts = desired.hosts.iter().map(|h| (h.name.clone(), SimHost::bare())).collect();
         let intent = Intent {
-            stamp: Stamp { cluster: desired.cluster.clone(), ca: make::digest("ca"), stages: 0 },
+            stamp: Stamp {
+                cluster: desired.cluster.clone(),
+                ca: make::digest("ca"),
+                stages: 0,
+                host: None,
+                machine: None,
+            },
             genesis_token: "token-1".to_owned(),
             born: false,
             recovered: None,
@@ -170,6 +176,8 @@ impl World {
             balanced: BTreeSet::new(),
             limit: None,
             replace: BTreeMap::new(),
+            reassign: BTreeSet::new(),
+            remembered: BTreeMap::new(),
             dropped: BTreeSet::new(),
             lived: BTreeSet::new(),
             taken_down_ms: None,

@@ -195,8 +195,12 @@ async fn accept(file: &Ready, check: &[String]) -> Outcome<()> {
 
 /// Writes which cluster this host belongs to. Another cluster's stamp is never overwritten, nor one of this cluster that knows of more.
 pub(super) async fn write_stamp(host: &Host, stamp: Stamp) -> Outcome<()> {
-    let path = host.root.own(STAMP);
+    let (root, path) = (host.root.clone(), host.root.own(STAMP));
     blocking(move || {
+        let machine = fs::read_to_string(root.own("/etc/machine-id")).unwrap_or_default();
+        // Nobody but the host knows which machine it is.
+        let machine = Some(machine.trim().to_owned()).filter(|id| !id.is_empty());
+        let stamp = Stamp { machine, ..stamp };
         if let Some(there) = read_stamp(&path)?
             && there != stamp
         {

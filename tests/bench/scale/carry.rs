@@ -93,7 +93,8 @@ async fn carry(inventory: &Path, blob: &Path) {
     .expect("somebody can be entered");
     session.lock("bench").await.expect("nobody else works here");
     let state = session.state(false).await.expect("the cluster's state");
-    let stamp = Stamp { cluster: desired.cluster.clone(), ca: state.publics().founded, stages: 0 };
+    let stamp =
+        Stamp { cluster: desired.cluster.clone(), ca: state.publics().founded, stages: 0, host: None, machine: None };
     let ask = ObserveAsk { parts: vec![part.clone()], ..ObserveAsk::default() };
     let asks = desired.hosts.iter().map(|h| (h.name.clone(), ask.clone())).collect();
     let asks = Asks::new(Arc::clone(&desired), stamp, hactl::observe::KnownCluster::default(), asks);

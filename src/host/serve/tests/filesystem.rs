@@ -250,7 +250,13 @@ async fn a_wiped_host_belongs_to_no_cluster_any_more_and_may_be_of_another_one()
     let mut client = place.locked().await;
     let stamp = |name: &str| {
         let ca = crate::model::names::Digest::new([7; 32]);
-        Op::Stamp(crate::model::facts::Stamp { cluster: name.parse().unwrap(), ca, stages: 0 })
+        Op::Stamp(crate::model::facts::Stamp {
+            cluster: name.parse().unwrap(),
+            ca,
+            stages: 0,
+            host: None,
+            machine: None,
+        })
     };
     client.ask(stamp("lab")).await.unwrap();
     let ask = WipeAsk {
@@ -274,7 +280,8 @@ async fn a_host_that_is_no_node_any_more_stays_of_its_cluster_and_what_is_moved_
     place.write("/var/lib/kubelet/pods/x/data", "data");
     let mut client = place.locked().await;
     let ca = crate::model::names::Digest::new([7; 32]);
-    let stamp = crate::model::facts::Stamp { cluster: "lab".parse().unwrap(), ca, stages: 0 };
+    let stamp =
+        crate::model::facts::Stamp { cluster: "lab".parse().unwrap(), ca, stages: 0, host: None, machine: None };
     client.ask(Op::Stamp(stamp.clone())).await.unwrap();
     for _ in 0..2 {
         let ask = WipeAsk {

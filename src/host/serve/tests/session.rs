@@ -7,7 +7,7 @@ use crate::model::names::Digest;
 use tokio::io::AsyncWriteExt;
 
 fn stamp(name: &str) -> Op {
-    Op::Stamp(Stamp { cluster: name.parse().unwrap(), ca: Digest::new([7; 32]), stages: 0 })
+    Op::Stamp(Stamp { cluster: name.parse().unwrap(), ca: Digest::new([7; 32]), stages: 0, host: None, machine: None })
 }
 
 #[tokio::test]

@@ -1,0 +1,89 @@
+//! Hosts that are not what the inventory calls them: a name or an address that was mistyped moves nothing.
+
+use crate::sim::{World, make};
+use crate::{Shape, converged};
+use hactl::model::facts::{Facts, HostFacts, Stamp};
+use hactl::model::names::HostName;
+use hactl::model::plan::{Action, Plan};
+use hactl::model::refusal::{Misnamed, Refusal};
+
+fn cp(n: u8) -> HostName {
+    make::host_name(&format!("cp{n}"))
+}
+
+fn up(world: &World, facts: &Facts) -> Result<Plan, Refusal> {
+    hactl::plan::up(&world.desired, &world.target, facts, &world.intent)
+}
+
+fn host<'a>(facts: &'a mut Facts, name: &HostName) -> &'a mut HostFacts {
+    facts.hosts.get_mut(name).and_then(|f| f.as_mut().ok()).expect("it answers")
+}
+
+/// Whom the refusal names, each as which host.
+fn refused(asked: Result<Plan, Refusal>) -> Vec<(HostName, Option<HostName>)> {
+    let Err(Refusal::OtherHost { hosts }) = asked else { panic!("{asked:?}") };
+    hosts.into_iter().map(|Misnamed { host, is, .. }| (host, is)).collect()
+}
+
+/// The answers of two hosts, as if their addresses in the inventory had been exchanged.
+fn exchanged(world: &mut World, one: &HostName, other: &HostName) -> Facts {
+    let mut facts = world.observe();
+    let first = facts.hosts.remove(one).expect("it was asked");
+    let second = facts.hosts.remove(other).expect("it was asked");
+    facts.hosts.extend([(one.clone(), second), (other.clone(), first)]);
+    facts
+}
+
+#[test]
+fn addresses_of_two_hosts_that_are_exchanged_are_refused_with_both_names() {
+    for other in [cp(3), make::worker(1).name] {
+        let mut world = converged(Shape::Stacked(3));
+        let facts = exchanged(&mut world, &cp(1), &other);
+        let wanted = [(cp(1), Some(other.clone())), (other.clone(), Some(cp(1)))];
+        assert_eq!(refused(up(&world, &facts)), wanted);
+        let Err(refusal) = up(&world, &facts) else { panic!() };
+        let words = refusal.to_string();
+        assert!(words.contains(&format!("is {other}, and the inventory calls it cp1")), "{words}");
+        // Half of what was mistyped is not enough to mean it.
+        world.intent.reassign = [cp(1)].into();
+        assert_eq!(refused(up(&world, &facts)), [(other.clone(), Some(cp(1)))]);
+        world.intent.reassign.insert(other);
+        assert!(!matches!(up(&world, &facts), Err(Refusal::OtherHost { .. })), "it is meant");
+    }
+}
+
+#[test]
+fn a_host_that_has_what_another_machine_was_given_is_refused() {
+    let mut world = converged(Shape::Stacked(3));
+    let mut facts = world.observe();
+    for n in 1..=3 {
+        let found = host(&mut facts, &cp(n));
+        found.machine_id = format!("machine-{n}");
+        found.stamp.as_mut().expect("it carries one").machine = Some(format!("machine-{n}"));
+    }
+    assert!(up(&world, &facts).is_ok_and(|plan| plan.is_empty()));
+    host(&mut facts, &cp(2)).machine_id = "another".to_owned();
+    assert_eq!(refused(up(&world, &facts)), [(cp(2), None)]);
+    world.intent.reassign = [cp(2)].into();
+    let plan = up(&world, &facts).expect("it is meant");
+    assert_eq!(plan.steps.iter().map(|s| &s.action).collect::<Vec<_>>(), [&Action::Stamp { host: cp(2) }]);
+}
+
+#[test]
+fn a_stamp_of_an_earlier_version_gets_its_names_unless_another_host_was_there() {
+    let mut world = converged(Shape::Stacked(3));
+    let mut facts = world.observe();
+    for n in 1..=3 {
+        let stamp = host(&mut facts, &cp(n)).stamp.as_mut().expect("it carries one");
+        *stamp = Stamp { host: None, machine: None, ..stamp.clone() };
+    }
+    let at = |n: u8| world.desired.host(&cp(n)).expect("it is in the inventory").address;
+    let (one, two, three) = (at(1), at(2), at(3));
+    for known in [vec![], vec![(cp(1), one), (cp(2), two), (cp(3), three)]] {
+        world.intent.remembered = known.into_iter().collect();
+        let plan = up(&world, &facts).expect("nothing speaks against it");
+        assert_eq!(plan.steps.iter().filter(|s| matches!(s.action, Action::Stamp { .. })).count(), 3, "{plan:?}");
+    }
+    world.intent.remembered = [(cp(1), three), (cp(2), two), (cp(3), one)].into();
+    assert_eq!(refused(up(&world, &facts)), [(cp(1), Some(cp(3))), (cp(3), Some(cp(1)))]);
+}
