@@ -116,8 +116,8 @@ impl<'a> Court<'a> {
         }
     }
 
-    /// Whether a list is believed: more of its voters say so than do not, counting those who have a vote elsewhere, and with those who cannot be
-    /// asked they are a quorum.
+    /// Whether a list is believed: more of its voters say so than say otherwise, counting those who have a vote elsewhere, and with those who cannot
+    /// be asked they are a quorum.
     fn holds(&self, list: &List, revision: i64) -> bool {
         let confirmed = self.confirmed(list);
         let (mut yes, mut no, mut silent) = (0, 0, 0);
@@ -129,7 +129,9 @@ impl<'a> Court<'a> {
                 Some(Ok(_)) if host.and_then(|host| self.claim(host)).is_some_and(|view| &List::of(view) == list) => {
                     silent += 1;
                 }
-                Some(Ok(_)) => no += 1,
+                Some(Ok(facts)) if facts.etcd.as_ref().is_some_and(|etcd| etcd.view.is_some()) => no += 1,
+                // One that is stopped, slow or lost its disk says nothing of the list: it is missing from the quorum.
+                Some(Ok(_)) => {}
                 Some(Err(_)) | None => silent += 1,
             }
         }
