@@ -188,7 +188,7 @@ pub(super) fn hear(desired: &Desired, known: &KnownCluster, answers: &mut Answer
         let member = listed.contains(&host.peer_url());
         let moved = |view: &EtcdView| heard.is_some_and(|(_, confirmed)| confirmed.contains(&view.member));
         let known = host.is(Role::Etcd) || member || etcd.view.as_ref().is_some_and(moved);
-        if !known && !(heard.is_none() && bare && decides(host)) {
+        if !(known || heard.is_none() && bare && decides(host)) {
             // Of a member that it is not it may say what it likes: only what is to be cleared from its own disk counts.
             if etcd.view.as_ref().is_some_and(|view| view.linearizable) {
                 let is = if heard.is_some() { "is no member" } else { "no etcd host knows it for one" };
