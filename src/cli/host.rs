@@ -158,7 +158,11 @@ pub fn positions(args: &PositionsArgs) -> u8 {
         // Without a journal there is nobody to tell.
         let _ = writeln!(std::io::stderr(), "{line}");
     };
-    match block_on(async { Ok(crate::host::serve::record_positions(&Root::host(), &ask, say).await) }) {
+    let recording = async {
+        crate::host::serve::record_positions(&Root::host(), &ask, say).await;
+        Ok(())
+    };
+    match block_on(recording) {
         Ok(()) => 0,
         Err(verdict) => verdict.exit,
     }

@@ -1,11 +1,5 @@
 //! `hactl lab`: bare hosts on this machine, to try things on and to break.
 
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a verb's own reader: results on stdout, progress on stderr"
-)]
-
 use super::common::{Common, Output};
 use crate::lab::{HostState, Lab, LabError, Note, Spec, default_cache, default_root};
 use crate::model::desired::Role;

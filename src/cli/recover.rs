@@ -61,7 +61,7 @@ pub fn run(common: &Common, args: RecoverArgs) -> u8 {
         there("--identity", asked.identity.as_deref())
     };
     let result = common.run_checked(checked, sink, Needs::Most, async |session| {
-        let recovered = workflow::recover(session, &asked, &choices, &terminal).await?;
+        let recovered = Box::pin(workflow::recover(session, &asked, &choices, &terminal)).await?;
         if let Recovered::Done { after: Ok(summary), .. }
         | Recovered::Woken { summary, .. }
         | Recovered::Replaced { summary, .. } = &recovered

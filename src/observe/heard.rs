@@ -116,8 +116,8 @@ impl<'a> Court<'a> {
         }
     }
 
-    /// Whether a list is believed: more of its voters say so than do not, counting those who have a vote elsewhere, and with those who cannot be
-    /// asked they are a quorum.
+    /// Whether a list is believed: more of its voters say so than say otherwise, counting those who have a vote elsewhere, and with those who cannot
+    /// be asked they are a quorum.
     fn holds(&self, list: &List, revision: i64) -> bool {
         let confirmed = self.confirmed(list);
         let (mut yes, mut no, mut silent) = (0, 0, 0);
@@ -129,7 +129,9 @@ impl<'a> Court<'a> {
                 Some(Ok(_)) if host.and_then(|host| self.claim(host)).is_some_and(|view| &List::of(view) == list) => {
                     silent += 1;
                 }
-                Some(Ok(_)) => no += 1,
+                Some(Ok(facts)) if facts.etcd.as_ref().is_some_and(|etcd| etcd.view.is_some()) => no += 1,
+                // One that is stopped, slow or lost its disk says nothing of the list: it is missing from the quorum.
+                Some(Ok(_)) => {}
                 Some(Err(_)) | None => silent += 1,
             }
         }
@@ -186,7 +188,7 @@ pub(super) fn hear(desired: &Desired, known: &KnownCluster, answers: &mut Answer
         let member = listed.contains(&host.peer_url());
         let moved = |view: &EtcdView| heard.is_some_and(|(_, confirmed)| confirmed.contains(&view.member));
         let known = host.is(Role::Etcd) || member || etcd.view.as_ref().is_some_and(moved);
-        if !known && !(heard.is_none() && bare && decides(host)) {
+        if !(known || heard.is_none() && bare && decides(host)) {
             // Of a member that it is not it may say what it likes: only what is to be cleared from its own disk counts.
             if etcd.view.as_ref().is_some_and(|view| view.linearizable) {
                 let is = if heard.is_some() { "is no member" } else { "no etcd host knows it for one" };

@@ -10,7 +10,7 @@ use super::sources::{Found, highest, of_host, reached, sources, untrusted, voter
 use super::{Intent, configure, prepare, versions};
 use crate::model::authentic::Authenticity;
 use crate::model::desired::{Desired, Host, Role};
-use crate::model::facts::{DiskFact, Etcd, EtcdView, Facts, HostFacts, NOSPACE, UnitFact};
+use crate::model::facts::{DiskFact, Etcd, EtcdView, Evidence, Facts, HostFacts, NOSPACE, UnitFact};
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::plan::{Action, Birth, Guard, HowToRun, Mark, Plan};
 use crate::model::positions::{self, Unfit};
@@ -79,6 +79,10 @@ pub fn diagnose(
         // Restored beside a cluster that lives after all, a copy of it would make two.
         Etcd::Disputed(evidence) => return Err(Refusal::Disputed { evidence: evidence.clone() }),
         Etcd::Speaks(_) if wish.undo => {}
+        // While the others are silent one is enough to plan by; that nothing is to be recovered a majority has to say.
+        Etcd::Speaks(members) if members.healthy() < members.quorum() => {
+            return Err(Refusal::Disputed { evidence: alone(desired, facts) });
+        }
         Etcd::Speaks(members) => {
             if let Some(asked) = wish.from.clone() {
                 return Err(Refusal::NeedNot { asked, serves: true, begun: None });
@@ -356,7 +360,23 @@ fn later(desired: &Desired, recovery: &Recovery) -> Vec<HostName> {
     desired.with(Role::Etcd).filter(|h| !begins(h)).map(|h| h.name.clone()).collect()
 }
 
-fn evidence(facts: &Facts) -> Vec<crate::model::facts::Evidence> {
+/// Which etcd hosts say that a quorum stands behind their member.
+fn alone(desired: &Desired, facts: &Facts) -> Vec<Evidence> {
+    let of = |host: &Host| {
+        let found = facts.host(&host.name);
+        let etcd = found.and_then(|found| found.etcd.as_ref());
+        let what = match (found, etcd.and_then(|etcd| etcd.view.as_ref())) {
+            (None, _) => "did not answer",
+            (_, Some(view)) if view.linearizable => "its member says that a quorum stands behind it",
+            _ => "does not say so",
+        };
+        let has_data = etcd.is_some_and(|etcd| etcd.data);
+        Evidence { host: host.name.clone(), what: what.to_owned(), has_data, reachable: found.is_some() }
+    };
+    desired.with(Role::Etcd).map(of).collect()
+}
+
+fn evidence(facts: &Facts) -> Vec<Evidence> {
     match &facts.etcd {
         Etcd::Silent(evidence) | Etcd::Disputed(evidence) => evidence.clone(),
         Etcd::NeverBorn | Etcd::Founding { .. } | Etcd::Speaks(_) => Vec::new(),

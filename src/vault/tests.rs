@@ -387,7 +387,12 @@ fn a_state_from_before_kubelets_had_a_ca_of_their_own_is_read_and_carried_as_it_
     let dir = Vault::default_dir(root.path(), &name());
     let mut vault = Vault::create(&dir, &name(), Contents { kubelet_serving: None, ..contents() }).unwrap();
     // Whatever else is changed in it, nobody makes one by the way.
-    vault.change::<VaultError>(|contents| Ok(contents.turning.stages = 1)).unwrap();
+    vault
+        .change::<VaultError>(|contents| {
+            contents.turning.stages = 1;
+            Ok(())
+        })
+        .unwrap();
     let again = Vault::open(&dir, &name()).unwrap().unwrap();
     assert!(again.contents().kubelet_serving.is_none());
     assert_eq!(again.publics().kubelet_serving, again.publics().signing);

@@ -160,7 +160,8 @@ mod tests {
                 Ok(())
             });
             rotated.expect("it is written");
-            for name in ["cluster-ca", "etcd-ca", "front-proxy-ca", "signing-ca", "service-account", "encryption"] {
+            let names = ["cluster-ca", "etcd-ca", "front-proxy-ca", "signing-ca", "kubelet-serving-ca"];
+            for name in names.into_iter().chain(["service-account", "encryption"]) {
                 let key = fs::read_to_string(dir.join(format!("{name}.key"))).expect("it was written");
                 canaries.push((name.to_owned(), key.trim().to_owned()));
             }

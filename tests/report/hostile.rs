@@ -128,7 +128,9 @@ fn no_reader_passes_on_what_a_terminal_would_act_on() {
         Arc::new(RunLog::open(&log).unwrap()),
     ];
     for reader in &readers {
-        events().into_iter().for_each(|event| reader.emit(event));
+        for event in events() {
+            reader.emit(event);
+        }
         reader.end(&verdict());
     }
     drop(readers);

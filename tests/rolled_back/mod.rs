@@ -69,7 +69,9 @@ fn back(remembered: u64) -> (World, Facts) {
     let mut world = converged(Shape::Stacked(3));
     stopped(&mut world, 2);
     let mut facts = world.observe();
-    views(&mut facts).into_iter().for_each(|view| view.applied = 40);
+    for view in views(&mut facts) {
+        view.applied = 40;
+    }
     let own = disk(&mut facts, 2).clone();
     let seen = Position { cluster: own.cluster, member: own.member, term: own.term, index: remembered };
     etcd(&mut facts, 1).positions = vec![seen];
@@ -160,7 +162,9 @@ fn swapped_volumes_are_named_as_what_they_are_with_and_without_a_quorum() {
     assert_eq!((members.healthy(), members.spare()), (1, None), "with one more off there is no quorum");
 
     // All are off but for their data.
-    [1, 2, 3].into_iter().for_each(|n| stopped(&mut world, n));
+    for n in [1, 2, 3] {
+        stopped(&mut world, n);
+    }
     let mut facts = world.observe();
     for (n, id) in [(2, ids[1]), (3, ids[0])] {
         disk(&mut facts, n).member = id;
@@ -178,7 +182,9 @@ fn a_member_that_cannot_catch_up_is_replaced_where_the_others_went_on_without_it
         etcd(&mut facts, 2).stuck = Some("it hears its leader and has written nothing for 75 s".to_owned());
         let unit = host(&mut facts, 2).units.get_mut(&make::unit("etcd.service")).expect("its unit");
         (unit.active, unit.started_ms) = ("activating".to_owned(), 1);
-        views(&mut facts).into_iter().for_each(|view| view.applied = applied);
+        for view in views(&mut facts) {
+            view.applied = applied;
+        }
         (world, facts)
     };
     let (world, facts) = stuck(40);

@@ -1,7 +1,5 @@
 //! `hactl bundle export` and `import`: a bundle as one file.
 
-#![expect(clippy::print_stderr, reason = "a verb's own reader: standard output may be the file itself")]
-
 use super::progress::Shown;
 use crate::component::{self, Bundle, BundleError, Carried, CarryError, Exported};
 use crate::model::names::Digest;

@@ -1,7 +1,5 @@
 //! `hactl bundle`: the pinned programs and images of a Kubernetes version.
 
-#![expect(clippy::print_stdout, reason = "a verb's own reader: results on stdout, progress on stderr")]
-
 mod carry;
 mod fetch;
 mod progress;

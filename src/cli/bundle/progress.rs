@@ -1,7 +1,5 @@
 //! How far a bundle has come: one bar on a terminal, else a line now and then, both on stderr.
 
-#![expect(clippy::print_stderr, reason = "a verb's own reader: progress on stderr")]
-
 use crate::component::{Moment, Progress};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;

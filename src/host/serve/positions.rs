@@ -59,7 +59,7 @@ pub async fn record_positions(root: &Root, ask: &EtcdAsk, say: impl Fn(&str)) {
 /// One look; why the position could not be reported, if so.
 async fn look(root: &Root, ask: &EtcdAsk, reporter: &mut Reporter) -> Outcome<Option<String>> {
     let access = access(root, ask)?;
-    let known = reporter.round(&access, WITHIN).await.map_err(|error| trouble(&error))?;
+    let known = Box::pin(reporter.round(&access, WITHIN)).await.map_err(|error| trouble(&error))?;
     let Some(own) = known.own else { return Ok(None) };
     let root = root.clone();
     blocking(move || {
