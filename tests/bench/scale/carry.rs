@@ -109,7 +109,7 @@ async fn carry(inventory: &Path, blob: &Path) {
             sign: Box::new(|_, _| Err("nothing is signed here".to_owned())),
             blob: Box::new(move |_| Ok(sent.clone())),
             record_birth: Box::new(|_, _| Err("nothing is founded here".to_owned())),
-            recoveries: std::path::PathBuf::new(),
+            recoveries: hactl::execute::Recoveries::of(std::path::Path::new("")),
             api: state.access().expect("the cluster's state"),
             sink: Arc::clone(&sink),
             deliveries: Hands::slots_for(session.machines.keys(), DELIVERIES_PER_HOST),

@@ -252,8 +252,8 @@ fn snapshot(content: &[u8]) -> (SnapshotBlob, Vec<u8>) {
 
 /// Everything on the host but its locks.
 fn tree(place: &Place) -> Vec<String> {
-    let locks = ["var/lib/hactl/lock", "var/lib/hactl/busy"];
-    place.list("/").into_iter().filter(|path| !locks.contains(&path.as_str())).collect()
+    let lock = |path: &str| matches!(path.rsplit('/').next(), Some("lock" | "busy"));
+    place.list("/").into_iter().filter(|path| !lock(path)).collect()
 }
 
 #[tokio::test]
