@@ -254,8 +254,8 @@ mod tests {
         let (outcome, detail, hint) = told(|all| drop(all[1].leaves.insert(LeafId::Scheduler, leaf(120)))).unwrap();
         assert_eq!(outcome, Outcome::Pass);
         assert_eq!(
-            detail, "all 40 last; the first to end is scheduler on cp2, in 120 d",
-            "13 on each host, and one authority"
+            detail, "all 43 last; the first to end is scheduler on cp2, in 120 d",
+            "14 on each host, and one authority"
         );
         assert_eq!(hint, "");
     }

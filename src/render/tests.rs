@@ -391,7 +391,7 @@ fn kubelets_serving_certificates_are_signed_by_a_ca_that_nobody_but_api_servers_
         assert!(signers.contains(&format!("--cluster-signing-{signer}-key-file=/etc/kubernetes/pki/{pair}.key\n")));
     }
     // The controller manager does not start with these beside the others.
-    assert!(!signers.contains("--cluster-signing-cert-file") && !signers.contains("legacy-unknown"));
+    assert!(!signers.contains("--cluster-signing-cert-file") && !signers.contains("--cluster-signing-legacy-unknown"));
 }
 
 #[test]
