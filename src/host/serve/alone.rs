@@ -65,7 +65,7 @@ impl<'a> Alone<'a> {
     pub(super) fn start(at: &'a Tree, owner: (u32, u32), name: &str, more: &[&str]) -> Outcome<Self> {
         let log = at.fresh_file("etcd.log")?;
         let said = || log.try_clone().explain("open", at.shown());
-        let child = as_user(&mut Command::new(ETCD), owner, at)
+        let child = as_user(Command::new(ETCD).env_clear(), owner, at)
             .arg(format!("--name={name}"))
             .args([
                 "--data-dir=.",
@@ -79,7 +79,6 @@ impl<'a> Alone<'a> {
                 "--log-level=warn",
             ])
             .args(more)
-            .env_clear()
             .env("PATH", PATH)
             .stdin(Stdio::null())
             .stdout(said()?)

@@ -80,10 +80,11 @@ pub(super) async fn run_as(
     run_on(argv, &[], stdin.into(), Some((owner, at)), within).await
 }
 
-/// Makes a program run as a user, in a directory. The directory is entered by its descriptor, whatever lies above it.
+/// Makes a program run as a user, in a directory. The directory is entered by its descriptor, whatever lies above it, and the program finds it
+/// by a name that does not lead there from above either: etcd and its tools make absolute paths of relative ones, of `PWD` where that is where they are.
 pub(super) fn as_user<'a>(command: &'a mut Command, owner: (u32, u32), at: &Tree) -> &'a mut Command {
     // Other groups are dropped with the user.
-    command.uid(owner.0).gid(owner.1).current_dir(at.anchor())
+    command.uid(owner.0).gid(owner.1).current_dir(at.anchor()).env("PWD", "/proc/self/cwd")
 }
 
 /// Runs a program that must succeed on what `from` gives.
