@@ -214,6 +214,10 @@ impl World {
     pub fn etcd_first_start(&mut self, name: &HostName) -> Result<(), Stop> {
         let peer = self.peer(name);
         match self.host(name).first_boot.clone() {
+            // The unit asserts it: leave to found lies on the very disk, and went with it.
+            Some(FirstBoot::Genesis { token, .. }) if self.host(name).token.as_ref() != Some(&token) => {
+                return failed(format!("etcd on {name}: its disk holds no leave to found a cluster"));
+            }
             None => return failed(format!("etcd on {name}: nothing says how it is born")),
             Some(FirstBoot::Genesis { token, founders }) => self.genesis(name, &peer, &token, &founders)?,
             Some(FirstBoot::Join { members }) => self.join(name, &peer, &members)?,
