@@ -108,7 +108,13 @@ impl<'a> Court<'a> {
         if list.voters().any(|(_, peer)| peer == &host.peer_url()) {
             return false;
         }
-        let Some((cluster, reached)) = self.etcd(host).and_then(own_vote) else { return false };
+        let Some(etcd) = self.etcd(host) else { return false };
+        let Some((cluster, reached)) = own_vote(etcd) else { return false };
+        // A listed member whose host has another address now: the list has it, where it was.
+        let id = etcd.view.as_ref().map(|view| view.member).or(etcd.disk.as_ref().map(|disk| disk.member));
+        if cluster == list.cluster && id.is_some_and(|id| list.voters().any(|(listed, _)| listed == id)) {
+            return false;
+        }
         match &self.known.cluster {
             Some(known) if known == &list.cluster => cluster == known,
             Some(_) if !self.known.recovering => true,
