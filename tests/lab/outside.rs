@@ -14,7 +14,7 @@ use std::time::Duration;
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "a snapshot that somebody else made is checked, and no host is another afterwards",
-        cut: true,
+        cut: false,
         run: checked,
     },
     Scenario {
