@@ -137,9 +137,10 @@ fn node_labels(desired: &Desired) -> Result<Addon, RenderError> {
     Ok(Addon { name: NODES.to_owned(), objects, needed_for_ready: false })
 }
 
-/// Where each host's pods are found by the others. Those that leave are Nodes until they have left.
+/// Where each host's pods are found by the others. A Node that leaves keeps the address it has, for flannel changes nothing there; were it listed,
+/// the policy would differ again as soon as it had left.
 fn addresses(desired: &Desired) -> String {
-    let nodes = desired.entered().filter(|host| host.is_node());
+    let nodes = desired.hosts.iter().filter(|host| host.is_node());
     let map: BTreeMap<String, String> = nodes.map(|h| (h.name.to_string(), h.address.to_string())).collect();
     json!(map).to_string()
 }

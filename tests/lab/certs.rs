@@ -57,7 +57,7 @@ fn one(w: &World) {
     }
     assert_eq!(certificate(&before, "w1", "kubelet")["fate"], "kubelet");
     let own = before["administrator"]["certificates"].as_array().expect("the administrator's").len();
-    assert_eq!(own, 5, "four authorities and a kubeconfig");
+    assert_eq!(own, 6, "five authorities and a kubeconfig");
     w.hactl.run(&["certs", "list", "w1"]).ok().says("renewed by the kubelet itself");
     w.hactl.run(&["certs", "renew", "kubelet"]).exits(2).says("by itself");
     w.hactl.run(&["certs", "renew", "apiservr"]).exits(2).says("there is no certificate apiservr");
