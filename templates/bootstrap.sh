@@ -25,9 +25,6 @@ trap 'rm -f "$tmp"' EXIT
 trap 'exit 1' HUP INT TERM PIPE
 # Left by connections that were cut long ago.
 find "$base" -maxdepth 1 -name '.incoming.*' -mmin +60 -exec rm -f {} +
-printf '#!/bin/sh\nexit 0\n' > "$tmp" && chmod 0755 "$tmp" || stop refused cannot write into "$base"
-"$tmp" || stop no-exec
-rm -f "$tmp"
 say hello "$(uname -m)"
 
 IFS=' ' read -r digest size || exit 1
@@ -35,11 +32,16 @@ case $digest in *[!0-9a-f]*) stop refused bad digest ;; esac
 case $size in '' | *[!0-9]*) stop refused bad size ;; esac
 [ "${#digest}" = 64 ] || stop refused bad digest
 to=$base/$digest
+# What is there is used, and nothing written: a disk may have no byte left, and this is who comes to help.
 if [ -x "$to/hactl" ] && [ "$(sum "$to/hactl")" = "$digest" ]; then
+    "$to/hactl" --version >/dev/null 2>&1 || stop no-exec
     touch "$to"
     say have
     exit 0
 fi
+printf '#!/bin/sh\nexit 0\n' > "$tmp" && chmod 0755 "$tmp" || stop refused cannot write into "$base"
+"$tmp" || stop no-exec
+rm -f "$tmp"
 free=$(df -Pk "$base" | awk 'NR == 2 { print $4 }')
 need=$((size / 1024 + 1024))
 [ "${free:-0}" -ge "$need" ] || stop no-space "${free:-0}" "$need"

@@ -1,6 +1,7 @@
 //! The hidden verbs: what runs on a host or inside a pod.
 
 use super::common::block_on;
+use crate::host::op::EtcdAsk;
 use crate::host::serve::{Fence, Root};
 use crate::model::drill::{OwnDrill, Showed, Turn};
 use crate::model::names::{HostName, PeerUrl};
@@ -47,11 +48,9 @@ pub struct CopiesArgs {
     ask: String,
 }
 
+/// What etcd is asked with.
 #[derive(Debug, Args)]
-pub struct FenceArgs {
-    /// etcd's data directory
-    #[arg(long)]
-    data_dir: String,
+struct EtcdClient {
     /// CA certificate of etcd
     #[arg(long)]
     ca: String,
@@ -61,6 +60,27 @@ pub struct FenceArgs {
     /// Client key
     #[arg(long)]
     key: String,
+}
+
+impl EtcdClient {
+    fn ask(&self, url: &str, data_dir: &str) -> EtcdAsk {
+        let [url, data_dir] = [url, data_dir].map(ToOwned::to_owned);
+        EtcdAsk { url, data_dir, ca: self.ca.clone(), cert: self.cert.clone(), key: self.key.clone() }
+    }
+}
+
+/// A line for the journal. Without one there is nobody to tell.
+fn journal(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+#[derive(Debug, Args)]
+pub struct FenceArgs {
+    /// etcd's data directory
+    #[arg(long)]
+    data_dir: String,
+    #[command(flatten)]
+    client: EtcdClient,
     /// Where this host's member answers its peers
     #[arg(long)]
     peer: PeerUrl,
@@ -69,15 +89,8 @@ pub struct FenceArgs {
 /// Arguments of `host-positions`.
 #[derive(Debug, Args)]
 pub struct PositionsArgs {
-    /// CA certificate of etcd
-    #[arg(long)]
-    ca: String,
-    /// Client certificate
-    #[arg(long)]
-    cert: String,
-    /// Client key
-    #[arg(long)]
-    key: String,
+    #[command(flatten)]
+    client: EtcdClient,
 }
 
 /// Arguments of `host-pass-to`.
@@ -126,13 +139,7 @@ pub fn dns(args: &DnsArgs) -> u8 {
 
 /// Says on standard error what was found, and by its code whether etcd may start.
 pub fn fence(args: &FenceArgs) -> u8 {
-    let ask = crate::host::op::EtcdAsk {
-        url: String::new(),
-        data_dir: args.data_dir.clone(),
-        ca: args.ca.clone(),
-        cert: args.cert.clone(),
-        key: args.key.clone(),
-    };
+    let ask = args.client.ask("", &args.data_dir);
     let found = block_on(async { Ok(crate::host::serve::fence(&Root::host(), &ask, &args.peer).await) });
     let (line, code) = match found {
         Ok(Fence::NoData) => return 0,
@@ -140,26 +147,15 @@ pub fn fence(args: &FenceArgs) -> u8 {
         Ok(Fence::StaysDown(line)) => (line, STAYS_DOWN),
         Err(verdict) => return verdict.exit,
     };
-    // Without a journal there is nobody to tell.
-    let _ = writeln!(std::io::stderr(), "{line}");
+    journal(&line);
     code
 }
 
 /// Remembers how far members of etcd are, until it is stopped.
 pub fn positions(args: &PositionsArgs) -> u8 {
-    let ask = crate::host::op::EtcdAsk {
-        url: "https://127.0.0.1:2379".to_owned(),
-        data_dir: String::new(),
-        ca: args.ca.clone(),
-        cert: args.cert.clone(),
-        key: args.key.clone(),
-    };
-    let say = |line: &str| {
-        // Without a journal there is nobody to tell.
-        let _ = writeln!(std::io::stderr(), "{line}");
-    };
+    let ask = args.client.ask("https://127.0.0.1:2379", "");
     let recording = async {
-        crate::host::serve::record_positions(&Root::host(), &ask, say).await;
+        crate::host::serve::record_positions(&Root::host(), &ask, journal).await;
         Ok(())
     };
     match block_on(recording) {
@@ -179,8 +175,7 @@ pub fn pass_to(args: &PassToArgs) -> u8 {
             Ok(Ok(())) => return 0,
             Ok(Err(_)) if Instant::now() < until => std::thread::sleep(ASK_AGAIN),
             Ok(Err(fault)) => {
-                // Without a journal there is nobody to tell.
-                let _ = writeln!(std::io::stderr(), "hactl host-pass-to: {}", fault.what);
+                journal(&format!("hactl host-pass-to: {}", fault.what));
                 return 1;
             }
             Err(verdict) => return verdict.exit,
@@ -197,15 +192,11 @@ pub fn approve(args: &ApproveArgs) -> u8 {
         key: args.key.clone(),
         allow: args.allow.clone(),
     };
-    let say = |line: &str| {
-        // Without a journal there is nobody to tell.
-        let _ = writeln!(std::io::stderr(), "{line}");
-    };
-    let ended = block_on(async { Ok(crate::kube::approver::run(&settings, say).await) });
+    let ended = block_on(async { Ok(crate::kube::approver::run(&settings, journal).await) });
     match ended {
         Ok(Ok(())) => 0,
         Ok(Err(error)) => {
-            let _ = writeln!(std::io::stderr(), "hactl host-approve: {error}");
+            journal(&format!("hactl host-approve: {error}"));
             1
         }
         Err(verdict) => verdict.exit,

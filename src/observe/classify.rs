@@ -1,9 +1,9 @@
 //! What the hosts say together about etcd. Silence must never read as "no cluster yet".
 
 use super::Answers;
-use super::heard::{KnownCluster, hear};
+use super::heard::{KnownCluster, hear, named};
 use crate::model::desired::{Desired, Role};
-use crate::model::facts::{DiskFact, Etcd, EtcdFact, EtcdView, Evidence, HostFacts, newest};
+use crate::model::facts::{DiskFact, Etcd, EtcdFact, Evidence, HostFacts, newest};
 use crate::model::names::HostName;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,18 +72,12 @@ fn words(facts: &HostFacts, etcd: &EtcdFact, newest: Option<(u64, u64)>) -> Stri
     };
     match (&etcd.view, &etcd.trouble) {
         (Some(view), _) if view.linearizable => {
-            format!("{data}; its member says that a quorum stands behind it: {}", list(view))
+            format!("{data}; its member says that a quorum stands behind it: {}", named(view))
         }
         (Some(_), _) => format!("{data}; its member runs, without a quorum"),
         (None, Some(trouble)) => format!("{data}; {trouble}"),
         (None, None) => format!("{data}; no member runs"),
     }
-}
-
-/// Cluster and members, as a member names them.
-fn list(view: &EtcdView) -> String {
-    let names = view.members.iter().map(|(_, name, peer, _)| if name.is_empty() { peer.as_str() } else { name });
-    format!("cluster {}, members {}", view.cluster, names.collect::<Vec<_>>().join(", "))
 }
 
 /// How far the data goes, and whether any that answers goes further.

@@ -46,6 +46,11 @@ impl List {
     }
 }
 
+/// Cluster and members in words, as a member names them.
+pub(super) fn named(view: &EtcdView) -> String {
+    List::of(view).words()
+}
+
 /// Everything that is weighed.
 struct Court<'a> {
     desired: &'a Desired,
@@ -93,8 +98,7 @@ impl<'a> Court<'a> {
     /// known is there: a host that has moved is found under its earlier address.
     fn confirmed(&self, list: &List) -> BTreeSet<u64> {
         let own = |host: &Host, view: &EtcdView| {
-            let (id, ..) = list.members.iter().find(|(id, ..)| *id == view.member)?;
-            let (.., peer, _) = list.members.iter().find(|m| m.0 == *id)?;
+            let (id, _, peer, _) = list.members.iter().find(|member| member.0 == view.member)?;
             let there = peer == &host.peer_url() || !self.desired.entered().any(|other| &other.peer_url() == peer);
             there.then_some(*id)
         };
@@ -102,19 +106,24 @@ impl<'a> Court<'a> {
         agree.filter(|(_, view)| &List::of(view) == list).filter_map(|(host, view)| own(host, view)).collect()
     }
 
-    /// Whether a host holds data that speaks against a list that does not have it: it has a vote by its own account. Data of another cluster
-    /// than the journal's, and of before a recovery, does not count.
+    /// The host of a listed member: the one that is where the list has it. Where nobody known is, the etcd host whose data is that member's: its
+    /// address has changed. What that host says counts, so that nobody is made silent by an address that somebody invents for it.
+    fn of_member(&self, list: &List, id: u64, peer: &PeerUrl) -> Option<&'a Host> {
+        let there = |host: &&Host| &host.peer_url() == peer;
+        let has = |etcd: &EtcdFact| match (&etcd.view, &etcd.disk) {
+            (Some(view), _) => view.cluster == list.cluster && view.member == id,
+            (None, Some(disk)) => disk.cluster == list.cluster && disk.member == id,
+            (None, None) => false,
+        };
+        let moved = |host: &&Host| !list.lists(&host.peer_url()) && self.etcd(host).is_some_and(has);
+        self.desired.entered().find(there).or_else(|| self.desired.with(Role::Etcd).find(moved))
+    }
+
+    /// Whether a host holds data that speaks against a list in which it is no voter: it has a vote by its own account. Data of another cluster than
+    /// the journal's, and of before a recovery, does not count.
     fn opposes(&self, host: &Host, (list, revision): (&List, i64)) -> bool {
-        if list.voters().any(|(_, peer)| peer == &host.peer_url()) {
-            return false;
-        }
         let Some(etcd) = self.etcd(host) else { return false };
         let Some((cluster, reached)) = own_vote(etcd) else { return false };
-        // A listed member whose host has another address now: the list has it, where it was.
-        let id = etcd.view.as_ref().map(|view| view.member).or(etcd.disk.as_ref().map(|disk| disk.member));
-        if cluster == list.cluster && id.is_some_and(|id| list.voters().any(|(listed, _)| listed == id)) {
-            return false;
-        }
         match &self.known.cluster {
             Some(known) if known == &list.cluster => cluster == known,
             Some(_) if !self.known.recovering => true,
@@ -122,13 +131,15 @@ impl<'a> Court<'a> {
         }
     }
 
-    /// Whether a list is believed: more of its voters say so than say otherwise, counting those who have a vote elsewhere, and with those who cannot
-    /// be asked they are a quorum.
-    fn holds(&self, list: &List, revision: i64) -> bool {
+    /// Who confirms a list that is believed: more of its voters say so than say otherwise, counting those who have a vote elsewhere, and with those
+    /// who cannot be asked they are a quorum.
+    fn believed(&self, list: &List, revision: i64) -> Option<BTreeSet<u64>> {
         let confirmed = self.confirmed(list);
         let (mut yes, mut no, mut silent) = (0, 0, 0);
+        let mut voters = BTreeSet::new();
         for (id, peer) in list.voters() {
-            let host = self.desired.entered().find(|host| &host.peer_url() == peer);
+            let host = self.of_member(list, id, peer);
+            voters.extend(host.map(|host| &host.name));
             match host.and_then(|host| self.answers.get(&host.name)) {
                 _ if confirmed.contains(&id) => yes += 1,
                 // Its disk is another member's: it does not speak for this one, and it contradicts nobody.
@@ -141,9 +152,10 @@ impl<'a> Court<'a> {
                 Some(Err(_)) | None => silent += 1,
             }
         }
-        no += self.desired.with(Role::Etcd).filter(|host| self.opposes(host, (list, revision))).count();
+        let others = self.desired.with(Role::Etcd).filter(|host| !voters.contains(&host.name));
+        no += others.filter(|host| self.opposes(host, (list, revision))).count();
         let quorum = list.voters().count() / 2 + 1;
-        yes > no && yes + silent >= quorum
+        (yes > no && yes + silent >= quorum).then_some(confirmed)
     }
 }
 
@@ -165,10 +177,10 @@ fn weigh(court: &Court) -> Verdict {
         (true, _) => Verdict::Nobody,
         // One of them is a lie, or what a recovery left behind: a person has to say which.
         (false, 2..) => Verdict::Disputed,
-        (false, _) => match claims.iter().find(|(list, revision)| court.holds(list, *revision)) {
-            Some((list, _)) => Verdict::Believed(list.clone(), court.confirmed(list)),
-            None => Verdict::Disputed,
-        },
+        (false, _) => claims
+            .into_iter()
+            .find_map(|(list, revision)| Some((court.believed(&list, revision)?, list)))
+            .map_or(Verdict::Disputed, |(confirmed, list)| Verdict::Believed(list, confirmed)),
     }
 }
 
@@ -212,7 +224,7 @@ pub(super) fn hear(desired: &Desired, known: &KnownCluster, answers: &mut Answer
         let Some((list, _)) = heard else { continue };
         let Some(view) = &etcd.view else { continue };
         if view.linearizable && &List::of(view) != list {
-            let claim = List::of(view).words();
+            let claim = named(view);
             facts.doubts.push(format!("says that etcd is {claim}, and the majority says {}", list.words()));
             facts.etcd = None;
         } else if view.learner && view.cluster == list.cluster && list.lists(&host.peer_url()) {

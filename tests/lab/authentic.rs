@@ -44,7 +44,7 @@ fn now_ms() -> i64 {
 /// Writes a file on a host, for root alone.
 fn put(w: &World, host: &str, path: &str, bytes: &[u8]) {
     let mut ssh = w.lab.ssh(host).expect("the host exists");
-    ssh.arg(format!("sudo sh -c 'umask 077; cat > {path}'")).stdin(Stdio::piped());
+    ssh.arg(format!("sudo sh -c 'umask 077; mkdir -p {FOLDER}; cat > {path}'")).stdin(Stdio::piped());
     let mut child = ssh.spawn().expect("ssh can be started");
     child.stdin.take().expect("piped").write_all(bytes).expect("the host takes it");
     assert!(child.wait().expect("it ends").success());

@@ -2,7 +2,7 @@
 
 use super::recover::recover;
 use super::support::wait_for;
-use super::{Scenario, World, in_one_line};
+use super::{Scenario, World, in_one_line, with_pod};
 use std::time::Duration;
 
 pub const SCENARIOS: &[Scenario] = &[
@@ -27,20 +27,20 @@ const SWAPS: &str = "sudo install -d -m 0700 /root/kept && sudo sh -c 'echo kept
                      sudo systemd-run --quiet --unit=swaps --uid=etcd sh -c 'cd /var/lib/etcd; while :; do \
                      for at in hactl-recovery-* hactl-restoring-*; do [ -d \"$at\" ] && [ ! -L \"$at\" ] && mv \"$at\" .away && \
                      ln -s /root/kept \"$at\" && rm \"$at\" && mv .away \"$at\"; done; done' && echo done";
-/// Which users run an etcd of hactl's own, or its tool, for half a minute.
-const WATCH: &str =
-    "for i in $(seq 600); do ps -eo user:20,args | grep -E '[u]nsafe-no-fsync|[e]tcdutl snapshot'; sleep 0.05; done";
+/// Puts a word before etcd and its tool: by which user they are run, and with what.
+const TELL: &str = r##"sudo sh -ec ': >/run/ran; chmod 666 /run/ran; for t in etcd etcdutl; do real=$(readlink -f /usr/local/bin/$t); rm /usr/local/bin/$t;
+    printf "#!/bin/sh\necho \$(id -un) $t \$* >>/run/ran\nexec $real \"\$@\"\n" >/usr/local/bin/$t; chmod 755 /usr/local/bin/$t; done'"##;
 
 fn links(w: &World) {
     w.hactl.up().ok();
     // Who runs what a bundle is proven with.
-    let watched = std::thread::scope(|scope| {
-        let watching = scope.spawn(|| w.on("cp1", WATCH));
-        w.hactl.run(&["snapshot", "take", "--host", "cp1"]).ok();
-        watching.join().expect("it is watched")
-    });
-    assert!(watched.contains("unsafe-no-fsync") && watched.contains("etcdutl snapshot restore"), "{watched}");
-    assert!(watched.lines().all(|line| line.starts_with("etcd ")), "{watched}");
+    w.on("cp1", TELL);
+    w.hactl.run(&["snapshot", "take", "--host", "cp1"]).ok();
+    let ran = w.on("cp1", "cat /run/ran");
+    assert!(ran.contains("--unsafe-no-fsync") && ran.contains("etcdutl snapshot restore"), "{ran}");
+    assert!(ran.lines().all(|line| line.starts_with("etcd ")), "{ran}");
+    w.hactl.up().ok();
+    assert!(w.on("cp1", "readlink /usr/local/bin/etcdutl").contains("/parts/"), "up has put the tool back");
 
     let before = "sudo sh -c 'stat -c \"%U %a %n\" /root/kept /root/kept/* /root /etc/shadow'";
     let started = w.on("cp1", SWAPS);
@@ -96,13 +96,15 @@ fn worker(w: &World) {
     w.healthy(HEAL);
 }
 
-/// What hactl itself keeps on a host on a disk of its own, without a byte left, and without the files that earlier versions locked. Programs and
-/// parts stay where they are.
-const FILL: &str = "sudo sh -ec 'mkdir -p /mnt/was && mount --bind /var/lib/hactl /mnt/was && mount -t tmpfs -o size=16m tmpfs /var/lib/hactl && \
-                    cd /mnt/was && for d in bin parts snapshots; do mkdir /var/lib/hactl/$d && mount --bind /mnt/was/$d /var/lib/hactl/$d; done && \
-                    for f in *; do case $f in bin|parts|snapshots|lock|busy) ;; *) cp -a $f /var/lib/hactl/ ;; esac; done; \
-                    dd if=/dev/zero of=/var/lib/hactl/fill bs=4k 2>/dev/null || true; rm -f /run/hactl/lock /run/hactl/busy; echo x >/var/lib/hactl/one 2>/dev/null || echo full'";
-const EMPTY: &str = "sudo sh -c 'cd /; for d in bin parts snapshots; do umount -l /var/lib/hactl/$d; done; umount -l /var/lib/hactl; umount -l /mnt/was'";
+/// What hactl itself keeps on a host on a disk of its own, its program too, without a byte left, and without the files that earlier versions locked.
+/// Parts and snapshots stay where they are.
+const FILL: &str = "sudo sh -ec 'mkdir -p /mnt/was && mount --bind /var/lib/hactl /mnt/was && mount --make-private /mnt/was && \
+                    mount -t tmpfs -o size=256m tmpfs /var/lib/hactl && cd /mnt/was && mkdir -p snapshots && \
+                    for d in parts snapshots; do mkdir /var/lib/hactl/$d && mount --bind /mnt/was/$d /var/lib/hactl/$d; done && \
+                    for f in *; do case $f in parts|snapshots|lock|busy) ;; *) cp -a $f /var/lib/hactl/ ;; esac; done; \
+                    dd if=/dev/zero of=/var/lib/hactl/fill bs=4k 2>/dev/null || true; rm -f /run/hactl/lock /run/hactl/busy; \
+                    test -d /var/lib/hactl/bin; echo x >/var/lib/hactl/one 2>/dev/null || echo full'";
+const EMPTY: &str = "sudo sh -c 'cd /; for d in parts snapshots; do umount -l /var/lib/hactl/$d; done; umount -l /var/lib/hactl; umount -l /mnt/was'";
 
 fn full(w: &World) {
     w.hactl.up().ok();
@@ -124,9 +126,11 @@ fn drops(w: &World) {
     w.healthy(HEAL);
     w.on("w1", "sudo iptables -P FORWARD DROP");
     let mut said = String::new();
-    wait_for("the policy is named", Duration::from_secs(60), || {
-        said = in_one_line(&w.hactl.run(&["status"]));
-        said.contains("FORWARD chain is DROP")
+    with_pod(&w.hactl, "w1", || {
+        wait_for("the policy is named", Duration::from_secs(60), || {
+            said = in_one_line(&w.hactl.run(&["status"]));
+            said.contains("FORWARD chain is DROP")
+        });
     });
     w.on("w1", "sudo iptables -P FORWARD ACCEPT");
     assert!(said.contains("iptables -P FORWARD ACCEPT") && !said.contains("ethtool"), "{said}");

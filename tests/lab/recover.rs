@@ -28,6 +28,11 @@ pub const SCENARIOS: &[Scenario] = &[
         cut: false,
         run: odd,
     },
+    Scenario {
+        name: "etcd's alarm of corruption stops the API, status names what ends it, and a recovery ends it",
+        cut: true,
+        run: alarm,
+    },
 ];
 
 /// On five members.
@@ -184,10 +189,7 @@ fn undone(w: &World) {
 
 fn odd(w: &World) {
     w.hactl.up().ok();
-    w.hactl.kubectl(&["create", "configmap", "needle", "--from-literal=is=needle-of-all"]).ok();
-    // Of the same length, so that the store stays one that etcd opens.
-    w.on("cp2", "sudo systemctl stop etcd; sudo env LC_ALL=C sed -i s/needle-of-all/needle-of-cp2/g /var/lib/etcd/member/snap/db");
-    w.on("cp2", "sudo chown etcd:etcd /var/lib/etcd/member/snap/db; sudo systemctl start etcd");
+    other_keys(w);
     wait_for("status tells that the members do not agree", HEAL, || {
         let status = w.hactl.run(&["status"]);
         status.out.contains("their data differs")
@@ -207,6 +209,34 @@ fn odd(w: &World) {
     assert!(in_one_line(&damaged).contains("its data on cp2 is damaged"), "{}", damaged.all());
     w.hactl.up().ok();
     w.well().says(&all_healthy(w)).says("with one hash");
+    w.hactl.up().ok().says("nothing to do");
+    w.hactl.kubectl(&["delete", "configmap", "needle"]).ok();
+}
+
+/// One member gets other keys than the rest, in a store that etcd opens.
+fn other_keys(w: &World) {
+    w.hactl.kubectl(&["create", "configmap", "needle", "--from-literal=is=needle-of-all"]).ok();
+    // Of the same length, so that the store stays one that etcd opens.
+    w.on("cp2", "sudo systemctl stop etcd; sudo env LC_ALL=C sed -i s/needle-of-all/needle-of-cp2/g /var/lib/etcd/member/snap/db");
+    w.on("cp2", "sudo chown etcd:etcd /var/lib/etcd/member/snap/db; sudo systemctl start etcd");
+}
+
+fn alarm(w: &World) {
+    w.hactl.up().ok();
+    other_keys(w);
+    // Members compare their keys at every compaction.
+    let revision = newest(&w.api());
+    w.on("cp1", &format!("{ETCDCTL} put /x y; {ETCDCTL} compact {revision}"));
+    let alarms = || w.on("cp1", &format!("{ETCDCTL} alarm list"));
+    wait_for("etcd raises its alarm", HEAL, || alarms().contains("CORRUPT"));
+    let status = in_one_line(&w.hactl.run(&["status"]));
+    assert!(status.contains("CORRUPT") && status.contains("hactl recover"), "{status}");
+    let recovered = recover(w, &["--yes"]).ok();
+    assert!(in_one_line(&recovered).contains("alarm CORRUPT is off"), "{}", recovered.all());
+    assert_eq!(alarms().trim(), "", "no alarm is left, also none of a member that was replaced");
+    w.well().says(&all_healthy(w)).says("with one hash");
+    let needle = w.hactl.kubectl(&["get", "configmap", "needle", "-o", "jsonpath={.data.is}"]).ok();
+    assert!(needle.out.contains("needle-of-all"), "{}", needle.all());
     w.hactl.up().ok().says("nothing to do");
     w.hactl.kubectl(&["delete", "configmap", "needle"]).ok();
 }

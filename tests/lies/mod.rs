@@ -3,8 +3,8 @@
 use crate::sim::World;
 use crate::{Shape, converged};
 use hactl::model::desired::Role;
-use hactl::model::facts::{DiskFact, Etcd, EtcdFact, EtcdView, Facts, HostFacts};
-use hactl::model::names::{HostName, PeerUrl};
+use hactl::model::facts::{DiskFact, Etcd, EtcdFact, EtcdView, Facts, HostFacts, Stamp};
+use hactl::model::names::{Digest, HostName, PeerUrl};
 use hactl::model::plan::{Action, Plan};
 use hactl::model::plausible::MOST_AHEAD;
 use hactl::model::recovery::{Diagnosis, LEAP};
@@ -24,8 +24,11 @@ struct Lie {
     /// Which of the true members it lists, by bits, and itself besides.
     lists: u8,
     itself: bool,
-    /// Which member it says that it is: one of the true ones, or one more.
-    is: u8,
+    /// Which of the others it lists where nobody known is, and which as learners, by bits.
+    elsewhere: u8,
+    learning: u8,
+    /// Which member it says that it is: its own, one of the true ones, or one more.
+    is: Option<u8>,
     linearizable: bool,
     learner: bool,
     far: u64,
@@ -37,13 +40,35 @@ struct Lie {
 }
 
 fn lie() -> impl Strategy<Value = Lie> {
-    let revision =
-        prop_oneof![Just(i64::MAX), Just(-1), Just(1_i64 << 59), Just(0), any::<i64>(), 0..2_000_000_000_i64];
-    let flags = any::<[bool; 7]>();
-    (flags, any::<u8>(), 0..9_u8, any::<u64>(), revision).prop_map(|(flags, lists, is, far, revision)| {
-        let [right, itself, linearizable, learner, data, born, running] = flags;
-        Lie { right, lists, itself, is, linearizable, learner, far, revision, data, born, running }
-    })
+    // What no cluster comes near is not heard at all, so that most numbers are such as could be.
+    let beyond = prop_oneof![Just(i64::MAX), Just(-1), Just(1_i64 << 59), Just(0), any::<i64>()];
+    let revision = prop_oneof![1 => beyond, 2 => 0..2_000_000_000_i64];
+    let far = prop_oneof![1 => any::<u64>(), 3 => 0..2_000_000_000_u64];
+    let bits = prop_oneof![Just(0_u8), Just(u8::MAX), any::<u8>()].boxed();
+    // Most lies are such as could be true.
+    let [often, seldom] = [0.8, 0.3].map(proptest::bool::weighted);
+    let flags = [&often, &seldom, &often, &seldom, &seldom, &seldom, &often].map(|flag| flag.clone());
+    let is = prop_oneof![Just(None), (0..9_u8).prop_map(Some)];
+    (flags, [bits.clone(), bits.clone(), bits], is, far, revision).prop_map(
+        |(flags, [lists, elsewhere, learning], is, far, revision)| {
+            let [right, itself, linearizable, learner, data, born, running] = flags;
+            Lie {
+                right,
+                lists,
+                itself,
+                elsewhere,
+                learning,
+                is,
+                linearizable,
+                learner,
+                far,
+                revision,
+                data,
+                born,
+                running,
+            }
+        },
+    )
 }
 
 impl Lie {
@@ -53,9 +78,17 @@ impl Lie {
         let truth = world.clusters.get(cluster).expect("a cluster that was");
         let mut members: Vec<(u64, String, PeerUrl, bool)> =
             truth.members.iter().map(|(id, m)| (*id, m.name.clone(), m.peer.clone(), m.learner)).collect();
-        let own = u64::from(self.is) + 900;
-        let is = members.get(usize::from(self.is)).map_or(own, |m| m.0);
+        let own = || members.iter().find(|m| m.2 == world.peer(host)).map_or(900, |m| m.0);
+        let other = |at: u8| members.get(usize::from(at)).map_or(u64::from(at) + 900, |m| m.0);
+        let is = self.is.map_or_else(own, other);
         members.retain(|m| etcd.iter().position(|h| world.peer(h) == m.2).is_none_or(|at| self.lists >> at & 1 == 1));
+        for (at, member) in members.iter_mut().enumerate().filter(|(_, member)| member.0 != is) {
+            if self.elsewhere >> at & 1 == 1 {
+                member.2 =
+                    PeerUrl::of(std::net::Ipv4Addr::new(192, 0, 2, u8::try_from(at + 1).expect("few members")).into());
+            }
+            member.3 |= self.learning >> at & 1 == 1;
+        }
         if self.itself {
             members.retain(|m| m.0 != is);
             members.push((is, host.to_string(), world.peer(host), false));
@@ -153,6 +186,7 @@ proptest! {
                 let truth: Vec<PeerUrl> = etcd.iter().map(|h| world.peer(h)).collect();
                 prop_assert_eq!(listed, truth.iter().collect(), "the list is the honest one");
                 let well = |h: &HostName| members.0[&world.peer(h)].healthy;
+                prop_assert!(members.0.values().all(|member| !member.learner), "who votes is no learner: {:?}", members);
                 prop_assert!(etcd.iter().filter(|h| !liars.contains(*h)).all(well), "who is honest and well counts as well");
                 prop_assert_eq!(facts.living_cluster(), Some(&cluster));
             }
@@ -163,6 +197,34 @@ proptest! {
         if let Ok(plan) = up(&world.desired, &world.target, &facts, &world.intent) {
             let harms = harms(&world, &plan, &liars);
             prop_assert!(harms.is_empty(), "{}", harms.join("\n"));
+        }
+    }
+
+    #[test]
+    fn while_honest_members_are_stopped_no_list_is_believed_but_the_honest_one(
+        shape in prop::sample::select(vec![Shape::Stacked(3), Shape::Stacked(5)]),
+        lies in vec(lie(), 8),
+        first in any::<usize>(),
+        stopped in 1..=4_usize,
+    ) {
+        let mut world = converged(shape);
+        let cluster = world.living().expect("it answers");
+        let mut etcd = world.with(Role::Etcd);
+        let at = first % etcd.len();
+        etcd.rotate_left(at);
+        let truth: BTreeSet<PeerUrl> = etcd.iter().map(|host| world.peer(host)).collect();
+        let (liars, honest) = etcd.split_at((etcd.len() - 1) / 2);
+        let told: Vec<(HostName, &Lie)> = liars.iter().cloned().zip(lies.iter()).collect();
+        let mut facts = observed(&mut world, &cluster, &told);
+        for host in honest.iter().take(stopped) {
+            etcd_of(&mut facts, host).view = None;
+        }
+        let known = KnownCluster { cluster: Some(cluster), recovering: false };
+        let facts = hactl::observe::assemble(&world.desired, &known, facts.hosts, &world.target.addons);
+        if let Etcd::Speaks(members) = &facts.etcd {
+            let listed: BTreeSet<PeerUrl> = members.0.keys().cloned().collect();
+            prop_assert_eq!(listed, truth);
+            prop_assert!(members.0.values().all(|member| !member.learner), "who votes is no learner: {:?}", members);
         }
     }
 
@@ -215,7 +277,9 @@ fn the_lies_that_stopped_a_healthy_member_are_not_heard_from_a_worker_and_outvot
         right,
         lists: 0b110,
         itself: false,
-        is: 1,
+        elsewhere: 0,
+        learning: 0,
+        is: Some(1),
         linearizable: true,
         learner: false,
         far: 999_999,
@@ -298,4 +362,29 @@ fn a_quota_below_what_is_stored_is_refused_with_both_numbers_before_anything_res
         (view.db_bytes, view.quota_bytes) = (2 << 30, 1 << 30);
     }
     assert!(up(&world.desired, &world.target, &full, &world.intent).is_ok());
+}
+
+#[test]
+fn a_worker_that_claims_another_cluster_or_later_keys_is_left_out_and_named_and_a_host_that_carries_something_is_not() {
+    let mut world = converged(Shape::Stacked(3));
+    let etcd = world.with(Role::Etcd);
+    let workers: Vec<HostName> =
+        world.desired.hosts.iter().filter(|h| h.roles == [Role::Worker]).map(|h| h.name.clone()).collect();
+    let hosts = world.observe().hosts;
+    let ours = hosts[&etcd[0]].as_ref().ok().and_then(|facts| facts.stamp.clone()).expect("it is stamped");
+    let of_another = Stamp { ca: Digest::of(b"another"), ..ours.clone() };
+    let of_later = Stamp { stages: ours.stages + 1, ..ours.clone() };
+    for (claim, says) in [(of_another, "another cluster"), (of_later, "keys which are newer")] {
+        let mut heard = hosts.clone();
+        for facts in heard.values_mut().flatten() {
+            facts.stamp = Some(claim.clone());
+        }
+        hactl::observe::set_apart(&world.desired, &ours, &mut heard);
+        for (host, facts) in heard {
+            match facts {
+                Err(silence) => assert!(workers.contains(&host) && silence.why.contains(says), "{host}: {silence:?}"),
+                Ok(_) => assert!(!workers.contains(&host), "{host} decides nothing and is left out"),
+            }
+        }
+    }
 }

@@ -10,9 +10,8 @@ use hactl::report::lines::Teller;
 use hactl::report::reader::{BarReader, JsonReader, LineReader};
 use hactl::report::{Reader, RunLog, Style, Tee, Verdict};
 use snapbox::{assert_data_eq, file};
-use std::io::Write;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 const PLAIN: Style = Style { colour: false, unicode: true, width: 80, verbosity: 0 };
@@ -152,23 +151,6 @@ fn a_failure_is_told_in_full_with_the_last_twenty_lines_and_what_was_under_way()
     assert!(!text.contains("line 10 ") && text.contains("line 11 ") && text.contains("line 30 "));
     assert!(!text.contains('\u{1b}'), "a host's colours are not ours");
     assert_data_eq!(text, file!["failed.txt"]);
-}
-
-/// Something to write to and to look at afterwards.
-#[derive(Clone, Default)]
-struct Paper(Arc<Mutex<Vec<u8>>>);
-impl Write for Paper {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-impl Paper {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
 }
 
 #[test]

@@ -11,33 +11,12 @@ use hactl::report::harmless::{Harmless, unseen};
 use hactl::report::reader::{BarReader, JsonReader, LineReader};
 use hactl::report::{Reader, RunLog, Style, Verdict, certs, plan_json, plan_text, status_json, status_text};
 use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 const COLOURED: Style = Style { colour: true, unicode: true, width: 80, verbosity: 2 };
 /// An escape sequence, one in C1, a title, a bell, a return, turned and isolated writing, no width, a line separator, a tag.
 const POISON: &str =
     "go\x1b[2J\x1b[8m on\u{9b}2J\u{90}q\x1b]0;t\x07\r\u{202e}\u{2066}\u{200b}\u{feff}\u{2028}\u{e0041}\x7f?";
-
-#[derive(Clone, Default)]
-struct Paper(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Paper {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Paper {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-    fn boxed(&self) -> Box<dyn Write + Send> {
-        Box::new(self.clone())
-    }
-}
 
 /// What is left of a text without line feeds, hactl's own looks, and, in live lines, its own movements of the cursor.
 fn harmless(text: &str) {

@@ -8,7 +8,31 @@ use hactl::model::node::NodeFact;
 use hactl::model::target::*;
 use hactl::plan::Intent;
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+/// Something to write to and to look at afterwards.
+#[derive(Clone, Default)]
+pub struct Paper(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Paper {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Paper {
+    pub fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+    pub fn boxed(&self) -> Box<dyn Write + Send> {
+        Box::new(self.clone())
+    }
+}
 
 pub fn name(text: &str) -> HostName {
     text.parse().unwrap()

@@ -3,12 +3,15 @@
 //! In: the DNS service's address. Out: whether a question from inside a pod's network was answered.
 
 use super::super::run::run;
+use crate::host::op::FaultKind;
 use crate::model::facts::{DROPS, DnsFact};
 use std::net::IpAddr;
 use std::time::Duration;
 
 /// What every cluster's DNS must know.
 const NAME: &str = "kubernetes.default.svc.cluster.local";
+/// How long a question may take.
+const WITHIN: Duration = Duration::from_millis(1500);
 
 /// Asks cluster DNS from the network of a pod of this host: hactl itself, run inside that network.
 pub(super) async fn ask(server: Option<IpAddr>) -> Option<DnsFact> {
@@ -23,10 +26,13 @@ pub(super) async fn ask(server: Option<IpAddr>) -> Option<DnsFact> {
     networks.sort();
     let (_, network) = networks.pop()?;
     let (network, me) = (format!("--net={}", network.display()), std::env::current_exe().ok()?);
-    let ran = run(&["nsenter", &network, me.to_str()?, "host-dns", &server, NAME], Duration::from_millis(1500)).await;
+    let ran = run(&["nsenter", &network, me.to_str()?, "host-dns", &server, NAME], WITHIN).await;
     let why = match ran {
         Ok(ran) if ran.ok() => return Some(DnsFact::Answered),
         Ok(ran) => ran.tail().pop().unwrap_or_else(|| "the question was not answered".to_owned()),
+        Err(fault) if fault.kind == FaultKind::TimedOut => {
+            format!("the DNS server {server} did not answer within {} s", WITHIN.as_secs_f32())
+        }
         Err(fault) => fault.what,
     };
     Some(DnsFact::Failed(if drops().await { format!("{why}; {DROPS}") } else { why }))
@@ -34,6 +40,6 @@ pub(super) async fn ask(server: Option<IpAddr>) -> Option<DnsFact> {
 
 /// Whether this host forwards only what some rule lets through, as Docker leaves it. Where there is no iptables it has no such policy.
 async fn drops() -> bool {
-    let shown = run(&["iptables", "-w", "1", "-S", "FORWARD"], Duration::from_millis(1500)).await;
+    let shown = run(&["iptables", "-w", "1", "-S", "FORWARD"], WITHIN).await;
     shown.is_ok_and(|shown| shown.out.lines().any(|line| line.trim() == "-P FORWARD DROP"))
 }
