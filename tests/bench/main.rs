@@ -80,7 +80,7 @@ fn under_reads(api: &Api, act: impl FnOnce()) -> (Duration, Vec<Knock>) {
     act();
     let took = begun.elapsed();
     std::thread::sleep(Duration::from_secs(3));
-    (took, knocking.end())
+    (took, knocking.end().all())
 }
 
 impl std::fmt::Display for Noticed {

@@ -1,7 +1,7 @@
 //! Pods that eat whatever a control-plane host has: processors, memory, process numbers. Nobody notices.
 
 use super::bare_hosts::variant;
-use super::support::{Knock, Writer, wait_for};
+use super::support::{Writer, wait_for};
 use super::{Scenario, World};
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ fn asked(w: &World, name: &str, within: Duration) -> (Duration, f64) {
     let before = Fsync::of(w, "cp1");
     let (knocking, writer) = (w.api().reads(Duration::from_millis(20)), Writer::start(&w.api(), name));
     std::thread::sleep(within);
-    let knocks: Vec<Knock> = knocking.end();
+    let knocks = knocking.end();
     let (written, pause) = writer.end();
     let failed: Vec<_> = knocks.iter().filter(|k| k.2.is_some()).collect();
     let longest = knocks.iter().map(|k| k.1).max().unwrap_or_default();

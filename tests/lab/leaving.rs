@@ -2,7 +2,7 @@
 
 use super::failures::{leads, moves_since};
 use super::shapes::{STACKED, inventory, vip};
-use super::support::{Knock, Knocking, Writer, wait_for};
+use super::support::{Knocking, Knocks, Writer, wait_for};
 use super::trials::{failed_but_for_moves, unnoticed};
 use super::{Scenario, World, in_one_line, with_pod};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -67,7 +67,7 @@ impl Watched {
         Self { knocking, writer, since: SystemTime::now() }
     }
     /// What the readers met, and how long the writer waited at most; that none of its writes was lost is found out here.
-    pub fn end(self) -> (Vec<Knock>, Duration) {
+    pub fn end(self) -> (Knocks, Duration) {
         let knocks = self.knocking.end();
         let (written, pause) = self.writer.end();
         println!("        {written} writes acknowledged, none lost; the longest pause: {pause:.2?}");

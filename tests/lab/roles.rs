@@ -3,7 +3,7 @@
 use super::failures::{holder_among, moves_since};
 use super::leaving::Watched;
 use super::shapes::{STACKED, founded, inventory, vip};
-use super::trials::{LATE, unnoticed_but_for_moves};
+use super::trials::{late, unnoticed_but_for_moves};
 use super::{Scenario, World, in_one_line};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -74,7 +74,7 @@ fn left(w: &World, host: &str, what: &str) {
 fn nobody_noticed(watched: Watched, moves: usize) {
     let (knocks, longest) = watched.end();
     unnoticed_but_for_moves(&knocks, moves);
-    assert!(longest < LATE, "a write waited for {longest:?}");
+    assert!(longest < late(&knocks), "a write waited for {longest:?}");
 }
 
 /// Runs `up` under watch, while the endpoint's address moves so many times at most; what it says.

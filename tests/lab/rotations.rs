@@ -53,7 +53,7 @@ impl Watched {
         let etcds_end = |k: &Knock| {
             k.2.as_ref().is_some_and(|why| why.contains("unexpected HTTP status code received from server: 200 (OK)"))
         };
-        let (cut, knocks): (Vec<Knock>, Vec<Knock>) = knocks.into_iter().partition(etcds_end);
+        let (cut, knocks) = knocks.partition(etcds_end);
         println!("        {} of {} were cut off by a member's end", cut.len(), knocks.len() + cut.len());
         assert!(cut.len() <= 2, "{cut:?}");
         unnoticed(&knocks);

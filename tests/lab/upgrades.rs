@@ -2,8 +2,8 @@
 
 use super::bare_hosts::variant;
 use super::recover::members;
-use super::support::{GIVEN_BACK, Hactl, Knock, Writer, once_free, wait_for};
-use super::trials::{LATE, unnoticed};
+use super::support::{GIVEN_BACK, Hactl, Knocks, Writer, once_free, wait_for};
+use super::trials::{late, unnoticed};
 use super::{Scenario, World, in_one_line};
 use std::time::Duration;
 
@@ -56,11 +56,11 @@ fn versions(hactl: &Hactl) -> Vec<String> {
     all
 }
 
-fn nobody_noticed(knocks: &[Knock], writer: Writer) {
+fn nobody_noticed(knocks: &Knocks, writer: Writer) {
     unnoticed(knocks);
     let (written, pause) = writer.end();
     println!("        {written} writes acknowledged, none lost; the longest pause: {pause:.2?}");
-    assert!(pause <= LATE, "a write waited for {pause:?}");
+    assert!(pause <= late(knocks), "a write waited for {pause:?}");
 }
 
 /// Begins at 1.34 on bare hosts; later scenarios go on from there.

@@ -46,7 +46,8 @@ impl fmt::Display for Stall {
 /// Whoever watches, until it is told to end or is dropped.
 pub struct Watch {
     stop: Stop,
-    threads: Vec<JoinHandle<Vec<Stall>>>,
+    hosts: JoinHandle<(Vec<Stall>, Duration)>,
+    disk: JoinHandle<Vec<Stall>>,
 }
 
 impl Watch {
@@ -56,18 +57,20 @@ impl Watch {
         let (of_hosts, of_disk) = (Arc::clone(&stop), Arc::clone(&stop));
         let hosts = std::thread::spawn(move || hosts(&of_hosts, begun));
         let disk = std::thread::spawn(move || disk(file, &of_disk, begun));
-        Self { stop: Stop(stop), threads: vec![hosts, disk] }
+        Self { stop: Stop(stop), hosts, disk }
     }
 
-    /// What was seen.
-    pub fn end(self) -> Vec<Stall> {
+    /// What was seen, and for how much of its worst second some host got no processor.
+    pub fn end(self) -> (Vec<Stall>, Duration) {
         drop(self.stop);
-        self.threads.into_iter().flat_map(|thread| thread.join().expect("it ends")).collect()
+        let (mut seen, stalled) = self.hosts.join().expect("it ends");
+        seen.extend(self.disk.join().expect("it ends"));
+        (seen, stalled)
     }
 }
 
-/// The worst second of each host that had a bad one.
-fn hosts(stop: &AtomicBool, begun: Instant) -> Vec<Stall> {
+/// The worst second of each host that had a bad one, and of all.
+fn hosts(stop: &AtomicBool, begun: Instant) -> (Vec<Stall>, Duration) {
     let mut seen: BTreeMap<String, VecDeque<Duration>> = BTreeMap::new();
     let mut worst: BTreeMap<String, (Duration, Duration)> = BTreeMap::new();
     while !stop.load(Ordering::Relaxed) {
@@ -83,8 +86,9 @@ fn hosts(stop: &AtomicBool, begun: Instant) -> Vec<Stall> {
         }
         std::thread::sleep(REST);
     }
+    let stalled = worst.values().map(|(without, _)| *without).max().unwrap_or_default();
     let bad = worst.into_iter().filter(|(_, (without, _))| *without >= WITHOUT);
-    bad.map(|(name, (without, until))| Stall::Host { name, without, until }).collect()
+    (bad.map(|(name, (without, until))| Stall::Host { name, without, until }).collect(), stalled)
 }
 
 /// The groups of all hosts of all labs.

@@ -208,19 +208,44 @@ impl Drop for Stop {
 /// When it was tried, how long it took, and why it failed if it did.
 pub type Knock = (Duration, Duration, Option<String>);
 
+/// All connections that were tried, and for how much of its worst second some host got no processor meanwhile.
+pub struct Knocks {
+    all: Vec<Knock>,
+    pub stalled: Duration,
+}
+
+impl Knocks {
+    /// Those of one kind, and the others.
+    pub fn partition(self, of_kind: impl Fn(&Knock) -> bool) -> (Vec<Knock>, Self) {
+        let (found, all) = self.all.into_iter().partition(|knock| of_kind(knock));
+        (found, Self { all, stalled: self.stalled })
+    }
+    /// The connections alone.
+    pub fn all(self) -> Vec<Knock> {
+        self.all
+    }
+}
+
+impl std::ops::Deref for Knocks {
+    type Target = Vec<Knock>;
+    fn deref(&self) -> &Vec<Knock> {
+        &self.all
+    }
+}
+
 impl Knocking {
     /// Since the first knock.
     pub fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
-    pub fn end(self) -> Vec<Knock> {
+    pub fn end(self) -> Knocks {
         drop(self.stop);
-        let stalls = self.machine.end();
+        let (stalls, stalled) = self.machine.end();
         if !stalls.is_empty() {
             let told: Vec<String> = stalls.iter().map(ToString::to_string).collect();
             println!("        the machine itself: {}", told.join(", "));
         }
-        self.runtime.block_on(self.task).expect("the knocking ends")
+        Knocks { all: self.runtime.block_on(self.task).expect("the knocking ends"), stalled }
     }
 }
 
