@@ -239,6 +239,11 @@ pub struct InterfaceAddress {
     pub prefix: u8,
 }
 
+/// That something is not believed of what a host says, in words.
+pub fn disbelief(host: &HostName, doubt: &str) -> String {
+    format!("{host} is not believed: it {doubt}")
+}
+
 /// A host's membership of a cluster, kept in `/var/lib/hactl/cluster.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

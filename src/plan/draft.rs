@@ -4,7 +4,7 @@ use super::Intent;
 use super::holds::Look;
 use super::upgrade::Rollout;
 use crate::model::desired::{Desired, Host, Role};
-use crate::model::facts::{Etcd, Facts, HostFacts, Members};
+use crate::model::facts::{Etcd, Facts, HostFacts, Members, disbelief};
 use crate::model::names::HostName;
 use crate::model::plan::{Action, Guard, HowToRun, Mark, Plan, Step};
 use crate::model::refusal::Refusal;
@@ -80,7 +80,7 @@ impl<'a> Draft<'a> {
             }
         }
         for (host, doubt) in facts.doubts() {
-            draft.warn(format!("{host} is not believed: it {doubt}"));
+            draft.warn(disbelief(host, doubt));
         }
         for (host, answer) in &facts.hosts {
             if let Err(silence) = answer {

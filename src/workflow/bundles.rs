@@ -8,7 +8,7 @@ use crate::host::{Feed, Machine, transfer_within};
 use crate::model::authentic::Authenticity;
 use crate::model::desired::{Host, Role};
 use crate::model::event::Event;
-use crate::model::facts::HostFacts;
+use crate::model::facts::{HostFacts, disbelief};
 use crate::model::names::{ClusterName, HostName};
 use crate::model::secret::Secret;
 use crate::model::snapshot::{BundleFact, BundlesFact, Manifest, is_name};
@@ -148,7 +148,12 @@ pub(super) async fn asked(
         async move {
             let ask = ObserveAsk { etcd, ..ObserveAsk::default() };
             let facts = match machine.call(Op::Observe(Box::new(ask)), Feed::None, ANSWER, &|_| {}).await {
-                Ok(Reply::Facts(facts)) => Ok(*facts),
+                Ok(Reply::Facts(facts)) => {
+                    for doubt in &facts.doubts {
+                        session.sink.emit(Event::Warning { text: disbelief(&name, doubt) });
+                    }
+                    Ok(*facts)
+                }
                 Ok(_) => Err(Failure::Odd(name.clone())),
                 Err(error) => Err(Failure::Host { host: name.clone(), error: Box::new(error) }),
             };

@@ -17,6 +17,7 @@ use crate::host::{Feed, Machine};
 use crate::model::check::{Check, Outcome};
 use crate::model::desired::Role;
 use crate::model::event::Event;
+use crate::model::facts::disbelief;
 use crate::model::names::HostName;
 use crate::model::plan::{Action, Step};
 use crate::model::recovery::{Again, Diagnosis, Fullness, Loss, Origin, Proposal, Recovery};
@@ -130,7 +131,7 @@ pub async fn recover(
     );
     let look = look?;
     for (host, doubt) in look.facts.doubts() {
-        session.sink.emit(Event::Warning { text: format!("{host} is not believed: it {doubt}") });
+        session.sink.emit(Event::Warning { text: disbelief(host, doubt) });
     }
     for text in state.close_impossible(asked.dry_run)? {
         session.sink.emit(Event::Warning { text });

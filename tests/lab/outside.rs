@@ -68,10 +68,11 @@ impl Pieces {
     }
 }
 
-/// Every file of every host that a program could be found by or read from, but for what the run's own lock writes and what etcd stores.
+/// Every file of every host that a program could be found by or read from, but for what the run's own lock writes, what etcd stores, and how far
+/// its members are.
 fn trees(w: &World) -> Vec<String> {
     let list = "sudo find /usr /etc /opt /root /home /var/lib/hactl /var/tmp -xdev ! -path /var/lib/hactl/lock ! -path /var/lib/hactl/busy \
-                ! -path /var/lib/hactl -printf '%p %y %m %U %s %l %T@\\n' | sort";
+                ! -path /var/lib/hactl/positions.json ! -path /var/lib/hactl -printf '%p %y %m %U %s %l %T@\\n' | sort";
     HOSTS.iter().map(|host| w.on(host, list)).collect()
 }
 
@@ -114,9 +115,15 @@ fn claimed(w: &World) {
     }
     put(w, "cp2", "/etc/lie", r#"s/(-cp2\.hactl","bytes":)\d+/${1}1125899906842624/g"#);
     put(w, "cp2", "/usr/local/bin/sudo", LIAR);
-    let ran = w.hactl.run(&["snapshot", "verify", "--host", "cp2"]).exits(1);
-    let said = in_one_line(&ran);
-    assert!(said.contains("cp2 says that it has a recovery bundle of 1125899906842624 bytes"), "{said}");
+    let refused = || in_one_line(&w.hactl.run(&["snapshot", "verify", "--host", "cp2"]).exits(1));
+    let said = refused();
+    assert!(
+        said.contains("cp2 is not believed: it says of") && said.contains("1125899906842624, which cannot be"),
+        "{said}"
+    );
+    put(w, "cp2", "/etc/lie", r#"s/(-cp2\.hactl","bytes":)\d+/${1}562949953421312/g"#);
+    let said = refused();
+    assert!(said.contains("cp2 says that it has a recovery bundle of 562949953421312 bytes"), "{said}");
     let left = fs::read_dir(w.hactl.state(w.lab.name()).join("recovery")).into_iter().flatten().count();
     assert_eq!(left, 0, "nothing was written here");
     put(w, "cp2", "/etc/lie", r#"s/"taken_ms":\d+/"taken_ms":9223372036854775807/g"#);

@@ -30,7 +30,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "etcd's alarm of corruption stops the API, status names what ends it, and a recovery ends it",
-        cut: true,
+        cut: false,
         run: alarm,
     },
 ];
@@ -231,8 +231,7 @@ fn alarm(w: &World) {
     wait_for("etcd raises its alarm", HEAL, || alarms().contains("CORRUPT"));
     let status = in_one_line(&w.hactl.run(&["status"]));
     assert!(status.contains("CORRUPT") && status.contains("hactl recover"), "{status}");
-    let recovered = recover(w, &["--yes"]).ok();
-    assert!(in_one_line(&recovered).contains("alarm CORRUPT is off"), "{}", recovered.all());
+    recover(w, &["--yes"]).ok().says("cp2 joined anew with the keys of the others");
     assert_eq!(alarms().trim(), "", "no alarm is left, also none of a member that was replaced");
     w.well().says(&all_healthy(w)).says("with one hash");
     let needle = w.hactl.kubectl(&["get", "configmap", "needle", "-o", "jsonpath={.data.is}"]).ok();
