@@ -47,7 +47,7 @@ fn lie() -> impl Strategy<Value = Lie> {
     let bits = prop_oneof![Just(0_u8), Just(u8::MAX), any::<u8>()].boxed();
     // Most lies are such as could be true.
     let [often, seldom] = [0.8, 0.3].map(proptest::bool::weighted);
-    let flags = [&often, &seldom, &often, &seldom, &seldom, &seldom, &often].map(|flag| flag.clone());
+    let flags = [often, seldom, often, seldom, seldom, seldom, often];
     let is = prop_oneof![Just(None), (0..9_u8).prop_map(Some)];
     (flags, [bits.clone(), bits.clone(), bits], is, far, revision).prop_map(
         |(flags, [lists, elsewhere, learning], is, far, revision)| {
