@@ -15,7 +15,7 @@ use crate::execute::Recoveries;
 use crate::host::op::{Condition, Op};
 use crate::host::{Feed, Machine};
 use crate::model::check::{Check, Outcome};
-use crate::model::desired::Role;
+use crate::model::desired::{Desired, Role};
 use crate::model::event::Event;
 use crate::model::facts::disbelief;
 use crate::model::names::HostName;
@@ -579,12 +579,7 @@ impl Look {
     ///
     /// # Errors
     /// What would not be safe.
-    fn diagnose(
-        &self,
-        state: &State,
-        wish: &Wish,
-        desired: &crate::model::desired::Desired,
-    ) -> Result<Diagnosis, Failure> {
+    fn diagnose(&self, state: &State, wish: &Wish, desired: &Desired) -> Result<Diagnosis, Failure> {
         Ok(crate::plan::diagnose(desired, &self.target, &self.facts, &self.intent(state)?, wish)?)
     }
 
@@ -594,7 +589,7 @@ impl Look {
         state: &State,
         recovery: &Recovery,
         fetched: bool,
-        desired: &crate::model::desired::Desired,
+        desired: &Desired,
     ) -> Result<crate::model::plan::Plan, Failure> {
         Ok(crate::plan::recover(desired, &self.target, &self.facts, &self.intent(state)?, recovery, fetched)?)
     }

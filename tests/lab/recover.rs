@@ -342,7 +342,9 @@ fn come_back(w: &World, data: &BTreeMap<&str, String>) {
         assert!(said.contains("etcd stays down") && said.contains("`hactl up` takes this host in again"), "{said}");
     }
     println!("        all have decided {:.1?} after the power was back", begun.elapsed());
-    w.hactl.run(&["status"]).exits(4).says("of before a recovery");
+    // An API server that has just started is not ready at once.
+    wait_for("the API serves again, and status tells of their data", HEAL, || w.hactl.run(&["status"]).code == 4);
+    w.hactl.run(&["status"]).says("of before a recovery");
     // Their API servers come up by themselves: through the balancer beside them they must find what was recovered.
     let all = w.api();
     for host in data.keys().copied() {
