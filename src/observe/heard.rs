@@ -94,20 +94,18 @@ impl<'a> Court<'a> {
         self.desired.entered().filter(former).filter_map(|host| Some((host, self.claim(host)?))).collect()
     }
 
-    /// Members of a list for which their own host says the same, by id. Whoever speaks for a member is where the list has it, unless nobody
-    /// known is there: a host that has moved is found under its earlier address.
+    /// Members of a list for which their own host says the same, by id.
     fn confirmed(&self, list: &List) -> BTreeSet<u64> {
-        let own = |host: &Host, view: &EtcdView| {
-            let (id, _, peer, _) = list.members.iter().find(|member| member.0 == view.member)?;
-            let there = peer == &host.peer_url() || !self.desired.entered().any(|other| &other.peer_url() == peer);
-            there.then_some(*id)
+        let own = |(id, _, peer, _): &&(u64, String, PeerUrl, bool)| {
+            let view = self.of_member(list, *id, peer).and_then(|host| self.claim(host));
+            view.is_some_and(|view| view.member == *id && &List::of(view) == list)
         };
-        let agree = self.desired.entered().filter_map(|host| Some((host, self.claim(host)?)));
-        agree.filter(|(_, view)| &List::of(view) == list).filter_map(|(host, view)| own(host, view)).collect()
+        list.members.iter().filter(own).map(|(id, ..)| *id).collect()
     }
 
     /// The host of a listed member: the one that is where the list has it. Where nobody known is, the etcd host whose data is that member's: its
-    /// address has changed. What that host says counts, so that nobody is made silent by an address that somebody invents for it.
+    /// address has changed. It alone speaks for the member, so that nobody is made silent, or spoken for by a worker, at an address that somebody
+    /// invents.
     fn of_member(&self, list: &List, id: u64, peer: &PeerUrl) -> Option<&'a Host> {
         let there = |host: &&Host| &host.peer_url() == peer;
         let has = |etcd: &EtcdFact| match (&etcd.view, &etcd.disk) {
@@ -116,7 +114,10 @@ impl<'a> Court<'a> {
             (None, None) => false,
         };
         let moved = |host: &&Host| !list.lists(&host.peer_url()) && self.etcd(host).is_some_and(has);
-        self.desired.entered().find(there).or_else(|| self.desired.with(Role::Etcd).find(moved))
+        self.desired
+            .entered()
+            .find(there)
+            .or_else(|| self.desired.entered().filter(|host| host.is(Role::Etcd)).find(moved))
     }
 
     /// Whether a host holds data that speaks against a list in which it is no voter: it has a vote by its own account. Data of another cluster than

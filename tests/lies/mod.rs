@@ -302,6 +302,44 @@ fn the_lies_that_stopped_a_healthy_member_are_not_heard_from_a_worker_and_outvot
     assert!(evidence.iter().any(|e| e.host == etcd[1] && e.what.contains("cluster 1")), "{evidence:?}");
 }
 
+#[test]
+fn workers_that_repeat_a_members_lie_as_members_at_addresses_that_it_invents_confirm_nothing() {
+    let mut world = converged(Shape::Stacked(3));
+    let cluster = world.living().expect("it answers");
+    let etcd = world.with(Role::Etcd);
+    let lie = Lie {
+        right: true,
+        lists: u8::MAX,
+        itself: false,
+        elsewhere: u8::MAX,
+        learning: 0,
+        is: None,
+        linearizable: true,
+        learner: false,
+        far: 9,
+        revision: 9,
+        data: false,
+        born: false,
+        running: true,
+    };
+    let mut facts = world.observe();
+    let liar = facts.hosts.get_mut(&etcd[0]).and_then(|facts| facts.as_mut().ok()).expect("it answers");
+    lie.told(&world, &cluster, &etcd[0], liar);
+    let said = etcd_of(&mut facts, &etcd[0]).clone();
+    let view = said.view.clone().expect("it claims to run");
+    let others: Vec<u64> = view.members.iter().map(|member| member.0).filter(|id| *id != view.member).collect();
+    let workers = world.desired.hosts.iter().filter(|h| !h.is(Role::Etcd)).map(|h| h.name.clone());
+    for (worker, member) in workers.zip(others) {
+        let repeated = EtcdFact { view: Some(EtcdView { member, ..view.clone() }), ..said.clone() };
+        facts.hosts.get_mut(&worker).and_then(|f| f.as_mut().ok()).expect("it answers").etcd = Some(repeated);
+    }
+    let known = KnownCluster { cluster: Some(cluster), recovering: false };
+    let facts = hactl::observe::assemble(&world.desired, &known, facts.hosts, &world.target.addons);
+    let Etcd::Speaks(members) = &facts.etcd else { panic!("two of three agree: {:?}", facts.etcd) };
+    let truth: BTreeSet<PeerUrl> = etcd.iter().map(|host| world.peer(host)).collect();
+    assert_eq!(members.0.keys().cloned().collect::<BTreeSet<_>>(), truth);
+}
+
 fn etcd_of<'a>(facts: &'a mut Facts, host: &HostName) -> &'a mut EtcdFact {
     let said = facts.hosts.get_mut(host).and_then(|facts| facts.as_mut().ok()).expect("it answers");
     said.etcd.as_mut().expect("an etcd host")
