@@ -4,11 +4,11 @@
 //! an inventory becomes the desired state, hosts answer with facts, the planner compares the two, the executor
 //! walks the plan, readers print what happened.
 
+pub mod agent;
 pub mod cli;
 pub mod component;
 pub mod etcd;
 pub mod execute;
-pub mod host;
 pub mod inventory;
 pub mod issue;
 pub mod kube;
@@ -18,10 +18,12 @@ pub mod observe;
 pub mod pki;
 pub mod plan;
 pub mod process;
+pub mod protocol;
 pub mod render;
 pub mod report;
 pub mod snapshot;
 pub mod support;
+pub mod transport;
 pub mod vault;
 pub mod workflow;
 

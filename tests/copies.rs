@@ -2,13 +2,13 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use hactl::host::op::{CopiesAsk, Op, Reply};
-use hactl::host::{Feed, Machine};
 use hactl::model::blob::SnapshotBlob;
 use hactl::model::names::Digest;
 use hactl::model::secret::Secret;
 use hactl::model::snapshot::{Manifest, Point, Proof, SCHEMA, by_name};
+use hactl::protocol::{CopiesAsk, Op, Reply};
 use hactl::snapshot::{Recipients, Writer, new_identity, public_of};
+use hactl::transport::{Agent as _, Feed, Machine};
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Whatever hactl reads that somebody else wrote: it may be refused, but nothing panics, hangs, or reaches a terminal raw.
 //!
 //! Good inputs are damaged at random, with the same dice on every run. `HACTL_FUZZ_SECONDS=600 make fuzz` goes on for longer than the
-//! few thousand cases of a test run. What the client of a hostile host does is tried beside it: `src/host/line/hostile.rs`.
+//! few thousand cases of a test run. What the client of a hostile host does is tried beside it: `src/transport/line/hostile.rs`.
 
 #![allow(clippy::print_stdout, reason = "`make fuzz` tells how many cases there were")]
 
@@ -220,10 +220,10 @@ fn no_bytes_make_the_reader_of_frames_panic_or_take_memory_for_a_claim() {
         let run = move || {
             handle.block_on(async {
                 let mut from = &bytes[..];
-                while let Ok(Some(frame)) = hactl::host::frame::read_frame(&mut from).await {
-                    if let hactl::host::frame::Frame::Json(text) = frame {
+                while let Ok(Some(frame)) = hactl::protocol::frame::read_frame(&mut from).await {
+                    if let hactl::protocol::frame::Frame::Json(text) = frame {
                         // It may be refused; that is the point.
-                        drop(serde_json::from_slice::<hactl::host::op::Response>(&text));
+                        drop(serde_json::from_slice::<hactl::protocol::Response>(&text));
                     }
                 }
             });

@@ -3,11 +3,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[path = "../src/host/ssh/tests/sshd.rs"]
+#[path = "../src/transport/ssh/tests/sshd.rs"]
 mod sshd;
 
-use hactl::host::{Access, HostError, Machine};
 use hactl::model::desired::SshTarget;
+use hactl::transport::{Access, Agent as _, HostError, Machine};
 use sshd::{PASSWORD, Setup, Sshd};
 use std::fs;
 use std::io::{Read as _, Write as _};

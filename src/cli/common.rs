@@ -1,7 +1,6 @@
 //! What all verbs share: the common flags, the runtime, interrupts, and how an end becomes words and an exit code.
 
 use super::diary::Diary;
-use crate::host::{AT_ONCE, Access, HostError};
 use crate::inventory::{Loaded, Source};
 use crate::model::desired::Desired;
 use crate::model::event::{Event, Sink};
@@ -10,6 +9,7 @@ use crate::model::secret::Secret;
 use crate::observe::Wait;
 use crate::report::harmless::{print_json, tell};
 use crate::report::{self, ConnectKind, FailureKind, NoPassword, OutputKind, Reader, Style, Verdict};
+use crate::transport::{AT_ONCE, Access, HostError};
 use crate::vault::Vault;
 use crate::workflow::{Failure, Places, Session};
 use clap::{Args, ValueEnum};

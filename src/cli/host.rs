@@ -1,11 +1,11 @@
 //! The hidden verbs: what runs on a host or inside a pod.
 
 use super::common::block_on;
-use crate::host::op::EtcdAsk;
-use crate::host::serve::{Fence, Root};
+use crate::agent::{Fence, Root};
 use crate::model::drill::{OwnDrill, Showed, Turn};
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::recovery::STAYS_DOWN;
+use crate::protocol::EtcdAsk;
 use clap::Args;
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -103,7 +103,7 @@ pub struct PassToArgs {
 
 /// Speaks the vocabulary on standard input and output.
 pub fn serve() -> u8 {
-    let served = block_on(async { Ok(crate::host::serve::serve(tokio::io::stdin(), tokio::io::stdout()).await) });
+    let served = block_on(async { Ok(crate::agent::serve(tokio::io::stdin(), tokio::io::stdout()).await) });
     match served {
         Ok(Ok(())) => 0,
         Ok(Err(error)) => {
@@ -121,7 +121,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(100);
 pub fn dns(args: &DnsArgs) -> u8 {
     let until = Instant::now() + Duration::from_secs(args.within.min(3600));
     let answer = loop {
-        let answer = crate::host::serve::dns_probe(args.server, &args.name);
+        let answer = crate::agent::dns_probe(args.server, &args.name);
         if answer.as_ref().is_ok_and(|addresses| !addresses.is_empty()) || Instant::now() >= until {
             break answer;
         }
@@ -140,7 +140,7 @@ pub fn dns(args: &DnsArgs) -> u8 {
 /// Says on standard error what was found, and by its code whether etcd may start.
 pub fn fence(args: &FenceArgs) -> u8 {
     let ask = args.client.ask("", &args.data_dir);
-    let found = block_on(async { Ok(crate::host::serve::fence(&Root::host(), &ask, &args.peer).await) });
+    let found = block_on(async { Ok(crate::agent::fence(&Root::host(), &ask, &args.peer).await) });
     let (line, code) = match found {
         Ok(Fence::NoData) => return 0,
         Ok(Fence::Starts(line)) => (line, 0),
@@ -155,7 +155,7 @@ pub fn fence(args: &FenceArgs) -> u8 {
 pub fn positions(args: &PositionsArgs) -> u8 {
     let ask = args.client.ask("https://127.0.0.1:2379", "");
     let recording = async {
-        crate::host::serve::record_positions(&Root::host(), &ask, journal).await;
+        crate::agent::record_positions(&Root::host(), &ask, journal).await;
         Ok(())
     };
     match block_on(recording) {
@@ -171,7 +171,7 @@ const ANSWERS: Duration = Duration::from_secs(60);
 pub fn pass_to(args: &PassToArgs) -> u8 {
     let until = Instant::now() + ANSWERS;
     loop {
-        match block_on(async { Ok(crate::host::serve::pass_to(&Root::host(), &args.member).await) }) {
+        match block_on(async { Ok(crate::agent::pass_to(&Root::host(), &args.member).await) }) {
             Ok(Ok(())) => return 0,
             Ok(Err(_)) if Instant::now() < until => std::thread::sleep(ASK_AGAIN),
             Ok(Err(fault)) => {
@@ -205,7 +205,7 @@ pub fn approve(args: &ApproveArgs) -> u8 {
 
 /// Takes a recovery bundle when it is this host's turn.
 pub fn snapshot() -> u8 {
-    let saved = block_on(async { Ok(crate::host::serve::save_bundle(crate::host::serve::Root::host()).await) });
+    let saved = block_on(async { Ok(crate::agent::save_bundle(crate::agent::Root::host()).await) });
     // Both go to the journal.
     match saved {
         Ok(Ok(None)) => {
@@ -228,7 +228,7 @@ pub fn snapshot() -> u8 {
 
 /// Restores this host's newest recovery bundle, in a folder and on sockets of its own.
 pub fn drill() -> u8 {
-    let held = block_on(async { Ok(crate::host::serve::drill(Root::host()).await) });
+    let held = block_on(async { Ok(crate::agent::drill(Root::host()).await) });
     // All of it goes to the journal; without one there is nobody to tell.
     let (text, code) = match held {
         Ok(Ok(Turn::Held(OwnDrill { bundle, showed, .. }, tail))) => match showed {
@@ -252,7 +252,7 @@ pub fn drill() -> u8 {
 
 /// Answers on standard output, or says on standard error why not.
 pub fn copies(args: &CopiesArgs) -> u8 {
-    let (answered, code) = match crate::host::serve::copies_beside(&args.ask) {
+    let (answered, code) = match crate::agent::copies_beside(&args.ask) {
         Ok(reply) => (writeln!(std::io::stdout(), "{reply}"), 0),
         Err(why) => (writeln!(std::io::stderr(), "{why}"), 1),
     };
@@ -262,7 +262,7 @@ pub fn copies(args: &CopiesArgs) -> u8 {
 
 /// Renews the certificates of this host whose time is up.
 pub fn renew() -> u8 {
-    let renewed = block_on(async { Ok(crate::host::serve::renew(Root::host()).await) });
+    let renewed = block_on(async { Ok(crate::agent::renew(Root::host()).await) });
     // All of it goes to the journal; without one there is nobody to tell.
     let mut out = std::io::stdout();
     match renewed {

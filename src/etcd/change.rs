@@ -5,8 +5,8 @@
 
 use super::view::Listed;
 use super::{Access, EtcdError, Link, ask};
-use crate::host::op::MemberChange;
 use crate::model::names::PeerUrl;
+use crate::protocol::MemberChange;
 use etcd_client::MemberAddOptions;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};

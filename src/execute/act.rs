@@ -1,12 +1,9 @@
 //! How each action is done: one exhaustive match from the plan's words to the host's vocabulary and the API.
 
+use super::api::{Access, Through};
 use super::guard;
 use super::recoveries::Recoveries;
 use super::walk::{Perform, StepError};
-use crate::host::op::{
-    Condition, FilePut, FirstBoot, Leftovers, MemberChange, MemberStart, ObserveAsk, Op, Reply, SnapshotAsk,
-};
-use crate::host::{Feed, HostError, Machine, Progress};
 use crate::kube;
 use crate::model::desired::{Desired, Role};
 use crate::model::event::{Event, Sink};
@@ -15,6 +12,10 @@ use crate::model::names::{Digest, HostName};
 use crate::model::plan::{Action, Birth, Guard, HowToRun, Step};
 use crate::model::target::{FileSet, Leaf, LeafId, MANIFESTS, NODES, Part, Target, object_key};
 use crate::observe::{Asks, Tries};
+use crate::protocol::{
+    Condition, FilePut, FirstBoot, Leftovers, MemberChange, MemberStart, ObserveAsk, Op, Reply, SnapshotAsk,
+};
+use crate::transport::{Agent, Agents, Feed, HostError, Progress};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -44,7 +45,7 @@ pub struct Hands {
     /// What each host should hold.
     pub target: Arc<Target>,
     /// The hosts that answered.
-    pub machines: BTreeMap<HostName, Arc<Machine>>,
+    pub machines: Agents,
     /// File contents by host and set.
     pub files: BTreeMap<HostName, BTreeMap<FileSet, Vec<FilePut>>>,
     /// What is asked of each host.
@@ -58,7 +59,7 @@ pub struct Hands {
     /// Where the snapshots of recoveries are kept on this side.
     pub recoveries: Recoveries,
     /// Makes API clients with a short-lived identity.
-    pub api: kube::Access,
+    pub api: Access,
     /// Where events go.
     pub sink: Arc<dyn Sink>,
     /// Slots for deliveries, per host.
@@ -68,7 +69,7 @@ pub struct Hands {
     /// That the disk has the snapshot of a recovery, asked once for all hosts.
     pub synced: OnceCell<()>,
     /// The API client, made when the first API server serves.
-    pub client: OnceCell<kube::Through>,
+    pub client: OnceCell<Through>,
 }
 
 impl Hands {
@@ -77,7 +78,7 @@ impl Hands {
         hosts.map(|h| (h.clone(), Arc::new(Semaphore::new(each)))).collect()
     }
 
-    pub(super) fn machine(&self, host: &HostName) -> Result<&Arc<Machine>, StepError> {
+    pub(super) fn machine(&self, host: &HostName) -> Result<&Arc<dyn Agent>, StepError> {
         self.machines.get(host).ok_or_else(|| failed(format!("{host} is not connected")))
     }
 
@@ -221,12 +222,12 @@ impl Hands {
     ///
     /// # Errors
     /// When none does.
-    pub async fn client(&self) -> Result<&kube::Through, StepError> {
+    pub async fn client(&self) -> Result<&Through, StepError> {
         let connect = async {
             let mut last = failed("no control-plane host is connected".to_owned());
             for host in self.desired.with(Role::ControlPlane) {
                 let Some(machine) = self.machines.get(&host.name) else { continue };
-                match self.api.through(machine, host.address, self.desired.api_port).await {
+                match self.api.through(&**machine, host.address, self.desired.api_port).await {
                     Ok(client) => return Ok(client),
                     Err(error) => last = failed(format!("{}: {error}", host.name)),
                 }

@@ -6,12 +6,12 @@
 
 use super::act::{Hands, failed};
 use super::walk::StepError;
-use crate::host::op::{Balancing, Op};
 use crate::model::desired::Role;
 use crate::model::event::Event;
 use crate::model::names::HostName;
 use crate::model::plan::Action;
 use crate::plan::etcd_balancer_unit;
+use crate::protocol::{Balancing, Op};
 use futures::future::join_all;
 use std::time::Duration;
 use tokio::time::timeout;

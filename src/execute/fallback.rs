@@ -2,10 +2,10 @@
 
 use super::act::{Hands, failed, within_ms};
 use super::walk::StepError;
-use crate::host::op::Op;
 use crate::model::names::HostName;
 use crate::model::plan::{Action, HowToRun, Step};
 use crate::observe::Tries;
+use crate::protocol::Op;
 use std::time::Duration;
 use tokio::time::Instant;
 

@@ -2,14 +2,14 @@
 
 use super::act::{Hands, failed};
 use super::walk::StepError;
-use crate::host::Feed;
-use crate::host::op::{ObserveAsk, Op, Reply};
 use crate::model::desired::Role;
 use crate::model::facts::{Etcd, EtcdView, HostFacts, Members, Silence};
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::plan::Action;
 use crate::model::refusal::Refusal;
 use crate::observe::Answers;
+use crate::protocol::{ObserveAsk, Op, Reply};
+use crate::transport::Feed;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

@@ -7,9 +7,9 @@
 use super::act::{Hands, failed};
 use super::guard;
 use super::walk::StepError;
-use crate::host::op::{Balancing, MemberChange, Op};
 use crate::model::event::Event;
 use crate::model::names::{HostName, PeerUrl};
+use crate::protocol::{Balancing, MemberChange, Op};
 use std::time::Duration;
 use tokio::time::timeout;
 

@@ -5,10 +5,10 @@
 
 use super::act::{Hands, failed, unexpected};
 use super::walk::StepError;
-use crate::host::op::{MemberChange, ObserveAsk, Op, Reply};
 use crate::model::desired::Role;
 use crate::model::facts::UnitFact;
 use crate::model::names::{HostName, PeerUrl, UnitName};
+use crate::protocol::{MemberChange, ObserveAsk, Op, Reply};
 use std::time::Duration;
 
 /// Between two looks at its unit.

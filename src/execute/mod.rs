@@ -4,6 +4,7 @@
 //! `act`, whether it is still safe is in `guard`.
 
 mod act;
+mod api;
 mod balancers;
 mod disturb;
 mod drain;
@@ -18,5 +19,6 @@ mod upgrade;
 mod walk;
 
 pub use act::{DELIVERIES_PER_HOST, Hands, IMPORTS_PER_HOST, Signing, member_start};
+pub use api::{Access, SERVER_NAME, Through};
 pub use recoveries::Recoveries;
 pub use walk::{Outcome, Perform, StepError, walk};

@@ -5,7 +5,6 @@
 
 use super::act::{Hands, failed};
 use super::walk::StepError;
-use crate::host::op::Op;
 use crate::kube::{Client, KubeError, ObjectRef};
 use crate::model::desired::Cni;
 use crate::model::event::Event;
@@ -14,6 +13,7 @@ use crate::model::names::HostName;
 use crate::model::node::NodeFact;
 use crate::model::plan::NodeEnd;
 use crate::model::target::FileSet;
+use crate::protocol::Op;
 use serde_json::Value;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

@@ -4,13 +4,13 @@
 
 use super::act::{Hands, failed, unexpected};
 use super::walk::StepError;
-use crate::host::op::{Op, Reply, RestoreAsk, SNAPSHOT_PIECE, SnapshotAsk, SnapshotUse};
-use crate::host::transfer_within;
 use crate::model::event::Event;
 use crate::model::names::HostName;
 use crate::model::recovery::Recovery;
 use crate::model::sum::Sum;
+use crate::protocol::{Op, Reply, RestoreAsk, SNAPSHOT_PIECE, SnapshotAsk, SnapshotUse};
 use crate::snapshot::check_room;
+use crate::transport::transfer_within;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::StreamExt as _;

@@ -4,11 +4,11 @@
 //! is not there. No value flows between the steps of a recovery: what the second needs of the first lies here, so that a run that was cut off
 //! goes on. Nothing lies open: whoever gets at a copy of these files, and not at the identity, has nothing.
 
-use crate::host::Feed;
 use crate::model::blob::SnapshotBlob;
 use crate::model::names::Digest;
 use crate::model::secret::Secret;
 use crate::snapshot::{Identities, Recipients, Sealed, SealedWriter, public_of};
+use crate::transport::Feed;
 use crate::vault::IDENTITY;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};

@@ -4,7 +4,6 @@
 
 use super::act::{Hands, failed, unexpected, within_ms};
 use super::walk::StepError;
-use crate::host::op::{Op, Reply};
 use crate::kube::{KubeError, ObjectRef};
 use crate::model::desired::Role;
 use crate::model::event::Event;
@@ -13,6 +12,7 @@ use crate::model::names::HostName;
 use crate::model::node::NodeFact;
 use crate::model::plan::HowToRun;
 use crate::observe::Tries;
+use crate::protocol::{Op, Reply};
 use serde_json::Value;
 use std::time::Duration;
 use tokio::time::Instant;

@@ -4,7 +4,6 @@
 //! In: objects as JSON values and a way to reach an API server. Out: objects, checks, or a [`KubeError`] that names the
 //! object and the server's own words.
 
-mod access;
 pub mod approver;
 mod client;
 pub mod csr;
@@ -21,7 +20,6 @@ pub mod request;
 pub mod rewrite;
 pub mod trusted;
 
-pub use access::{Access, SERVER_NAME, Through};
 pub use client::{Client, ObjectRef};
 pub use drift::drift;
 pub use error::KubeError;

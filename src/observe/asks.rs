@@ -1,11 +1,11 @@
 //! What is asked of each host, and the conditions waited for there; derived once from the desired state.
 
 use super::KnownCluster;
-use crate::host::op::{ApiAsk, Condition, EtcdAsk, ObserveAsk};
 use crate::model::desired::{Desired, Host};
 use crate::model::facts::Stamp;
 use crate::model::names::HostName;
 use crate::model::target::{FileSet, Target};
+use crate::protocol::{ApiAsk, Condition, EtcdAsk, ObserveAsk};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -3,12 +3,11 @@
 //! etcd's own start-up corruption check costs seconds per peer and proved nothing in our experiments, so it is off.
 
 use super::Asks;
-use crate::host::op::{Op, Reply};
-use crate::host::{Feed, Machine};
 use crate::model::facts::Facts;
 use crate::model::names::HostName;
+use crate::protocol::{Op, Reply};
+use crate::transport::{Agents, Feed};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long hashing may take: about a second per GiB of database, and the quota is 8 GiB by default.
@@ -54,7 +53,7 @@ struct Hashed {
 }
 
 /// Asks every running member for its hash at the lowest revision among them; again when they were caught in a compaction.
-pub async fn hashes(facts: &Facts, machines: &BTreeMap<HostName, Arc<Machine>>, asks: &Asks) -> HashCheck {
+pub async fn hashes(facts: &Facts, machines: &Agents, asks: &Asks) -> HashCheck {
     let mut last = HashCheck::Unknown("no member answers".to_owned());
     for attempt in 0..ATTEMPTS {
         if attempt > 0 {
@@ -68,7 +67,7 @@ pub async fn hashes(facts: &Facts, machines: &BTreeMap<HostName, Arc<Machine>>, 
     last
 }
 
-async fn once(facts: &Facts, machines: &BTreeMap<HostName, Arc<Machine>>, asks: &Asks) -> HashCheck {
+async fn once(facts: &Facts, machines: &Agents, asks: &Asks) -> HashCheck {
     let views = facts.hosts.iter().filter_map(|(h, f)| Some((h, f.as_ref().ok()?.etcd.as_ref()?.view.as_ref()?)));
     let running: Vec<(&HostName, i64)> = views.map(|(h, v)| (h, v.revision)).collect();
     let Some(revision) = running.iter().map(|(_, r)| *r).min() else {

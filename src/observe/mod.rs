@@ -25,15 +25,14 @@ pub use hash::{HashCheck, hashes};
 pub use heard::KnownCluster;
 pub use pace::{Pace, Wait, carries, decides};
 
-use crate::host::op::{Op, Reply};
-use crate::host::{Feed, Machine};
 use crate::model::desired::{Desired, Role};
 use crate::model::facts::{EtcdFact, Facts, HostFacts, Silence, Stamp, UnitFact};
 use crate::model::names::HostName;
 use crate::model::target::Addon;
+use crate::protocol::{Op, Reply};
+use crate::transport::{Agents, Feed};
 use futures::StreamExt as _;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -48,7 +47,7 @@ pub type Answers = BTreeMap<HostName, Result<HostFacts, Silence>>;
 /// anybody was.
 pub async fn round(
     desired: &Desired,
-    machines: &BTreeMap<HostName, Arc<Machine>>,
+    machines: &Agents,
     silent: &BTreeMap<HostName, Silence>,
     asks: &Asks,
     at_once: usize,

@@ -7,7 +7,6 @@ use std::net::IpAddr;
 use super::table::{FILES, unit};
 use super::views::Setting;
 use super::{Input, addons};
-use crate::host::op::{ApiAsk, ETCD_BALANCER_SOCKET, EtcdAsk, Preparation, WipeAsk};
 use crate::model::desired::{Desired, EndpointKind, Host, Role};
 use crate::model::drill;
 use crate::model::firewall::Firewall;
@@ -15,6 +14,7 @@ use crate::model::names::UnitName;
 use crate::model::renewal::{ISSUERS, SERVICE, TIMER};
 use crate::model::target::{Addon, object_key};
 use crate::model::ways;
+use crate::protocol::{ApiAsk, ETCD_BALANCER_SOCKET, EtcdAsk, Preparation, WipeAsk};
 
 /// What kubelet and containerd keep.
 const NODES_DATA: [&str; 3] = ["/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni"];

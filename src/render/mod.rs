@@ -28,10 +28,10 @@ pub use input::{Input, Keys, Sealed, Trust};
 pub use views::registries::places as registry_places;
 pub use views::snapshots::reach as object_storage;
 
-use crate::host::op::FilePut;
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::names::{Digest, UnitName};
 use crate::model::target::{FileSet, FileTarget, SetTarget};
+use crate::protocol::FilePut;
 use table::{FILES, What};
 
 /// A file as it should be. No `Debug`: some hold keys.

@@ -66,7 +66,7 @@ pub fn ask_password(question: &str) -> Result<Secret<String>, NoPassword> {
     let ended = writeln!(shown);
     let line = line?;
     ended.map_err(NoPassword::Terminal)?;
-    crate::host::usable_password(&line).map_err(NoPassword::Unusable)
+    crate::transport::usable_password(&line).map_err(NoPassword::Unusable)
 }
 
 /// What was typed up to the end of the line, with the editing keys that people use blindly.

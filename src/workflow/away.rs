@@ -5,7 +5,6 @@
 
 use super::bundles::{Unusable, io_error, private, scratch};
 use super::{Failure, Session};
-use crate::host::transfer_within;
 use crate::model::bucket::{BucketUrl, Destination};
 use crate::model::event::Event;
 use crate::model::moment::is_ahead;
@@ -14,6 +13,7 @@ use crate::model::snapshot::{BundleFact, by_name};
 use crate::plan::Away;
 use crate::report::snapshots::AwayListed;
 use crate::snapshot::{Bucket, BucketError, BucketTrouble, Bundle, Stored, Trust, check_room};
+use crate::transport::transfer_within;
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt as _;

@@ -3,8 +3,6 @@
 //! In: a session, or a file and an identity. Out: a bundle of which every byte was checked, or why it cannot be used.
 
 use super::{Failure, Session, State, authentic};
-use crate::host::op::{ObserveAsk, Op, Reply};
-use crate::host::{Feed, Machine, transfer_within};
 use crate::model::authentic::Authenticity;
 use crate::model::desired::{Host, Role};
 use crate::model::event::Event;
@@ -12,7 +10,9 @@ use crate::model::facts::{HostFacts, disbelief};
 use crate::model::names::{ClusterName, HostName};
 use crate::model::secret::Secret;
 use crate::model::snapshot::{BundleFact, BundlesFact, Manifest, is_name};
+use crate::protocol::{ObserveAsk, Op, Reply};
 use crate::snapshot::{Bundle, BundleError, Identities, LARGEST_BUNDLE, Trust, check_room};
+use crate::transport::{Agent, Feed, transfer_within};
 use crate::vault::{Carried, uncarry};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -143,7 +143,7 @@ pub(super) async fn asked(
     session: &Session,
     which: impl Fn(&Host) -> bool,
 ) -> BTreeMap<HostName, Result<HostFacts, Failure>> {
-    let ask = |host: &Host, machine: Arc<Machine>| {
+    let ask = |host: &Host, machine: Arc<dyn Agent>| {
         let (name, etcd) = (host.name.clone(), crate::render::etcd_ask(&session.desired, host));
         async move {
             let ask = ObserveAsk { etcd, ..ObserveAsk::default() };
@@ -193,7 +193,7 @@ pub async fn list(session: &Session) -> Result<Listed, Failure> {
     }
 }
 
-pub(super) fn machine(session: &Session, host: &HostName) -> Result<Arc<Machine>, Failure> {
+pub(super) fn machine(session: &Session, host: &HostName) -> Result<Arc<dyn Agent>, Failure> {
     let missing = || Failure::NotConnected {
         host: host.clone(),
         why: session.silent.get(host).map_or_else(|| "it is no host of the inventory".to_owned(), |s| s.why.clone()),

@@ -4,14 +4,14 @@
 //! needed, and certificates may have expired: files are read over SSH, and what components present is looked at without believing it.
 
 use super::{Failure, Session, State};
-use crate::host::Feed;
-use crate::host::op::{ObserveAsk, Op, Reply};
 use crate::model::certificate::{CertFact, Listing, OfHost};
 use crate::model::desired::Host;
 use crate::model::facts::Silence;
 use crate::model::moment::millis;
 use crate::model::names::HostName;
 use crate::pki::{self, Publics};
+use crate::protocol::{ObserveAsk, Op, Reply};
+use crate::transport::Feed;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::StreamExt as _;

@@ -6,8 +6,6 @@
 use super::away::Fetched;
 use super::bundles::{Unusable, machine, received};
 use super::{Failure, Session};
-use crate::host::Feed;
-use crate::host::op::{CopiesAsk, Op, Reply};
 use crate::model::bucket::Destination;
 use crate::model::copies::{CopiesFact, CopiesListed, CopyAddress, MOST_DIRECTORIES, Shared, believed, shared};
 use crate::model::desired::Role;
@@ -15,7 +13,9 @@ use crate::model::event::Event;
 use crate::model::names::{Digest, HostName};
 use crate::model::snapshot::BundleFact;
 use crate::plan::Away;
+use crate::protocol::{CopiesAsk, Op, Reply};
 use crate::snapshot::Trust;
+use crate::transport::Feed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

@@ -4,14 +4,14 @@
 //! there yet has none, and neither has one that holds nothing but secrets.
 
 use super::{Session, State};
-use crate::host::Feed;
-use crate::host::op::{Op, Reply};
 use crate::model::difference::{Difference, Shown};
 use crate::model::drill;
 use crate::model::names::HostName;
 use crate::model::plan::{Action, Plan};
 use crate::model::redact::{Known, Redactor};
 use crate::model::target::FileSet;
+use crate::protocol::{Op, Reply};
+use crate::transport::Feed;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

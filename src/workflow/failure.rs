@@ -1,10 +1,10 @@
 //! How a workflow can end badly. Words, hints and exit codes are decided in `report/`.
 
 use crate::component::BundleError;
-use crate::host::HostError;
 use crate::model::check::Check;
 use crate::model::names::HostName;
 use crate::model::refusal::Refusal;
+use crate::transport::HostError;
 use crate::vault::VaultError;
 
 /// How a workflow can end badly.

@@ -4,10 +4,10 @@
 //! long holds up nobody. Dropping it gives up on all who are still under way.
 
 use super::session::LOCK_PATIENCE;
-use crate::host::op::{Op, Reply};
-use crate::host::{Access, Feed, HostError, Machine};
 use crate::model::desired::Host;
 use crate::model::names::HostName;
+use crate::protocol::{Op, Reply};
+use crate::transport::{Access, Agent, Feed, HostError, Machine};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(super) struct Arrival {
 pub(super) enum Outcome {
     Entered(Machine),
     NotEntered(Box<HostError>),
-    Locked(Arc<Machine>),
+    Locked(Arc<dyn Agent>),
     NotLocked(Box<HostError>),
     Held {
         by: String,
@@ -73,11 +73,11 @@ impl Joining {
     }
 
     /// Takes the lock of a host.
-    pub fn lock(&mut self, machine: Arc<Machine>, holder: String) {
+    pub fn lock(&mut self, machine: Arc<dyn Agent>, holder: String) {
         self.under_way.insert(machine.name().clone());
         self.tasks.spawn(async move {
             let begun = Instant::now();
-            let outcome = lock(&machine, holder).await;
+            let outcome = lock(&*machine, holder).await;
             let host = machine.name().clone();
             let outcome = match outcome {
                 Ok(None) => Outcome::Locked(machine),
@@ -112,8 +112,8 @@ impl Joining {
     }
 
     /// Those who are through and were not waited for any more.
-    pub fn arrived(&mut self) -> Vec<Arc<Machine>> {
-        let mut there = Vec::new();
+    pub fn arrived(&mut self) -> Vec<Arc<dyn Agent>> {
+        let mut there: Vec<Arc<dyn Agent>> = Vec::new();
         while let Some(joined) = self.tasks.try_join_next() {
             match joined.map(|arrival| arrival.outcome) {
                 Ok(Outcome::Entered(machine)) => there.push(Arc::new(machine)),
@@ -133,7 +133,7 @@ impl Joining {
 }
 
 /// Takes the lock of a host; `Some`: who has it, and since when.
-pub(super) async fn lock(machine: &Machine, holder: String) -> Result<Option<(String, String)>, Box<HostError>> {
+pub(super) async fn lock(machine: &dyn Agent, holder: String) -> Result<Option<(String, String)>, Box<HostError>> {
     match machine.call(Op::Lock { holder }, Feed::None, LOCK_PATIENCE, &|_| {}).await {
         Ok(Reply::Held { by, since }) => Ok(Some((by, since))),
         Ok(_) => Ok(None),

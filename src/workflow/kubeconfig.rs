@@ -1,7 +1,7 @@
 //! Credentials for people: the everyday kubeconfig, the break-glass one, and kubectl through SSH.
 
 use super::{Failure, Places, Session, State};
-use crate::kube::{Access, SERVER_NAME, Through};
+use crate::execute::{Access, SERVER_NAME, Through};
 use crate::model::desired::{Desired, Role};
 use crate::model::secret::Secret;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub(super) async fn client(session: &Session, access: &Access) -> Result<Through
     let mut last = None;
     for host in session.desired.with(Role::ControlPlane) {
         let Some(machine) = session.machines.get(&host.name) else { continue };
-        match access.through(machine, host.address, session.desired.api_port).await {
+        match access.through(&**machine, host.address, session.desired.api_port).await {
             Ok(client) => return Ok(client),
             Err(error) => last = Some(error),
         }
@@ -61,7 +61,7 @@ pub async fn kubectl(session: &Session, arguments: &[String]) -> Result<u8, Fail
     let mut last = Failure::NoHost { hosts: vec![] };
     for host in session.desired.with(Role::ControlPlane) {
         let Some(machine) = session.machines.get(&host.name) else { continue };
-        if let Err(error) = access.through(machine, host.address, session.desired.api_port).await {
+        if let Err(error) = access.through(&**machine, host.address, session.desired.api_port).await {
             last = error.into();
             continue;
         }

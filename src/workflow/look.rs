@@ -3,7 +3,6 @@
 use super::converge::Choices;
 use super::{Failure, Session, State};
 use crate::component::Bundle;
-use crate::host::op::{FilePut, ObserveAsk};
 use crate::model::check::Check;
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{DiskFact, Etcd, Facts, Stamp, UnitFact};
@@ -14,6 +13,7 @@ use crate::model::rotation::Rotatable;
 use crate::model::target::{CaId, FileSet, HostTarget, Leaf, Part, Target};
 use crate::observe::{Answers, Asks, Depth, HashCheck, Wait};
 use crate::plan::Intent;
+use crate::protocol::{FilePut, ObserveAsk};
 use crate::render::{Input, Keys, Sealed, Trust};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -5,8 +5,8 @@
 //! that hactl does not know.
 
 use super::{Failure, Session, State};
+use crate::execute::Through;
 use crate::inventory::Attached;
-use crate::kube::Through;
 use crate::kube::manifests::{Fate, compare, fates, in_order, marked};
 use crate::model::desired::Desired;
 use crate::model::event::Event;

@@ -5,8 +5,6 @@
 
 use super::look::Look;
 use super::{Choices, Session};
-use crate::host::Feed;
-use crate::host::op::{Op, Reply};
 use crate::model::desired::{EndpointKind, Role};
 use crate::model::event::Event;
 use crate::model::names::HostName;
@@ -14,6 +12,8 @@ use crate::model::refusal::Refusal;
 use crate::model::survey::Finding;
 use crate::observe::carries;
 use crate::observe::preflight::{Seen, judge};
+use crate::protocol::{Op, Reply};
+use crate::transport::Feed;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;

@@ -12,8 +12,6 @@ use super::named::Named;
 use super::up::{Summary, up};
 use super::{Failure, Session, State};
 use crate::execute::Recoveries;
-use crate::host::op::{Condition, Op};
-use crate::host::{Feed, Machine};
 use crate::model::check::{Check, Outcome};
 use crate::model::desired::{Desired, Role};
 use crate::model::event::Event;
@@ -27,7 +25,9 @@ use crate::model::snapshot::{BundleFact, is_name};
 use crate::observe::{Depth, HashCheck, Wait};
 use crate::pki;
 use crate::plan::{Away, Wish};
+use crate::protocol::{Condition, Op};
 use crate::snapshot::{Bundle, BundleError, Identities, check_room};
+use crate::transport::{Agent, Feed};
 use crate::vault::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -364,7 +364,7 @@ async fn rest(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Result
 /// has served; afterwards nobody is waited for any more. The first API server, where one starts by itself, has a head start.
 async fn served_meanwhile(
     session: &mut Session,
-    (asked_of, endpoint): (Vec<Arc<Machine>>, Condition),
+    (asked_of, endpoint): (Vec<Arc<dyn Agent>>, Condition),
     (begun, one_starts): (Instant, bool),
     choices: &Choices,
     ask: &dyn Ask,
@@ -548,9 +548,9 @@ async fn opened(
 
 /// Waits until somebody serves at the endpoint, asked from any of these hosts. Every API server was stopped before, so that whoever answers reads what
 /// was restored.
-async fn served(hosts: &[Arc<Machine>], endpoint: &Condition) -> bool {
+async fn served(hosts: &[Arc<dyn Agent>], endpoint: &Condition) -> bool {
     let within_ms = u64::try_from(SERVED_WITHIN.as_millis()).unwrap_or(u64::MAX);
-    let ask = |host: &Arc<Machine>| {
+    let ask = |host: &Arc<dyn Agent>| {
         let (host, condition) = (Arc::clone(host), endpoint.clone());
         Box::pin(async move {
             host.call(Op::Await { condition, within_ms }, Feed::None, SERVED_WITHIN + Duration::from_secs(5), &|_| {})

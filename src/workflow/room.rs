@@ -6,8 +6,6 @@ use super::bundles::{asked, machine};
 use super::converge::{Ask, Choices};
 use super::look::Look;
 use super::{Failure, Session};
-use crate::host::Feed;
-use crate::host::op::Op;
 use crate::model::desired::Role;
 use crate::model::event::Event;
 use crate::model::facts::CORRUPT;
@@ -15,6 +13,8 @@ use crate::model::names::HostName;
 use crate::model::recovery::{Fullness, Room};
 use crate::model::refusal::Refusal;
 use crate::observe::HashCheck;
+use crate::protocol::Op;
+use crate::transport::Feed;
 use std::time::Duration;
 
 /// Written anew, a store takes seconds per GB.

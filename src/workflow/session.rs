@@ -3,8 +3,6 @@
 use super::joining::{Arrival, Joining, Outcome};
 use super::{Failure, State};
 use crate::component::Bundle;
-use crate::host::op::{Op, Reply};
-use crate::host::{Access, Feed, HostError, Machine};
 use crate::inventory::Attached;
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::event::{Event, Sink};
@@ -15,7 +13,9 @@ use crate::model::refusal::Refusal;
 use crate::model::secret::Secret;
 use crate::observe::{Pace, Wait, carries, decides};
 use crate::pki;
+use crate::protocol::{Op, Reply};
 use crate::report::words::count;
+use crate::transport::{Access, Agent, Agents, Feed, HostError};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub struct Session {
     /// Where things are.
     pub places: Places,
     /// Hosts that are connected.
-    pub machines: BTreeMap<HostName, Arc<Machine>>,
+    pub machines: Agents,
     /// Hosts that are not, with the reason.
     pub silent: BTreeMap<HostName, Silence>,
     /// How many hosts are worked on at once.
@@ -227,7 +227,7 @@ impl Session {
         }
     }
 
-    fn arrived(&mut self, host: HostName, machine: Arc<Machine>) {
+    fn arrived(&mut self, host: HostName, machine: Arc<dyn Agent>) {
         self.silent.remove(&host);
         self.machines.insert(host, machine);
     }
@@ -269,7 +269,7 @@ impl Session {
         let mut etcd = 0;
         for host in desired.hosts.iter().filter(|h| decides(h)) {
             let Some(machine) = self.machines.get(&host.name) else { continue };
-            match super::joining::lock(machine, holder.clone()).await {
+            match super::joining::lock(&**machine, holder.clone()).await {
                 Ok(Some((by, since))) if !carries(host) => {
                     self.fell_silent(host.name.clone(), NO_LOCK, Box::new(HostError::Locked { by, since }));
                 }

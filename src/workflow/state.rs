@@ -2,7 +2,7 @@
 //! that must leave no trace.
 
 use super::Failure;
-use crate::kube::Access;
+use crate::execute::Access;
 use crate::model::desired::{Desired, Host, Network, Role};
 use crate::model::facts::{Etcd, Facts};
 use crate::model::names::{ClusterName, HostName};

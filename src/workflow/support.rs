@@ -5,15 +5,15 @@
 
 use super::look::Look;
 use super::{Choices, Failure, Session, State, kubeconfig};
-use crate::host::Feed;
-use crate::host::op::{Op, Reply};
 use crate::model::desired::Host;
 use crate::model::event::Event;
 use crate::model::names::HostName;
 use crate::model::support::{GatherAsk, Page, is_place};
 use crate::observe::Wait;
+use crate::protocol::{Op, Reply};
 use crate::report::{self, Style};
 use crate::support::{Archive, Written};
+use crate::transport::Feed;
 use crate::vault::{JOURNAL, RUNS};
 use futures::StreamExt as _;
 use std::collections::BTreeMap;

@@ -13,9 +13,9 @@
 use crate::fixture::host;
 use crate::place::Place;
 use crate::play::Both;
-use hactl::host::op::{Fault, FaultKind, Op, Reply};
 use hactl::model::facts::{EtcdFact, FileFact, HostFacts, LeafFact};
 use hactl::model::target::LeafId;
+use hactl::protocol::{Fault, FaultKind, Op, Reply};
 use std::collections::BTreeMap;
 
 /// How long before now a leaf may have been issued, seconds: no story takes longer.

@@ -3,11 +3,11 @@
 
 use crate::sim::{World, make};
 use aws_lc_rs::digest::SHA256;
-use hactl::host::op::{FilePut, ObserveAsk, Preparation};
 use hactl::model::desired::Desired;
 use hactl::model::names::{Digest, HostName};
 use hactl::model::target::{FileSet, HostTarget, Leaf, LeafId, Part, Target};
 use hactl::pki::Contents;
+use hactl::protocol::{FilePut, ObserveAsk, Preparation};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use time::OffsetDateTime;

@@ -4,10 +4,10 @@
 //! the lock.
 
 use crate::fixture::{FIXTURE, OWNER, preparation};
-use hactl::host::frame::{Frame, read_frame, write_end, write_json, write_piece};
-use hactl::host::op::{Fault, Op, Reply, Request, Response};
-use hactl::host::serve::{Root, ServeError, serve_at};
+use hactl::agent::{Root, ServeError, serve_at};
 use hactl::model::target::Part;
+use hactl::protocol::frame::{Frame, read_frame, write_end, write_json, write_piece};
+use hactl::protocol::{Fault, Op, Reply, Request, Response};
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};

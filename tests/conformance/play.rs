@@ -8,10 +8,10 @@ use crate::place::{DATA, Place};
 use crate::sim::World;
 use crate::sim::effect::{Effect, effects, happen};
 use crate::sim::member::Stop;
-use hactl::host::op::{EtcdAsk, Fault, FaultKind, FilePut, Op, Reply, WipeAsk};
 use hactl::model::names::Digest;
 use hactl::model::plan::{self, Action};
 use hactl::model::target::{FileSet, HostTarget, Leaf, Part};
+use hactl::protocol::{EtcdAsk, Fault, FaultKind, FilePut, Op, Reply, WipeAsk};
 use std::collections::BTreeMap;
 
 /// Both hosts and what relates them.

@@ -8,10 +8,10 @@ use crate::sim::effect::Effect;
 use crate::sim::make;
 use crate::sim::member::{Cluster, Listed};
 use crate::sim::world::Disk;
-use hactl::host::op::Op;
 use hactl::model::facts::{FileFact, Stamp};
 use hactl::model::names::Digest;
 use hactl::model::target::Leaf;
+use hactl::protocol::Op;
 use proptest::prelude::*;
 use std::fs;
 

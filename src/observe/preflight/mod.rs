@@ -7,16 +7,15 @@ mod judge;
 
 pub use judge::{PATHS, Seen, judge};
 
-use crate::host::op::{Expected, Heard, Knock, Meeting, Op, Reply};
-use crate::host::{Feed, Machine};
 use crate::model::desired::{Desired, Host, Role, Security};
 use crate::model::facts::{Facts, UnitFact};
 use crate::model::names::{HostName, UnitName};
 use crate::model::survey::{Survey, Tried, Way};
 use crate::model::target::{Place, Target};
 use crate::model::ways;
+use crate::protocol::{Expected, Heard, Knock, Meeting, Op, Reply};
+use crate::transport::{Agents, Feed};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a knock may take to get through.
@@ -28,12 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub type Away = BTreeMap<HostName, BTreeMap<String, String>>;
 
 /// Which registries the Nodes do not reach, where every image is asked for at its registry, whatever a host has.
-pub async fn registries(
-    desired: &Desired,
-    machines: &BTreeMap<HostName, Arc<Machine>>,
-    facts: &Facts,
-    target: &Target,
-) -> Away {
+pub async fn registries(desired: &Desired, machines: &Agents, facts: &Facts, target: &Target) -> Away {
     if desired.control_plane.security != Security::Cis {
         return Away::new();
     }
@@ -58,11 +52,7 @@ pub async fn registries(
 
 /// Surveys new hosts, and lets them and the others knock at one another. A host that does not answer is left out: its
 /// silence is told elsewhere.
-pub async fn look(
-    desired: &Desired,
-    machines: &BTreeMap<HostName, Arc<Machine>>,
-    facts: &Facts,
-) -> (BTreeMap<HostName, Survey>, Vec<Tried>) {
+pub async fn look(desired: &Desired, machines: &Agents, facts: &Facts) -> (BTreeMap<HostName, Survey>, Vec<Tried>) {
     let new: BTreeSet<&HostName> =
         desired.hosts.iter().map(|h| &h.name).filter(|h| facts.host(h).is_some_and(|f| f.stamp.is_none())).collect();
     if new.is_empty() {
@@ -95,12 +85,7 @@ fn runs(facts: &Facts, host: &HostName, port: u16) -> bool {
 }
 
 /// Every way is tried at the same time, and both ends are asked what became of it.
-async fn meet(
-    desired: &Desired,
-    machines: &BTreeMap<HostName, Arc<Machine>>,
-    new: &BTreeSet<&HostName>,
-    facts: &Facts,
-) -> Vec<Tried> {
+async fn meet(desired: &Desired, machines: &Agents, new: &BTreeSet<&HostName>, facts: &Facts) -> Vec<Tried> {
     let present = |host: &HostName| facts.host(host).is_some() && machines.contains_key(host);
     let ways =
         ways::wanted(desired, &|host| present(host), &|host| new.contains(host), &|host, port| runs(facts, host, port));

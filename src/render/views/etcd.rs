@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::{CIPHERS, Setting, in_url};
-use crate::host::op::ETCD_BALANCER_SOCKET;
 use crate::model::desired::{Host, Role};
 use crate::model::recovery::STAYS_DOWN;
+use crate::protocol::ETCD_BALANCER_SOCKET;
 use crate::render::{Input, RenderError};
 
 /// For `etcd/etcd.service`.

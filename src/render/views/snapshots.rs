@@ -1,11 +1,11 @@
 //! Recovery bundles: how a host takes them, when, and the sealed state that goes into each.
 
-use crate::host::op::EtcdAsk;
 use crate::inventory::Attached;
 use crate::model::bucket::{SCHEME, Storage, StorageSettings};
 use crate::model::desired::{Desired, Role};
 use crate::model::secret::Secret;
 use crate::model::snapshot::Settings;
+use crate::protocol::EtcdAsk;
 use crate::render::{Input, RenderError};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

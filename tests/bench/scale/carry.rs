@@ -7,8 +7,6 @@
 
 use hactl::component::default_store;
 use hactl::execute::{DELIVERIES_PER_HOST, Hands, IMPORTS_PER_HOST, walk};
-use hactl::host::Access;
-use hactl::host::op::ObserveAsk;
 use hactl::inventory::{Source, load};
 use hactl::model::desired::Role;
 use hactl::model::event::{Event, Sink};
@@ -17,6 +15,8 @@ use hactl::model::names::Digest;
 use hactl::model::plan::{Action, Guard, Mark, Plan, Step};
 use hactl::model::target::{HostTarget, Part, Place, Target};
 use hactl::observe::{Asks, Wait};
+use hactl::protocol::ObserveAsk;
+use hactl::transport::Access;
 use hactl::vault::Vault;
 use hactl::workflow::{Places, Session};
 use std::collections::BTreeMap;

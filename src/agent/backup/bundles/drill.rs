@@ -1,0 +1,155 @@
+//! A drill that the host holds by itself: its newest bundle, restored, and compared with what was taken.
+//!
+//! In: the newest file in the folder, and the host's own identity. Out: what it showed, noted beside the bundles. The way is that of a
+//! rehearsal, but for the two things that a host must not have: the owners' identity, and the state that it opens.
+
+use super::sealing::private;
+use super::{RESERVE, own, proof, settings, store, turn};
+use crate::agent::Host;
+use crate::agent::fault::{Explain, Outcome, disk_full, failed, fault, free_bytes};
+use crate::agent::machine::files::absent;
+use crate::agent::machine::root::Root;
+use crate::agent::machine::run::blocking;
+use crate::agent::machine::when;
+use crate::model::drill::{OwnDrill, Showed, Turn};
+use crate::model::snapshot::Manifest;
+use crate::model::sum::Sum;
+use crate::protocol::{Fault, FaultKind};
+use crate::snapshot::{Bundle, BundleError, Gentle};
+use std::fs::{self, DirBuilder};
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where it is restored, in the folder of bundles.
+pub(super) const WORK: &str = ".drill";
+/// How long it waits for a bundle that is being taken, which has a twentieth of a processor, too: its next turn may be a week away.
+const PATIENCE: Duration = Duration::from_secs(7200);
+
+/// Why there is no proof.
+struct Unproven {
+    fault: Fault,
+    /// Whether it is the bundle that is bad.
+    damaged: bool,
+}
+
+impl From<Fault> for Unproven {
+    fn from(fault: Fault) -> Self {
+        Self { damaged: fault.kind == FaultKind::Corrupt, fault }
+    }
+}
+
+impl From<BundleError> for Unproven {
+    fn from(error: BundleError) -> Self {
+        match &error {
+            BundleError::Io { path, source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                disk_full(path, None).into()
+            }
+            _ if error.is_damage() => fault(FaultKind::Corrupt, error.to_string()).into(),
+            _ => failed(error.to_string()).into(),
+        }
+    }
+}
+
+/// Holds one, and notes what it showed.
+pub(in crate::agent) async fn hold(host: &Host) -> Outcome<Turn> {
+    let root = host.root.clone();
+    let folder = blocking(move || store::folder(&root)).await?;
+    let Some(_turn) = turn(host, &folder, PATIENCE).await? else { return Ok(Turn::Busy) };
+    let (root, at) = (host.root.clone(), folder.clone());
+    let newest = blocking(move || {
+        let settings = settings(&root)?;
+        if settings.drill { store::newest(&at, &settings) } else { Err(not_asked()) }
+    });
+    let Some((taken_ms, bundle)) = newest.await? else { return Ok(Turn::NoBundle) };
+    let work = folder.join(WORK);
+    let showed = restored(host, folder.join(&bundle), work.clone()).await;
+    let cleared = blocking(move || absent(fs::remove_dir_all(&work)).explain("remove", &work)).await;
+    let (showed, tail) = match showed {
+        Ok(showed) => (showed, Vec::new()),
+        Err(Unproven { fault, damaged }) => (Showed::Failed { what: fault.what, damaged }, fault.tail),
+    };
+    let held = OwnDrill { at_ms: when::now_ms(), bundle, taken_ms, showed };
+    let (root, noted) = (host.root.clone(), held.clone());
+    blocking(move || {
+        // Whoever has ceased to ask for drills meanwhile has taken the last one's record away.
+        if settings(&root)?.drill { store::held(&root, &noted) } else { Err(not_asked()) }
+    })
+    .await?;
+    cleared?;
+    Ok(Turn::Held(held, tail))
+}
+
+fn not_asked() -> Fault {
+    failed("the inventory does not ask this host for drills")
+}
+
+/// What the bundle restores to, in a folder of its own.
+async fn restored(host: &Host, at: PathBuf, work: PathBuf) -> Result<Showed, Unproven> {
+    host.waits("the newest bundle to be read and opened");
+    let (root, snapshot, place) = (host.root.clone(), work.join("snapshot.db"), work.clone());
+    let content = snapshot.clone();
+    let opened = blocking(move || Ok(opened(&root, &at, &place, &content))).await??;
+    let Some(manifest) = opened else { return Ok(Showed::SealedBefore) };
+    let proven = Box::pin(proof::prove(host, &snapshot, manifest.point.revision, &work)).await?.proof;
+    let was = manifest.proof;
+    if proven.is_of(&was) {
+        return Ok(Showed::Restored(proven));
+    }
+    let what = format!("it restores to {} keys with the hash {:08x}", proven.keys, proven.hash);
+    let what = format!("{what}, and {} with {:08x} were taken", was.keys, was.hash);
+    Err(fault(FaultKind::Corrupt, what).into())
+}
+
+/// Every byte looked at, the snapshot opened and decompressed. `None`: it is of before this host had an identity.
+fn opened(root: &Root, at: &Path, work: &Path, to: &Path) -> Result<Option<Manifest>, Unproven> {
+    let bundle = Bundle::open(at)?;
+    // Needs no key, so that damage is found in whatever was taken when.
+    bundle.check()?;
+    let Some((identities, since_ms)) = own::identity(root)? else { return Ok(None) };
+    let part = &bundle.claimed.manifest.snapshot;
+    let needed = part.size.saturating_mul(2).saturating_add(RESERVE);
+    if free_bytes(at).is_some_and(|free| free < needed) {
+        return Err(disk_full(at, Some(needed)).into());
+    }
+    // Left by one that was killed.
+    absent(fs::remove_dir_all(work)).explain("remove", work)?;
+    DirBuilder::new().mode(0o700).create(work).explain("create", work)?;
+    let content = Content { to: Sum::new(Gentle::new(private(to)?)), left: part.size };
+    let mut unpacking = zstd::stream::write::Decoder::new(content).explain("decompress", at)?;
+    match bundle.snapshot(&identities, &mut unpacking) {
+        Err(BundleError::WrongIdentity(_))
+            if since_ms.is_some_and(|since| bundle.claimed.manifest.taken_ms < since) =>
+        {
+            return Ok(None);
+        }
+        opened => opened?,
+    }
+    let (file, digest, bytes) = unpacking.into_inner().to.finish();
+    file.end().explain("write", to)?;
+    if (digest, bytes) != (part.digest, part.size) {
+        return Err(BundleError::Damaged { path: at.to_owned(), what: "what it decompresses to" }.into());
+    }
+    Ok(Some(bundle.claimed.manifest))
+}
+
+/// What is decompressed, and no more of it than was announced.
+struct Content {
+    to: Sum<Gentle>,
+    left: u64,
+}
+
+impl Write for Content {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.left = self
+            .left
+            .checked_sub(bytes.len() as u64)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is larger than announced"))?;
+        self.to.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}

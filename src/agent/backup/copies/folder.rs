@@ -1,0 +1,182 @@
+//! One directory with copies: what is in it, and pieces of what is in it.
+//!
+//! In: a directory that others may write to. Out: facts, bounded in number, in bytes read and in time. Only regular files that lie in the
+//! directory itself are opened, and only their two ends are read.
+
+use crate::agent::fault::{Explain, Outcome, bad, failed};
+use crate::agent::machine::when;
+use crate::model::copies::{CopiesFact, CopyFact, CopyName};
+use crate::model::moment::is_ahead;
+use crate::model::names::{ClusterName, Digest};
+use crate::model::snapshot::{by_name, is_name};
+use crate::snapshot::{Bundle, BundleError};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, open, openat, statat};
+use rustix::io::Errno;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// So many entries are looked at. Nobody keeps as many bundles.
+const ENTRIES: usize = 50_000;
+/// So many bundles of each host are read: the newest may turn out to be damaged only when all of it is fetched.
+const OF_EACH: usize = 4;
+/// So many files are opened, and so many bundles, names and damaged files are told.
+const READ: usize = 2000;
+const TOLD: usize = 200;
+const NAMED: usize = 1000;
+const DAMAGED: usize = 8;
+/// After so long no further one is opened: what is known by then is better than nothing at the deadline.
+const UNTIL: Duration = Duration::from_secs(6);
+/// Bytes of one piece, before base64: what a program says is kept up to 8 MiB.
+const PIECE: u64 = 4 << 20;
+
+/// What is looked for.
+pub(super) struct Wanted {
+    pub cluster: ClusterName,
+    pub authority: Option<Digest>,
+    pub named: Option<String>,
+    pub all: bool,
+}
+
+/// What is there.
+pub(super) fn find(directory: String, at: &Path, wanted: &Wanted) -> CopiesFact {
+    let mut found = CopiesFact { directory, ..CopiesFact::default() };
+    if let Err(trouble) = look(at, wanted, &mut found) {
+        found.trouble = Some(trouble);
+    }
+    found
+}
+
+fn look(at: &Path, wanted: &Wanted, found: &mut CopiesFact) -> Result<(), String> {
+    let shown = found.directory.clone();
+    let folder = open(at, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let folder = folder.map_err(|error| match error {
+        Errno::NOENT | Errno::NOTDIR => format!("{shown} is not there; is it mounted?"),
+        other => format!("{shown} cannot be opened: {}", std::io::Error::from(other)),
+    })?;
+    let listed = names(&folder, wanted).map_err(|error| format!("{shown} cannot be listed: {error}"))?;
+    let whole = listed.ours.len();
+    if listed.cut {
+        found.trouble = Some(format!("{shown} holds more than {ENTRIES} files, and not all were looked at"));
+    }
+    let begun = Instant::now();
+    let mut had: BTreeMap<String, usize> = BTreeMap::new();
+    let (mut opened, mut others, mut damaged) = (0, Vec::new(), Vec::new());
+    for name in listed.ours {
+        let named = wanted.named.as_ref() == Some(&name);
+        let by = by_name(&name).map(|by| by.host.to_owned()).unwrap_or_default();
+        if !named && had.get(&by).is_some_and(|count| *count >= OF_EACH) {
+            others.push(name);
+            continue;
+        }
+        if opened >= READ || found.copies.len() >= TOLD || begun.elapsed() > UNTIL {
+            found.trouble = Some(format!("{shown} was not looked at to its end: {opened} of {whole} files were"));
+            others.push(name);
+            continue;
+        }
+        opened += 1;
+        match read(&folder, &format!("{shown}/{name}"), &name) {
+            // What another cluster left is nobody's business here.
+            Ok((copy, _)) if wanted.authority.is_some_and(|authority| copy.bundle.authority != authority) => {}
+            Ok((copy, cluster)) if named || (cluster == wanted.cluster && copy.is_as_named(&cluster)) => {
+                *had.entry(by).or_default() += 1;
+                found.copies.push(copy);
+            }
+            Ok(_) => damaged.push(format!("{shown}/{name} is not what its name says")),
+            Err(why) => damaged.push(why),
+        }
+    }
+    found.copies.sort_by_key(|copy| (Reverse(copy.bundle.taken_ms), copy.bundle.name.clone()));
+    let more = damaged.len().saturating_sub(DAMAGED);
+    damaged.truncate(DAMAGED);
+    if more > 0 {
+        damaged.push(format!("{more} more files in {shown} are of no use"));
+    }
+    found.damaged = damaged;
+    if wanted.all {
+        let sized = others.into_iter().take(NAMED).filter_map(|name| {
+            let stat = statat(&folder, &name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+            Some(CopyName { name, bytes: u64::try_from(stat.st_size).ok().filter(|_| file)? })
+        });
+        found.others = sized.collect();
+    }
+    Ok(())
+}
+
+/// What a directory lists.
+struct Listed {
+    /// What is named like a bundle of this cluster, the newest first, and what was asked for before all others. What a wrong clock dated
+    /// into the future comes last.
+    ours: Vec<String>,
+    /// Whether there is more.
+    cut: bool,
+}
+
+fn names(folder: &OwnedFd, wanted: &Wanted) -> std::io::Result<Listed> {
+    let (mut names, mut seen) = (Vec::new(), 0);
+    for entry in Dir::read_from(folder)? {
+        seen += 1;
+        if seen > ENTRIES {
+            break;
+        }
+        let entry = entry?;
+        let Ok(name) = entry.file_name().to_str() else { continue };
+        let ours = by_name(name).is_some_and(|by| by.cluster == wanted.cluster.as_str());
+        if is_name(name) && (ours || wanted.named.as_deref() == Some(name)) {
+            names.push(name.to_owned());
+        }
+    }
+    let now = when::now_ms();
+    names.sort_by_key(|name| {
+        let taken = by_name(name).map(|by| by.taken_ms);
+        let asked = wanted.named.as_ref() == Some(name);
+        (!asked, taken.is_none_or(|at| is_ahead(at, now)), Reverse(taken), name.clone())
+    });
+    Ok(Listed { ours: names, cut: seen > ENTRIES })
+}
+
+/// What a copy says of itself, and of which cluster it is.
+fn read(folder: &OwnedFd, shown: &str, name: &str) -> Result<(CopyFact, ClusterName), String> {
+    let file = regular(folder, shown, name)?;
+    let bundle = Bundle::read(file, Path::new(shown)).map_err(|error: BundleError| error.to_string())?;
+    Ok((CopyFact::of(name.to_owned(), bundle.bytes, &bundle.claimed), bundle.claimed.manifest.cluster))
+}
+
+/// Opens a file of the directory itself: no link is followed, and nothing is opened that is none, for opening a pipe or a device does
+/// something.
+fn regular(folder: &OwnedFd, shown: &str, name: &str) -> Result<File, String> {
+    let cannot = |error: Errno| format!("cannot open {shown}: {}", std::io::Error::from(error));
+    let kind = |mode| FileType::from_raw_mode(mode) == FileType::RegularFile;
+    let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(cannot)?;
+    if !kind(stat.st_mode) {
+        return Err(format!("{shown} is no regular file"));
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = openat(folder, name, flags, Mode::empty()).map_err(cannot)?;
+    // Others may have put something else there meanwhile.
+    if !kind(rustix::fs::fstat(&file).map_err(cannot)?.st_mode) {
+        return Err(format!("{shown} is no regular file"));
+    }
+    Ok(File::from(file))
+}
+
+/// A piece of a copy, in base64; at its end nothing.
+pub(super) fn piece(at: &Path, name: &str, from: u64) -> Outcome<String> {
+    if !is_name(name) {
+        return Err(bad(format!("{name:?} is no bundle's name")));
+    }
+    let folder = open(at, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let (folder, place) = (folder.explain("open", at)?, at.join(name));
+    let mut file = regular(&folder, &place.display().to_string(), name).map_err(failed)?;
+    file.seek(SeekFrom::Start(from)).explain("read", &place)?;
+    let mut piece = Vec::new();
+    file.take(PIECE).read_to_end(&mut piece).explain("read", &place)?;
+    Ok(STANDARD.encode(piece))
+}

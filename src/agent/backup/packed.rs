@@ -1,0 +1,47 @@
+//! A snapshot as it travels: compressed, with the digests of both forms.
+//!
+//! In: a reader. Out: a [`SnapshotBlob`].
+
+use crate::agent::fault::{Explain, Outcome};
+use crate::model::blob::SnapshotBlob;
+use crate::model::sum::Sum;
+use std::io::{Read, Write};
+use std::path::Path;
+
+const WINDOW: usize = 1 << 20;
+
+/// What stands behind the bytes of a store in a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::agent) enum End {
+    /// It is a snapshot already.
+    There,
+    /// Its SHA-256, which makes a snapshot of it.
+    Sum,
+}
+
+/// Compresses `from` into `to`, and copies the snapshot as it is to `copy`; `at` is where it comes from, for messages.
+pub(in crate::agent) fn packed<W: Write>(
+    mut from: impl Read,
+    end: End,
+    at: &Path,
+    (to, mut copy): (W, impl Write),
+) -> Outcome<(W, SnapshotBlob)> {
+    let packing = zstd::Encoder::new(Sum::new(to), 1).explain("compress", at)?;
+    let (mut whole, mut window) = (Sum::new(packing), vec![0; WINDOW]);
+    loop {
+        let read = from.read(&mut window).explain("read", at)?;
+        if read == 0 {
+            break;
+        }
+        whole.write_all(&window[..read]).explain("compress", at)?;
+        copy.write_all(&window[..read]).explain("copy", at)?;
+    }
+    if end == End::Sum {
+        let store = whole.so_far();
+        whole.write_all(store.bytes()).explain("compress", at)?;
+        copy.write_all(store.bytes()).explain("copy", at)?;
+    }
+    let (packing, digest, size) = whole.finish();
+    let (to, sent_digest, sent_size) = packing.finish().explain("compress", at)?.finish();
+    Ok((to, SnapshotBlob { digest, size, sent_digest, sent_size }))
+}

@@ -1,0 +1,356 @@
+//! Has the balancer in front of etcd stand still for a moment, or pass a member over.
+//!
+//! In: the balancer's unit, what it is to do, and for how long at most. Out: nothing. Who stands still keeps everybody's connections; who
+//! passes a member over has ended those to it, and nobody is sent there. Who is to undo it is set up first and belongs to systemd alone:
+//! neither a killed hactl nor a lost connection leaves a balancer that way.
+
+use crate::agent::fault::{Outcome, failed};
+use crate::agent::machine::run::{must, run};
+use crate::agent::machine::units::{own_systemd, reloaded_ms, show_one};
+use crate::agent::observe::processes::{start, started_at};
+use crate::agent::{Host, Root};
+use crate::model::names::{HostName, UnitName};
+use crate::protocol::{Balancing, ETCD_BALANCER_SOCKET};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long systemd may take to send a signal.
+const ANSWER: Duration = Duration::from_secs(5);
+/// No unit is kept for longer, whatever is asked for.
+const MOST: Duration = Duration::from_secs(2);
+const STOP: &str = "--signal=SIGSTOP";
+const CONTINUE: &str = "--signal=SIGCONT";
+/// The second time counts where the first signal was sent before the one that stops: that one has [`ANSWER`] to be sent.
+const LATER: &str = "sleep \"$1\"; shift; \"$@\"; sleep 6; \"$@\"";
+
+/// No member is passed over for longer, whatever is asked for, seconds.
+const MOST_PASSED_S: u32 = 1800;
+/// How long the balancer may take to answer, and to let go of those who are with a member.
+const SOON: Duration = Duration::from_millis(500);
+/// How long a balancer that was told to read its file anew may take until it runs by it. One that cannot goes on by the earlier one.
+const RELOADED: Duration = Duration::from_secs(1);
+/// How long it may take altogether to pass a member over.
+const ALTOGETHER: Duration = Duration::from_secs(3);
+/// How exactly the start of a process is known.
+const ABOUT_MS: i64 = 50;
+/// What asks who answers, and in the same breath for the servers of the proxy `members`: of type 4, all.
+const LOOK: &str = "show info;show stat members 4 -1";
+/// Between two looks.
+const AGAIN_IN: Duration = Duration::from_millis(10);
+
+/// Does what is asked.
+pub(in crate::agent) async fn balance(host: &Host, unit: &UnitName, how: Balancing) -> Outcome<()> {
+    own_systemd(host)?;
+    match how {
+        Balancing::Pause { most_ms } => pause(unit, Duration::from_millis(most_ms.into())).await,
+        Balancing::Resume => must(&["systemctl", "kill", CONTINUE, "--", unit.as_str()], ANSWER).await.map(drop),
+        Balancing::PassOver { member, most_s } => pass_over(host, unit, &member, most_s.min(MOST_PASSED_S)).await,
+        Balancing::PassTo { member } => pass_to(&host.root, &member).await,
+    }
+}
+
+/// Stops the processes where they are.
+async fn pause(unit: &UnitName, most: Duration) -> Outcome<()> {
+    let after = format!("{:.3}", most.min(MOST).as_secs_f64());
+    let mut later =
+        vec!["systemd-run", "--quiet", "--collect", "--no-block", "--", "/bin/sh", "-c", LATER, "later", &after];
+    later.extend(["systemctl", "kill", CONTINUE, "--", unit.as_str()]);
+    must(&later, ANSWER).await?;
+    must(&["systemctl", "kill", STOP, "--", unit.as_str()], ANSWER).await.map(drop)
+}
+
+/// Whoever goes through the balancer goes to another member.
+async fn pass_over(host: &Host, unit: &UnitName, member: &HostName, most_s: u32) -> Outcome<()> {
+    let balancer = show_one(unit).await?;
+    if balancer.active() != "active" {
+        // Nobody goes through it.
+        return Ok(());
+    }
+    // It stays through every reload, and starts a worker for each.
+    let master = balancer.main_process();
+    let socket = host.root.own(ETCD_BALANCER_SOCKET);
+    let until = Instant::now() + ALTOGETHER;
+    loop {
+        let (worker, told) = newest_worker(host, unit, &socket).await?;
+        // What its file does not name any more has connections of before alone.
+        let others = others_up(&told, member);
+        if others == Some(0) {
+            return Err(failed("it knows no other member that is up"));
+        }
+        if others.is_some() {
+            later(member, most_s).await?;
+            set(&socket, member, "maint").await?;
+        }
+        // A worker of before the last reload hears nothing of it, and keeps the connections that it has until it is told to end.
+        let workers = master.map(children).unwrap_or_default();
+        let former = former(start(worker), workers.into_iter().map(|other| (other, start(other))));
+        for (process, _) in &former {
+            end(*process);
+        }
+        if let_go(&socket, worker, &former, member).await? {
+            return Ok(());
+        }
+        if Instant::now() >= until {
+            return Err(failed("it is told to read its file anew again and again"));
+        }
+    }
+}
+
+/// Waits until nobody is with the member any more. No, when another worker has taken this one's place, who knows nothing of it.
+async fn let_go(socket: &Path, worker: u32, former: &[(u32, i64)], member: &HostName) -> Outcome<bool> {
+    let begun = Instant::now();
+    loop {
+        let told = ask(socket, LOOK).await?;
+        if process(&told) != Some(worker) {
+            return Ok(false);
+        }
+        let (open, passed) = members(&told)
+            .find(|(name, ..)| *name == member.as_str())
+            .map_or((0, true), |(_, open, status)| (open, status == "MAINT"));
+        let left = former.iter().filter(|(process, since)| start(*process) == Some(*since)).count();
+        if open == 0 && passed && left == 0 {
+            return Ok(true);
+        }
+        if begun.elapsed() >= SOON {
+            let what = format!("{open} connections to it, and {left} former workers, are still there after {SOON:?}");
+            return Err(failed(what));
+        }
+        tokio::time::sleep(AGAIN_IN).await;
+    }
+}
+
+/// Sends whoever comes to the member again. One that the file does not name any more is left alone.
+///
+/// # Errors
+/// The balancer does not do it.
+pub async fn pass_to(root: &Root, member: &HostName) -> Outcome<()> {
+    let socket = root.own(ETCD_BALANCER_SOCKET);
+    if tell(&socket, "show info").await?.is_some() {
+        set(&socket, member, "ready").await?;
+    }
+    if root.is_host() { forget(member).await } else { Ok(()) }
+}
+
+/// Who sends people to a member again when nobody else does.
+fn again(member: &HostName) -> String {
+    format!("hactl-passes-over-{member}")
+}
+
+/// Has systemd undo it later.
+async fn later(member: &HostName, most_s: u32) -> Outcome<()> {
+    forget(member).await?;
+    let me = std::env::current_exe().map_err(|e| failed(format!("hactl does not find itself: {e}")))?;
+    let (unit, after, me) = (again(member), format!("--on-active={most_s}"), me.display().to_string());
+    let run = ["systemd-run", "--quiet", "--collect", "--unit", &unit, &after, "--timer-property=AccuracySec=1s", "--"];
+    must(&[&run[..], &[&me, "host-pass-to", "--member", member.as_str()]].concat(), ANSWER).await.map(drop)
+}
+
+/// Nobody undoes it any more; there may have been nobody. Whoever is at it by that very timer is left to it.
+async fn forget(member: &HostName) -> Outcome<()> {
+    let timer = format!("{}.timer", again(member));
+    run(&["systemctl", "stop", "--quiet", "--", &timer], ANSWER).await.map(drop)
+}
+
+/// The process that answers and what it says, once it runs by the file that was last reloaded: haproxy starts it some time after systemd has
+/// told it to.
+async fn newest_worker(host: &Host, unit: &UnitName, socket: &Path) -> Outcome<(u32, String)> {
+    let reloaded = reloaded_ms(&host.root, unit);
+    let begun = Instant::now();
+    loop {
+        let told = ask(socket, LOOK).await?;
+        let worker = process(&told).ok_or_else(|| failed("the balancer in front of etcd does not say who it is"))?;
+        let before = started_at(worker) < reloaded.map(|at| at - ABOUT_MS);
+        if !before || begun.elapsed() >= RELOADED {
+            return Ok((worker, told));
+        }
+        tokio::time::sleep(AGAIN_IN).await;
+    }
+}
+
+async fn set(socket: &Path, member: &HostName, state: &str) -> Outcome<()> {
+    let said = ask(socket, &format!("set server members/{member} state {state}")).await?;
+    match said.trim() {
+        "" | "No such server." => Ok(()),
+        said => Err(failed(format!("the balancer in front of etcd did not set {member} to {state}: {said}"))),
+    }
+}
+
+async fn ask(socket: &Path, command: &str) -> Outcome<String> {
+    let gone = || failed(format!("it does not listen at {}", socket.display()));
+    tell(socket, command).await?.ok_or_else(gone)
+}
+
+/// What the balancer says to a command; `None`: nobody listens.
+async fn tell(socket: &Path, command: &str) -> Outcome<Option<String>> {
+    let (socket, command) = (PathBuf::from(socket), format!("{command}\n"));
+    crate::agent::machine::run::blocking(move || {
+        let mut stream = match UnixStream::connect(&socket) {
+            Ok(stream) => stream,
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => return Ok(None),
+            Err(e) => return Err(failed(format!("could not talk to {}: {e}", socket.display()))),
+        };
+        let mut said = String::new();
+        stream
+            .set_read_timeout(Some(SOON))
+            .and_then(|()| stream.write_all(command.as_bytes()))
+            .and_then(|()| stream.read_to_string(&mut said))
+            .map(|_| Some(said))
+            .map_err(|e| failed(format!("the balancer at {} did not answer: {e}", socket.display())))
+    })
+    .await
+}
+
+/// Who answers, by `show info`.
+fn process(info: &str) -> Option<u32> {
+    info.lines().find_map(|line| line.strip_prefix("Pid: ")?.trim().parse().ok())
+}
+
+/// The rows of `show stat` about members: name, connections, status.
+fn members(stat: &str) -> impl Iterator<Item = (&str, u32, &str)> {
+    let head = stat.lines().position(|line| line.starts_with("# "));
+    let names = head.and_then(|at| stat.lines().nth(at)).unwrap_or_default();
+    let column = |name: &str| names.trim_start_matches("# ").split(',').position(|n| n == name);
+    let columns = [column("pxname"), column("svname"), column("scur"), column("status")];
+    stat.lines().skip(head.map_or(usize::MAX, |at| at + 1)).filter_map(move |line| {
+        let cells: Vec<&str> = line.split(',').collect();
+        let [proxy, name, connections, status] = columns.map(|at| at.and_then(|at| cells.get(at).copied()));
+        (proxy? == "members").then_some((name?, connections?.parse().ok()?, status?))
+    })
+}
+
+/// How many others clients are sent to; `None`: the member is none of those it knows.
+fn others_up(stat: &str, member: &HostName) -> Option<usize> {
+    members(stat).find(|(name, ..)| *name == member.as_str())?;
+    Some(members(stat).filter(|(name, _, status)| status.starts_with("UP") && *name != member.as_str()).count())
+}
+
+/// The workers that are older than the one that answers, and since when they are.
+fn former(newest: Option<i64>, workers: impl IntoIterator<Item = (u32, Option<i64>)>) -> Vec<(u32, i64)> {
+    let started = workers.into_iter().filter_map(|(worker, start)| Some((worker, start?)));
+    started.filter(|(_, start)| newest.is_some_and(|newest| *start < newest)).collect()
+}
+
+fn children(process: u32) -> Vec<u32> {
+    let told = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
+    told.split_whitespace().filter_map(|child| child.parse().ok()).collect()
+}
+
+fn end(process: u32) {
+    if let Some(process) = i32::try_from(process).ok().and_then(Pid::from_raw) {
+        // It may have ended by itself, which is what is wanted.
+        let _ = kill_process(process, Signal::TERM);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead as _, BufReader};
+    use std::os::unix::net::UnixListener;
+
+    #[tokio::test]
+    async fn a_directory_that_stands_for_a_host_balances_nothing_of_this_machine() {
+        let folder = tempfile::tempdir().unwrap();
+        let host = Host::new(crate::agent::Root::at(folder.path()));
+        let unit: UnitName = "hactl-etcd-balancer.service".parse().unwrap();
+        let member: HostName = "cp1".parse().unwrap();
+        for how in [
+            Balancing::Pause { most_ms: 1 },
+            Balancing::Resume,
+            Balancing::PassOver { member: member.clone(), most_s: 1 },
+            Balancing::PassTo { member },
+        ] {
+            assert!(balance(&host, &unit, how).await.is_err());
+        }
+    }
+
+    /// A balancer that answers the first who asks, and gives what it was asked.
+    fn balancer(at: &Path, answer: &'static str) -> std::thread::JoinHandle<String> {
+        let listener = UnixListener::bind(at).unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = String::new();
+            BufReader::new(stream.try_clone().unwrap()).read_line(&mut asked).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+            asked
+        })
+    }
+
+    #[tokio::test]
+    async fn a_member_is_set_in_haproxys_words_and_a_refusal_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let member: HostName = "cp2".parse().unwrap();
+        for (n, answer, fine) in [(0, "\n", true), (1, "No such server.\n\n", true), (2, "Permission denied\n", false)]
+        {
+            let socket = folder.path().join(n.to_string());
+            let asked = balancer(&socket, answer);
+            let set = set(&socket, &member, "maint").await;
+            assert_eq!(asked.join().unwrap(), "set server members/cp2 state maint\n");
+            assert_eq!(set.is_ok(), fine, "{answer:?}: {set:?}");
+            assert!(fine || set.unwrap_err().what.contains("Permission denied"));
+        }
+    }
+
+    #[tokio::test]
+    async fn nobody_who_listens_is_told_from_one_who_does_not_answer() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(tell(&folder.path().join("none"), "show info").await.unwrap(), None);
+        let left = folder.path().join("left");
+        drop(UnixListener::bind(&left).unwrap());
+        assert_eq!(tell(&left, "show info").await.unwrap(), None, "what a balancer that has ended left behind");
+        let mute = folder.path().join("mute");
+        let _listener = UnixListener::bind(&mute).unwrap();
+        assert!(tell(&mute, "show info").await.unwrap_err().what.contains("did not answer"));
+    }
+
+    #[test]
+    fn only_workers_older_than_the_one_that_answers_are_ended() {
+        assert_eq!(former(Some(100), [(7, Some(100)), (5, Some(90)), (6, Some(99))]), [(5, 90), (6, 99)]);
+        assert_eq!(former(Some(100), [(7, Some(100)), (9, Some(101)), (8, None)]), [], "one that has just begun stays");
+        assert_eq!(former(None, [(5, Some(90))]), [], "who answers has ended meanwhile");
+    }
+
+    const TOLD: &str = "Name: HAProxy\nPid: 4711\nUptime_sec: 3\n\n\
+                        # pxname,svname,qcur,qmax,scur,smax,status,\nmembers,cp1,0,0,66,70,UP,\nmembers,cp10,0,0,0,4,MAINT,\n\
+                        members,cp3,0,0,0,4,DOWN 1/3,\nother,cp2,0,0,9,9,UP,\n\n";
+
+    #[test]
+    fn who_answers_is_read() {
+        assert_eq!(process(TOLD), Some(4711));
+        assert_eq!(process("Name: HAProxy\n"), None);
+    }
+
+    #[test]
+    fn a_member_is_passed_over_only_where_another_is_up() {
+        let of = |name: &str| others_up(TOLD, &name.parse().unwrap());
+        assert_eq!(of("cp1"), Some(0), "the others are down or passed over");
+        assert_eq!(of("cp10"), Some(1));
+        assert_eq!(of("cp2"), None, "of another proxy");
+        assert_eq!(others_up("", &"cp1".parse().unwrap()), None);
+    }
+
+    #[tokio::test]
+    async fn a_member_is_let_go_of_once_nobody_is_with_it_and_the_same_worker_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        for (n, (member, worker, former, done)) in [
+            ("cp10", 4711, vec![], Some(true)),
+            ("cp10", 4712, vec![], Some(false)),
+            ("cp2", 4711, vec![(u32::MAX, 1)], Some(true)),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let socket = folder.path().join(n.to_string());
+            let asked = balancer(&socket, TOLD);
+            let let_go = let_go(&socket, worker, &former, &member.parse().unwrap()).await.ok();
+            assert_eq!(
+                (let_go, asked.join().unwrap().as_str()),
+                (done, "show info;show stat members 4 -1\n"),
+                "{member}"
+            );
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The host's own etcd member: started, fenced, defragmented, restored, and the balancer in front of it.
+//!
+//! In: operations on one member. Out: what it became, or why not.
+
+pub(in crate::agent) mod alone;
+pub(in crate::agent) mod balancer;
+pub(in crate::agent) mod defragment;
+pub(in crate::agent) mod fence;
+pub(in crate::agent) mod member;
+pub(in crate::agent) mod positions;
+pub(in crate::agent) mod recover;
+pub(in crate::agent) mod survey;
+
+pub use balancer::pass_to;
+pub use fence::{Fence, fence};
+pub use positions::record_positions;

@@ -1,0 +1,99 @@
+//! What this host remembers of how far members of etcd were seen, and the program that keeps it up to date.
+//!
+//! In: the own member, asked every few seconds over loopback. Out: a small file outside of the data directory, so that it stays when the
+//! data's volume goes back in time, and a report in etcd that every other member can be asked for. Nothing is remembered of members that
+//! the list does not have any more.
+
+use crate::agent::etcd::member::{access, me, trouble};
+use crate::agent::fault::{Outcome, failed};
+use crate::agent::machine::files::write_one;
+use crate::agent::machine::root::Root;
+use crate::agent::machine::run::blocking;
+use crate::etcd::Reporter;
+use crate::model::positions::{MOST, POSITIONS, Position};
+use crate::protocol::EtcdAsk;
+use std::fs::File;
+use std::io::Read as _;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// Between two looks: a disk that went back by more than two of them is found.
+const EVERY: Duration = Duration::from_secs(5);
+/// How long one look may take.
+const WITHIN: Duration = Duration::from_secs(4);
+/// A file of more than this is none of ours.
+const LARGEST: u64 = 64 << 10;
+
+/// What this host remembers; nothing where it cannot be read: that keeps no member from starting.
+pub(in crate::agent) fn remembered(root: &Root) -> Vec<Position> {
+    let mut text = Vec::new();
+    let read = File::open(root.own(POSITIONS)).and_then(|file| file.take(LARGEST).read_to_end(&mut text));
+    let mut all: Vec<Position> = read.ok().and_then(|_| serde_json::from_slice(&text).ok()).unwrap_or_default();
+    all.truncate(MOST);
+    all
+}
+
+/// Looks at the own member until the process is ended. Says what goes wrong once, and that it is well again.
+pub async fn record_positions(root: &Root, ask: &EtcdAsk, say: impl Fn(&str)) {
+    let mut reporter = Reporter::default();
+    let mut said = String::new();
+    loop {
+        let next = Instant::now() + EVERY;
+        let trouble = match Box::pin(look(root, ask, &mut reporter)).await {
+            Ok(None) => String::new(),
+            Ok(Some(why)) => format!("its position is remembered here and not reported to the other members: {why}"),
+            Err(fault) => format!("nothing is remembered meanwhile: {}", fault.what),
+        };
+        if trouble != said {
+            say(if trouble.is_empty() {
+                "the position of this host's member of etcd is remembered and reported"
+            } else {
+                &trouble
+            });
+            said = trouble;
+        }
+        sleep_until(next).await;
+    }
+}
+
+/// One look; why the position could not be reported, if so.
+async fn look(root: &Root, ask: &EtcdAsk, reporter: &mut Reporter) -> Outcome<Option<String>> {
+    let access = access(root, ask)?;
+    let known = Box::pin(reporter.round(&access, WITHIN)).await.map_err(|error| trouble(&error))?;
+    let Some(own) = known.own else { return Ok(None) };
+    let root = root.clone();
+    blocking(move || {
+        let before = remembered(&root);
+        let mut all: Vec<Position> = before.clone();
+        all.retain(|p| p.cluster == known.witness.cluster && known.witness.lists(p));
+        let told = known.witness.positions.iter().filter(|p| known.witness.lists(p)).cloned();
+        told.chain([own]).for_each(|position| position.note(&mut all));
+        all.sort();
+        if all == before {
+            return Ok(());
+        }
+        let text = serde_json::to_vec(&all).map_err(|e| failed(format!("could not write positions: {e}")))?;
+        write_one(root.own(POSITIONS), &text, 0o600, me())
+    })
+    .await?;
+    Ok(known.unreported.map(|error| error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_nothing_remembered() {
+        let place = tempfile::tempdir().unwrap();
+        let root = Root::at(place.path());
+        assert_eq!(remembered(&root), []);
+        let own = Position { cluster: "c1".to_owned(), member: 7, term: 2, index: 9 };
+        for (text, found) in
+            [(serde_json::to_string(&[&own]).unwrap(), vec![own]), ("[{\"cluster\":".to_owned(), vec![])]
+        {
+            write_one(root.own(POSITIONS), text.as_bytes(), 0o600, me()).unwrap();
+            assert_eq!(remembered(&root), found);
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! A member's data brought back: a snapshot taken from the files of one that is stopped, and a snapshot put in the place of
+//! what a member has.
+//!
+//! In: what the plan decided. Out: done, or a fault; the data that was there is only ever read, or moved aside. The snapshot is the member's
+//! store, where that has everything in its log. Where not, it is taken from a copy, on which etcd runs alone, as its own user and with
+//! sockets that nobody else can open, until it has. That it has, is read from the store afterwards and not believed.
+
+use crate::agent::backup::packed::{End, packed};
+use crate::agent::etcd::alone::{self, Alone};
+use crate::agent::etcd::member::{BORN, GENESIS, OWNER, aside, held, in_use, initial_cluster, mark, me, read_mark};
+use crate::agent::fault::{Explain, Outcome, bad, disk_full, failed, free_bytes};
+use crate::agent::machine::files::{absent, remove, write_one};
+use crate::agent::machine::root::Root;
+use crate::agent::machine::run::blocking;
+use crate::agent::machine::tree::Tree;
+use crate::agent::{Host, machine::prepare, machine::units, machine::wipe, parts};
+use crate::etcd::disk;
+use crate::model::blob::SnapshotBlob;
+use crate::model::facts::DiskFact;
+use crate::model::names::UnitName;
+use crate::model::plausible::{is_base, is_revision};
+use crate::model::recovery::is_aside;
+use crate::protocol::{RestoreAsk, SNAPSHOT_PIECE, SnapshotAsk, SnapshotUse};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// Where the snapshots of recoveries lie until they are fetched; root's alone.
+const KEPT: &str = "/var/lib/hactl/recovery";
+/// In it, the snapshot that is kept elsewhere on this host, because it is restored from it as well.
+const STAYS: &str = "stays.json";
+/// The greatest revision that a restored store was ever begun at here: no later one may begin below it.
+const HIGH_WATER: &str = "/var/lib/hactl/high-water";
+/// How long etcd may take to bring its store up to its log: seconds per GB, and it starts within one.
+const CATCH_UP: Duration = Duration::from_secs(300);
+/// How long it may take to end, and a restore to be written.
+const END: Duration = Duration::from_secs(60);
+const RESTORE: Duration = Duration::from_secs(600);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Room asked for: the copy, the snapshot and its compressed form, and what must be left.
+const TIMES: u64 = 3;
+const RESERVE: u64 = 64 << 20;
+
+/// From when a balancer that has an API server again forgets this, and until when it keeps the endpoint's address though it has none to send
+/// anyone to; both in seconds since 1970. Its reader is `endpoint-usable.sh`.
+const HELD: &str = "/run/hactl/endpoint-held";
+/// That script; where it is not, there is no address to keep.
+const USABLE: &str = "/etc/hactl/endpoint-usable.sh";
+/// So long it may take balancers to see that API servers are gone which answered them a moment ago: their checks' interval, twice.
+const SEEN_GONE_S: i64 = 5;
+/// A recovery of gigabytes takes a minute; after this a balancer without API servers lets others have the address again.
+const HELD_FOR_S: i64 = 300;
+
+/// No API server serves until the recovery is through, so that nobody has more to offer than this host: the address need not wait for one.
+fn hold_endpoint(root: &Root) -> Outcome<()> {
+    if !root.own(USABLE).exists() {
+        return Ok(());
+    }
+    let at = root.own(HELD);
+    let folder = at.parent().unwrap_or(Path::new("/"));
+    private(folder)?;
+    let now = crate::agent::machine::when::now_ms() / 1000;
+    write_one(at, format!("{} {}\n", now + SEEN_GONE_S, now + HELD_FOR_S).as_bytes(), 0o600, me())
+}
+
+/// Stops units, and kills pods' processes of these programs until none is left. The first unit is who would start those anew. The others
+/// stop while the pods end, and at once: an etcd without a quorum waits for requests that wait for it, and what it has told anybody is on
+/// its disk.
+pub(in crate::agent) async fn halt(host: &Host, stopped: &[UnitName], programs: &[String]) -> Outcome<()> {
+    let hold = async || {
+        let root = host.root.clone();
+        blocking(move || hold_endpoint(&root)).await
+    };
+    hold().await?;
+    host.waits("kubelet and etcd to stop");
+    let (keeper, others) = stopped.split_at(stopped.len().min(1));
+    units::end_now(host, keeper).await?;
+    let pods = async {
+        if !host.root.is_host() {
+            return Ok(());
+        }
+        let programs = programs.to_vec();
+        wipe::end_all("the control plane", END, move || wipe::pods_of(&programs)).await?;
+        // Before, some balancer may have had an API server still, and may have let go of the address.
+        hold().await
+    };
+    tokio::try_join!(units::end_now(host, others), pods)?;
+    units::stop(host, stopped).await
+}
+
+fn plain(word: &str) -> Outcome<&str> {
+    let good = (8..=64).contains(&word.len()) && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    if good { Ok(word) } else { Err(bad("a recovery's name is 8 to 64 small letters and digits")) }
+}
+
+fn kept(root: &Root, recovery: &str) -> Outcome<PathBuf> {
+    Ok(root.own(KEPT).join(format!("{}.zst", plain(recovery)?)))
+}
+
+/// A folder for root alone.
+fn private(at: &Path) -> Outcome<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(at).explain("create", at)
+}
+
+/// Takes the snapshot. What an earlier attempt left is thrown away: it may be half of one.
+pub(in crate::agent) async fn take(host: &Host, ask: SnapshotAsk) -> Outcome<SnapshotBlob> {
+    let SnapshotAsk { data_dir, aside, recovery, reach, stays } = ask;
+    if aside.as_deref().is_some_and(|name| !is_aside(name)) {
+        return Err(bad("data that was moved aside lies in a directory of another name"));
+    }
+    let place = kept(&host.root, &recovery)?;
+    let (data, owner) = (host.root.path(&data_dir)?, host.root.owner(OWNER)?);
+    let (data, member, found, still) = blocking(move || {
+        let data = Tree::there(&data)?;
+        let member = data.below(&[aside.as_deref().unwrap_or("member")])?;
+        let (found, still) = look(&member, reach)?;
+        Ok((data, member, found, still))
+    })
+    .await?;
+    let root = host.root.clone();
+    if found.applied == Some(found.index) && found.flaws.is_empty() {
+        // As of one that had no quorum for a while: nobody need bring it anywhere.
+        host.waits("the snapshot to be compressed");
+        let packing = blocking(move || {
+            let taken = pack(&root, &member, &place, stays);
+            drop(still);
+            taken
+        });
+        return packing.await;
+    }
+    let work = format!("hactl-recovery-{recovery}");
+    host.waits("a copy of etcd's data");
+    let (data, copied, end) = {
+        let work = work.clone();
+        let copying = blocking(move || {
+            let (copied, end) = copy(&data, &member, found.db_bytes, &work, owner)?;
+            drop(still);
+            Ok((data, Arc::new(copied), end))
+        });
+        copying.await?
+    };
+    host.waits("etcd to bring the copy up to the end of its log");
+    let taken = match caught_up(&copied, owner, end).await {
+        Err(fault) => Err(fault),
+        Ok(()) => {
+            host.waits("the snapshot to be compressed");
+            blocking(move || pack(&root, &copied.below(&["member"])?, &place, stays)).await
+        }
+    };
+    // The copy is of no use any more, whatever came of it.
+    blocking(move || data.clear(work)).await?;
+    taken
+}
+
+/// Makes certain that the member's files go as far as was agreed to, and that nobody writes them for as long as what it gives is kept.
+fn look(member: &Tree, agreed: (u64, u64)) -> Outcome<(DiskFact, Option<File>)> {
+    let still = held(member)?;
+    let found = disk::member(&member.anchor()).map_err(|error| member.words(&error))?;
+    if found.reach() < agreed {
+        return Err(bad(format!(
+            "the data goes up to term {}, entry {}, and what was agreed to went up to term {}, entry {}: look again",
+            found.term, found.index, agreed.0, agreed.1
+        )));
+    }
+    Ok((found, still))
+}
+
+/// Copies the member's files, whose store has so many bytes, for etcd's user. Gives term and index of the last entry of the copy's log.
+fn copy(data: &Tree, member: &Tree, db_bytes: u64, work: &str, owner: (u32, u32)) -> Outcome<(Tree, u64)> {
+    data.clear(work)?;
+    let needed = TIMES * db_bytes + RESERVE;
+    if free_bytes(&member.anchor()).is_some_and(|free| free < needed) {
+        return Err(disk_full(member.shown(), Some(needed)));
+    }
+    // Root's alone until it is whole: only then it is a file's owner that says which of them may be opened.
+    let work = data.fresh(work)?;
+    let copied = work.fresh("member")?;
+    // What ends in tmp is room that etcd keeps ready, or what it never finished.
+    member.copy_into(&copied, &|at| at.extension().is_some_and(|end| end == "tmp"))?;
+    let (_, end) = disk::commit_all(&work.anchor()).map_err(|error| work.words(&error))?;
+    work.own(owner)?;
+    Ok((work, end))
+}
+
+/// Runs etcd alone on the copy until its store has everything that its log has, up to its last entry.
+async fn caught_up(work: &Arc<Tree>, owner: (u32, u32), end: u64) -> Outcome<()> {
+    let mut etcd = Alone::start(work, owner, "recovery", &["--force-new-cluster"])?;
+    let until = Instant::now() + CATCH_UP;
+    loop {
+        etcd.runs()?;
+        let at = work.clone();
+        // While it is written to, the store may not be readable for a moment.
+        let far = blocking(move || Ok(disk::applied(&at.anchor()).ok())).await?;
+        if far.is_some_and(|(index, _)| index >= end) {
+            break;
+        }
+        if Instant::now() > until {
+            return Err(etcd.fault(format!("etcd did not get to entry {end} of its log within {CATCH_UP:?}")));
+        }
+        sleep(LOOK_AGAIN).await;
+    }
+    etcd.stop().await?;
+    let (index, _) = disk::applied(&work.anchor()).map_err(|error| work.words(&error))?;
+    if index < end {
+        return Err(failed(format!("the copy's store ends at entry {index}, and its log at {end}")));
+    }
+    Ok(())
+}
+
+/// Writes the store in the form of etcd's own snapshots (the file, then its SHA-256), compressed. One that `stays` is put where a delivery
+/// would put it as well.
+fn pack(root: &Root, member: &Tree, place: &Path, stays: bool) -> Outcome<SnapshotBlob> {
+    let_go(root)?;
+    let folder = place.parent().unwrap_or(Path::new("/"));
+    private(folder)?;
+    let snap = member.below(&["snap"])?;
+    let db = (snap.file_there("db")?, snap.shown().join("db"));
+    let bytes = db.0.metadata().explain("look at", &db.1)?.len();
+    let needed = bytes * (1 + u64::from(stays)) + RESERVE;
+    if free_bytes(folder).is_some_and(|free| free < needed) {
+        return Err(disk_full(folder, Some(needed)));
+    }
+    let outcome = write_packed(root, db, place, stays);
+    if outcome.is_err() {
+        // What went wrong first is what is told; the next attempt begins with this.
+        let _ = let_go(root);
+    }
+    outcome
+}
+
+fn write_packed(root: &Root, db: (File, PathBuf), place: &Path, stays: bool) -> Outcome<SnapshotBlob> {
+    let create = |at: &Path| {
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600).open(at).explain("create", at)
+    };
+    let (fresh, whole) = (place.with_extension("new"), place.with_extension("db"));
+    // Nothing of it is synced: it is read at once, and a host that loses its power meanwhile takes it anew.
+    let copy: Box<dyn Write> = if stays { Box::new(create(&whole)?) } else { Box::new(std::io::sink()) };
+    let (_, snapshot) = packed(db.0, End::Sum, &db.1, (create(&fresh)?, copy))?;
+    if stays {
+        let note = place.with_file_name(STAYS);
+        let text =
+            serde_json::to_vec(&snapshot).map_err(|error| failed(format!("the snapshot cannot be noted: {error}")))?;
+        fs::write(&note, text).explain("write", &note)?;
+        if parts::keep_snapshot(root, snapshot, &whole).is_err() {
+            // As where parts lie on a file system of their own. It is sent like to any other host.
+            remove(&whole)?;
+        }
+    }
+    fs::rename(&fresh, place).explain("put in place", place)?;
+    Ok(snapshot)
+}
+
+/// Removes what recoveries left here that are over or never went on: it lies open.
+pub(in crate::agent) fn let_go(root: &Root) -> Outcome<()> {
+    let folder = root.own(KEPT);
+    let note = folder.join(STAYS);
+    match fs::read(&note) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        text => {
+            if let Ok(snapshot) = serde_json::from_slice(&text.explain("read", &note)?) {
+                parts::forget(root, snapshot, SnapshotUse::Recovery)?;
+            }
+        }
+    }
+    absent(fs::remove_dir_all(&folder)).explain("remove", &folder)
+}
+
+/// A piece of the compressed snapshot; at its end nothing, and then the file is not needed any more.
+pub(in crate::agent) async fn read(host: &Host, recovery: String, from: u64) -> Outcome<String> {
+    let place = kept(&host.root, &recovery)?;
+    blocking(move || {
+        let mut file = File::open(&place).explain("open", &place)?;
+        file.seek(SeekFrom::Start(from)).explain("read", &place)?;
+        let mut piece = Vec::new();
+        file.take(SNAPSHOT_PIECE).read_to_end(&mut piece).explain("read", &place)?;
+        if piece.is_empty() {
+            remove(&place)?;
+        }
+        Ok(STANDARD.encode(piece))
+    })
+    .await
+}
+
+/// Puts the snapshot in the place of the member's data. At no moment are there both, and a token with data and without the seal of an
+/// older cluster means that it is done.
+pub(in crate::agent) async fn restore(host: &Host, ask: RestoreAsk) -> Outcome<()> {
+    let data = host.root.path(&ask.data_dir)?;
+    plain(&ask.token)?;
+    if !is_base(ask.base) {
+        return Err(bad(format!(
+            "no cluster comes near revision {}, and above it there would soon be none left",
+            ask.base
+        )));
+    }
+    if read_mark(&data, GENESIS)?.as_ref() == Some(&ask.token)
+        && data.join("member").exists()
+        && read_mark(&data, BORN)?.is_none()
+    {
+        return Ok(());
+    }
+    let snapshot = parts::snapshot(&host.root, ask.snapshot, SnapshotUse::Recovery)?;
+    in_use(&data)?;
+    prepare::directory(&host.root, &ask.data_dir, OWNER, 0o700)?;
+    let (data, owner) = (Tree::there(&data)?, host.root.owner(OWNER)?);
+    let name = format!("hactl-restoring-{}", ask.token);
+    data.clear(&name)?;
+    let needed = 2 * ask.snapshot.size + RESERVE;
+    if free_bytes(&data.anchor()).is_some_and(|free| free < needed) {
+        return Err(disk_full(data.shown(), Some(needed)));
+    }
+    let revision = {
+        // The snapshot's file is a store with 32 bytes behind it, which its reader does not mind.
+        let snapshot = snapshot.clone();
+        blocking(move || disk::revision(&snapshot).map_err(|error| failed(error.to_string()))).await?
+    };
+    let bump = ask.base.checked_sub(revision).filter(|bump| *bump > 0);
+    let bump = bump.ok_or_else(|| bad(format!("revision {} lies not above the snapshot's {revision}", ask.base)))?;
+    host.waits("etcdutl to restore the snapshot");
+    let fresh = data.fresh(&name)?;
+    etcdutl(&ask, owner, &snapshot, &fresh, bump).await?;
+    let root = host.root.clone();
+    blocking(move || {
+        // What the disk has not taken yet it need not take any more: the administrator's side has it, and sends it anew after a loss of power.
+        parts::forget(&root, ask.snapshot, SnapshotUse::Recovery)?;
+        fresh.sync()?;
+        // Before any client can see a revision from above it.
+        write_one(root.own(HIGH_WATER), format!("{}\n", ask.base).as_bytes(), 0o600, me())?;
+        aside(data.shown())?;
+        mark(data.shown(), GENESIS, &ask.token)?;
+        fresh.move_to("member", &data, "member")?;
+        data.clear(name)?;
+        crate::agent::etcd::fence::may_start_once(&root, &ask.token)
+    })
+    .await
+}
+
+/// Etcd's own tool: it checks the snapshot's sum, and writes a new cluster's members and ids.
+async fn etcdutl(ask: &RestoreAsk, owner: (u32, u32), snapshot: &Path, fresh: &Tree, bump: i64) -> Outcome<()> {
+    let own = ask.members.iter().find(|(name, _)| name == &ask.name);
+    let (_, peer) = own.ok_or_else(|| bad(format!("{} is no member of the new cluster", ask.name)))?;
+    let members = initial_cluster(&ask.members)?;
+    let more = [
+        &format!("--name={}", ask.name),
+        &format!("--initial-cluster={members}"),
+        &format!("--initial-cluster-token={}", ask.token),
+        &format!("--initial-advertise-peer-urls={peer}"),
+        &format!("--bump-revision={bump}"),
+        "--mark-compacted",
+    ];
+    alone::restored(owner, snapshot, fresh, &more, RESTORE).await
+}
+
+/// The greatest revision that a restored store was begun at on this host. One that no cluster comes near was a lie, which an earlier version
+/// took for true: it counts for nothing.
+pub(in crate::agent) fn high_water(root: &Root) -> Outcome<Option<i64>> {
+    let at = root.own(HIGH_WATER);
+    match fs::read_to_string(&at) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        read => {
+            let text = read.explain("read", &at)?;
+            let revision = text.trim().parse().map_err(|_| failed(format!("{} holds no revision", at.display())))?;
+            Ok(Some(revision).filter(|revision| is_revision(*revision)))
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Making a [`Fault`] out of what went wrong, with the path or unit in its sentence.
+//!
+//! In: an I/O error and words about what was being done. Out: the fault that travels back. One place decides that a
+//! full disk is a [`FaultKind::DiskFull`] and carries its numbers.
+
+use crate::protocol::{Fault, FaultKind};
+use std::io;
+use std::path::Path;
+
+/// How many lines of a log travel with a fault.
+pub(super) const TAIL: usize = 20;
+
+/// What an operation gives.
+pub(super) type Outcome<T> = Result<T, Fault>;
+
+/// A fault without a log.
+pub(super) fn fault(kind: FaultKind, what: impl Into<String>) -> Fault {
+    Fault { kind, what: what.into(), tail: Vec::new() }
+}
+
+/// A fault of no special kind.
+pub(super) fn failed(what: impl Into<String>) -> Fault {
+    fault(FaultKind::Failed, what)
+}
+
+/// A request that makes no sense here.
+pub(super) fn bad(what: impl Into<String>) -> Fault {
+    fault(FaultKind::BadRequest, what)
+}
+
+/// The last [`TAIL`] lines of some output.
+pub(super) fn tail(text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|l| !l.is_empty()).collect();
+    lines[lines.len().saturating_sub(TAIL)..].iter().map(|l| l.chars().take(500).collect()).collect()
+}
+
+/// What tells why: the lines that say so loudly, where there are any, and only those since the last stop where it is there that they are.
+/// Else all but the stacks of goroutines, which push what was said before them out of sight.
+pub(super) fn telling(log: &str) -> String {
+    let loud = |line: &&str| {
+        line.starts_with("panic: ")
+            || line.starts_with("Error: ")
+            || line.contains(": Failed at step ")
+            || line.contains(": Failed to determine ")
+            || klog(line)
+            || ["error", "fatal", "panic"].iter().any(|l| line.starts_with(&format!("{{\"level\":\"{l}\"")))
+    };
+    let stack = |line: &str| {
+        line.starts_with('\t') || line.starts_with("goroutine ") || line.contains("(0x") || line.contains("{0x")
+    };
+    let lines: Vec<&str> = log.lines().collect();
+    let stopped = lines.iter().rposition(|line| line.starts_with("Stopped ")).unwrap_or(0);
+    let chosen = [&lines[stopped..], &lines[..]].map(|part| part.iter().copied().filter(loud).collect::<Vec<_>>());
+    let chosen = chosen.into_iter().find(|part| !part.is_empty());
+    chosen.unwrap_or_else(|| lines.into_iter().filter(|line| !stack(line)).collect()).join("\n")
+}
+
+/// Whether Kubernetes' logger says that this is an error, or the end: `E` or `F`, month and day, a blank.
+fn klog(line: &str) -> bool {
+    let mut bytes = line.bytes();
+    matches!(bytes.next(), Some(b'E' | b'F'))
+        && bytes.by_ref().take(4).all(|b| b.is_ascii_digit())
+        && bytes.next() == Some(b' ')
+}
+
+/// Says what was being done to which path when an I/O error came.
+pub(super) trait Explain<T> {
+    /// `doing`: a verb phrase such as `write`.
+    fn explain(self, doing: &str, path: &Path) -> Outcome<T>;
+}
+
+impl<T> Explain<T> for io::Result<T> {
+    fn explain(self, doing: &str, path: &Path) -> Outcome<T> {
+        self.map_err(|error| {
+            if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+                disk_full(path, None)
+            } else {
+                failed(format!("could not {doing} {}: {error}", path.display()))
+            }
+        })
+    }
+}
+
+impl<T> Explain<T> for rustix::io::Result<T> {
+    fn explain(self, doing: &str, path: &Path) -> Outcome<T> {
+        self.map_err(io::Error::from).explain(doing, path)
+    }
+}
+
+/// A full disk with its numbers: what is free where `path` lies, and what was needed if that is known.
+pub(super) fn disk_full(path: &Path, needed: Option<u64>) -> Fault {
+    let free = free_bytes(path).map_or_else(|| "an unknown amount".to_owned(), |b| format!("{} MiB", b >> 20));
+    let needs = needed.map_or_else(String::new, |n| format!(", {} MiB are needed", n.div_ceil(1 << 20)));
+    fault(FaultKind::DiskFull, format!("no space left for {}: {free} free on its file system{needs}", path.display()))
+}
+
+/// What an ordinary process may still write on the file system of `path`, or of its nearest parent that exists.
+pub(super) fn free_bytes(path: &Path) -> Option<u64> {
+    path.ancestors().find_map(|p| rustix::fs::statvfs(p).ok()).map(|s| s.f_bavail.saturating_mul(s.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_program_said_before_it_fell_is_not_hidden_by_its_stack() {
+        let plain = "could not open the disk\ngoroutine 1 [running]:\ngo.etcd.io/etcd.StartEtcd(0xc000)\n\tembed/etcd.go:262\nit failed";
+        assert_eq!(telling(plain), "could not open the disk\nit failed");
+        let loud = "{\"level\":\"panic\",\"error\":\"no space left on device\"}\npanic: failed to create WAL";
+        assert_eq!(telling(&format!("{{\"level\":\"info\"}}\n{loud}\nmain.main()\nRestarting.")), loud);
+        let kubelet = "E1123 07:12:25.439787 2887 run.go:72] \"command failed\"";
+        assert_eq!(
+            telling(&format!("I1123 07:12:25.43 2887 server.go:808] all is well\n{kubelet}\nkubelet.service: Failed")),
+            kubelet
+        );
+        assert_eq!(telling("Usage:\n  kube-scheduler [flags]\nError: invalid argument"), "Error: invalid argument");
+        let before = "{\"level\":\"error\",\"msg\":\"use of closed network connection\"}\nStopped etcd.service - etcd.";
+        let step = "etcd.service: Failed at step GROUP spawning /bin/sh: No such process";
+        assert_eq!(
+            telling(&format!("{before}\n{step}\nCondition check resulted")),
+            step,
+            "what it said as it stopped is of before"
+        );
+        assert_eq!(telling(&format!("{loud}\nStopped etcd.service - etcd.\nStarting etcd.service")), loud);
+    }
+}

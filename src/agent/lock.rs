@@ -1,0 +1,319 @@
+//! The run's lock on this host, and the fencing that makes an older run's late requests harmless.
+//!
+//! In: who wants it. Out: an epoch larger than every one before, or who has it. The lock is a `flock` on `/run/hactl/lock`, so it ends with
+//! the process; the file also says who, since when and which epoch. A second lock, on `/run/hactl/busy`, is shared by every operation that
+//! changes the host: the lock is given only when none of an earlier run is still going on.
+//!
+//! Both are in memory, for the run that helps a host whose disk is full must be able to lock it. Nobody misses them after a reboot: what could
+//! still come from an earlier run comes over its connection, which ended with that boot. Beside them, for as long as there are hactls that know
+//! only those, stand the files of earlier versions on the disk. They are locked as well, and written as far as the disk lets them be.
+
+use crate::agent::fault::{Explain, Outcome, failed, fault};
+use crate::agent::machine::root::Root;
+use crate::agent::machine::when;
+use crate::protocol::FaultKind;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Each where it counts, then where earlier versions have it.
+type Places = [&'static str; 2];
+const LOCKS: Places = ["/run/hactl/lock", LOCK];
+const BUSIES: Places = ["/run/hactl/busy", BUSY];
+pub(super) const LOCK: &str = "/var/lib/hactl/lock";
+pub(super) const BUSY: &str = "/var/lib/hactl/busy";
+/// How long a new holder waits for the last operation of the old one: children killed with their channel need a moment.
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// More than any holder's words take.
+const LONGEST: u64 = 8192;
+
+/// What the lock file says.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Holder {
+    #[serde(rename = "holder")]
+    name: String,
+    since: String,
+    epoch: u64,
+}
+
+/// The lock, held while this value lives.
+#[derive(Debug)]
+pub(super) struct Held {
+    _files: Files,
+    pub epoch: u64,
+}
+
+/// Proof that an operation may change the host; while it lives nobody else gets the lock.
+#[derive(Debug)]
+pub(super) struct Busy {
+    _files: Files,
+}
+
+/// Who has the lock.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Other {
+    pub by: String,
+    pub since: String,
+}
+
+/// One of the two locks: its file in memory, and the one on the disk unless that has no room for it.
+#[derive(Debug)]
+struct Files(Vec<(PathBuf, File)>);
+
+impl Files {
+    fn open(root: &Root, places: Places) -> Outcome<Self> {
+        let mut files = Vec::new();
+        for (index, place) in places.into_iter().enumerate() {
+            let path = root.own(place);
+            // What lies on the disk is for others as well, such as etcd's program.
+            match open(&path, if index == 0 { 0o700 } else { 0o755 }) {
+                // Where there is no room for an empty file, no earlier version holds one.
+                Err(error) if index > 0 && full(&error) => {}
+                file => files.push((path.clone(), file.explain("open", &path)?)),
+            }
+        }
+        Ok(Self(files))
+    }
+
+    /// Takes all of them, or says that somebody has one.
+    fn lock(&self, how: FlockOperation) -> Outcome<bool> {
+        for (path, file) in &self.0 {
+            match flock(file, how) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
+                error => error.explain("lock", path)?,
+            }
+        }
+        Ok(true)
+    }
+
+    /// The latest of what they say; one that cannot be read says `torn`.
+    fn read(&self, torn: u64) -> Holder {
+        let said =
+            |(_, file): &(PathBuf, File)| read(file).unwrap_or_else(|| Holder { epoch: torn, ..Holder::default() });
+        self.0.iter().map(said).max_by_key(|holder| holder.epoch).unwrap_or_default()
+    }
+
+    fn write(&self, holder: &Holder) -> Outcome<()> {
+        let text = serde_json::to_vec(holder).map_err(|e| failed(format!("could not write the lock file: {e}")))?;
+        for (index, (path, file)) in self.0.iter().enumerate() {
+            let written = file.write_all_at(&text, 0).and_then(|()| file.set_len(text.len() as u64));
+            match written.and_then(|()| file.sync_all()) {
+                // The other one has it; this one is for hactls of before.
+                Err(error) if index > 0 && full(&error) => {}
+                written => written.explain("write", path)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        for (_, file) in &self.0 {
+            // Closing the file unlocks it as well; this only says so at once where a descriptor was duplicated: a child that is being
+            // started just now has a copy of every open file for a moment.
+            let _ = flock(file, FlockOperation::Unlock);
+        }
+    }
+}
+
+fn full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+fn open(path: &Path, folder: u32) -> io::Result<File> {
+    if let Some(parent) = path.parent() {
+        DirBuilder::new().recursive(true).mode(folder).create(parent)?;
+    }
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+/// What a file says; none: it was torn.
+fn read(file: &File) -> Option<Holder> {
+    let mut text = Vec::new();
+    file.take(LONGEST).read_to_end(&mut text).ok()?;
+    // More than one value: a shorter text was being written over a longer one when power failed. The first is whole.
+    match serde_json::Deserializer::from_slice(&text).into_iter().next() {
+        None => Some(Holder::default()),
+        Some(holder) => holder.ok(),
+    }
+}
+
+/// Takes the lock. Blocks for at most [`SETTLE`].
+pub(super) fn take(root: &Root, holder: &str) -> Outcome<Result<Held, Other>> {
+    let files = Files::open(root, LOCKS)?;
+    if !files.lock(FlockOperation::NonBlockingLockExclusive)? {
+        let Holder { name, since, .. } = files.read(0);
+        return Ok(Err(Other { by: name, since }));
+    }
+    // Any clock reading is larger than all epochs that were counted up to now.
+    let before = files.read(u64::try_from(when::now_ms()).unwrap_or(0));
+    let busy = Files::open(root, BUSIES)?;
+    let until = Instant::now() + SETTLE;
+    while !busy.lock(FlockOperation::NonBlockingLockExclusive)? {
+        if Instant::now() > until {
+            let by = format!("{} (its run is gone, its last operation is not)", before.name);
+            return Ok(Err(Other { by, since: before.since }));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let last = before.epoch.checked_add(1);
+    let epoch = last.ok_or_else(|| failed(format!("{} counts too high", root.own(LOCKS[0]).display())))?;
+    let now = Holder { name: holder.chars().take(300).collect(), since: when::rfc3339(when::now_ms()), epoch };
+    files.write(&now)?;
+    Ok(Ok(Held { _files: files, epoch }))
+}
+
+/// Checks that `epoch` is still the newest, and keeps it so while the answer lives.
+pub(super) fn enter(root: &Root, epoch: u64) -> Outcome<Busy> {
+    let busy = Files::open(root, BUSIES)?;
+    if !busy.lock(FlockOperation::NonBlockingLockShared)? {
+        return Err(fault(FaultKind::Fenced, "another run is taking the lock of this host right now"));
+    }
+    // The holder wrote where it counts. What is torn on a full disk says nothing.
+    let now = Files::open(root, LOCKS)?.read(0);
+    if epoch == 0 || now.epoch != epoch {
+        let what = if epoch == 0 {
+            "this operation changes the host and needs its lock first".to_owned()
+        } else {
+            format!(
+                "the lock of this host went to {} since {} (epoch {}, ours was {epoch})",
+                now.name, now.since, now.epoch
+            )
+        };
+        return Err(fault(FaultKind::Fenced, what));
+    }
+    Ok(Busy { _files: busy })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_epoch_grows_with_every_holder_and_the_second_is_told_who_was_first() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let first = take(&root, "alice@laptop pid 1 up").unwrap().unwrap();
+        let other = take(&root, "bob").unwrap().unwrap_err();
+        assert_eq!(other.by, "alice@laptop pid 1 up");
+        assert!(other.since.ends_with('Z'), "{}", other.since);
+        drop(first);
+        assert_eq!(take(&root, "b").unwrap().unwrap().epoch, 2);
+    }
+
+    #[test]
+    fn a_lock_that_was_just_taken_lets_its_run_work_whoever_has_a_copy_of_the_open_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        // As a fork does until its exec, many times over while the lock is taken.
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let _ = std::process::Command::new("/bin/true").status();
+                }
+            });
+            let outcomes: Vec<_> = (0..300)
+                .map(|_| {
+                    let held = take(&root, "a").map(|taken| taken.map_err(|other| other.by));
+                    held.unwrap().map(|held| enter(&root, held.epoch).map(drop).map_err(|fault| fault.what))
+                })
+                .collect();
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            let bad = outcomes.iter().find(|o| !matches!(o, Ok(Ok(()))));
+            assert_eq!(bad, None);
+        });
+    }
+
+    #[test]
+    fn an_older_epoch_may_not_change_anything() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        assert_eq!(enter(&root, 0).unwrap_err().kind, FaultKind::Fenced);
+        let first = take(&root, "a").unwrap().unwrap();
+        drop(enter(&root, first.epoch).unwrap());
+        let old = first.epoch;
+        drop(first);
+        let second = take(&root, "b").unwrap().unwrap();
+        let fault = enter(&root, old).unwrap_err();
+        assert!(fault.kind == FaultKind::Fenced && fault.what.contains("went to b"), "{fault:?}");
+        drop(enter(&root, second.epoch).unwrap());
+    }
+
+    #[test]
+    fn the_lock_waits_for_the_last_operation_of_a_run_that_is_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let first = take(&root, "a").unwrap().unwrap();
+        let busy = enter(&root, first.epoch).unwrap();
+        drop(first);
+        let other = take(&root, "b").unwrap().unwrap_err();
+        assert!(other.by.starts_with("a (its run is gone"), "{}", other.by);
+        drop(busy);
+        assert_eq!(take(&root, "b").unwrap().unwrap().epoch, 2);
+    }
+
+    #[test]
+    fn a_lock_file_torn_by_power_loss_never_counts_backwards() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        drop(take(&root, "a").unwrap().unwrap());
+        for place in LOCKS {
+            std::fs::write(root.own(place), "{\"holder\":\"x\",\"since\":\"\",\"epoch\":7}er\":\"long\"}").unwrap();
+        }
+        assert_eq!(take(&root, "b").unwrap().unwrap().epoch, 8);
+        std::fs::write(root.own(LOCKS[0]), "\0\0\0\0").unwrap();
+        assert!(take(&root, "c").unwrap().unwrap().epoch > 1_000_000);
+    }
+
+    #[test]
+    fn a_disk_without_room_for_a_byte_keeps_nobody_from_locking_the_host_and_fences_as_well() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        // Whatever is written there, there is no room for it, and what is read there is torn.
+        std::fs::create_dir_all(root.own(LOCK).parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink("/dev/full", root.own(LOCK)).unwrap();
+        let first = take(&root, "a").unwrap().unwrap();
+        let old = first.epoch;
+        drop(enter(&root, old).unwrap());
+        assert_eq!(take(&root, "b").unwrap().unwrap_err().by, "a");
+        drop(first);
+        let second = take(&root, "b").unwrap().unwrap();
+        assert!(second.epoch > old);
+        assert_eq!(enter(&root, old).unwrap_err().kind, FaultKind::Fenced);
+        drop(enter(&root, second.epoch).unwrap());
+    }
+
+    #[test]
+    fn an_earlier_version_and_this_one_keep_each_other_out_and_count_on_from_one_another() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        std::fs::create_dir_all(root.own(LOCK).parent().unwrap()).unwrap();
+        std::fs::write(root.own(LOCK), "{\"holder\":\"earlier\",\"since\":\"then\",\"epoch\":41}").unwrap();
+        let earlier = File::open(root.own(LOCK)).unwrap();
+        flock(&earlier, FlockOperation::LockExclusive).unwrap();
+        let other = take(&root, "a").unwrap().unwrap_err();
+        assert_eq!((other.by.as_str(), other.since.as_str()), ("earlier", "then"));
+        flock(&earlier, FlockOperation::Unlock).unwrap();
+        let held = take(&root, "a").unwrap().unwrap();
+        assert_eq!(held.epoch, 42);
+        assert_eq!(
+            read(&File::open(root.own(LOCK)).unwrap()).unwrap().epoch,
+            42,
+            "so that what it sends late is refused there"
+        );
+        assert!(flock(&earlier, FlockOperation::NonBlockingLockExclusive).is_err());
+        // A reboot: what is in memory is gone.
+        drop(held);
+        std::fs::remove_dir_all(directory.path().join("run")).unwrap();
+        assert_eq!(take(&root, "b").unwrap().unwrap().epoch, 43);
+    }
+}

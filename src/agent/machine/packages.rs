@@ -1,0 +1,235 @@
+//! Packages from the host's own package manager: installed without a word asked, not started, and (balancers) held.
+//!
+//! In: package names. Out: all of them installed, or a fault with the end of the package manager's output. A service that
+//! comes with a package must not start with its sample configuration: its unit is masked until the installation is over.
+
+use crate::agent::Host;
+use crate::agent::fault::{Explain, Outcome, bad, failed};
+use crate::agent::machine::run::{Ran, must, run, run_with};
+use std::path::Path;
+use std::time::Duration;
+
+/// Where it is noted that a package was installed to the end.
+const DONE: &str = "/var/lib/hactl/packages";
+const SHORT: Duration = Duration::from_secs(60);
+/// Its newer versions disturb nobody who is connected: it is not held.
+const NOT_HELD: &str = "nftables";
+/// How long a lock of the package manager is waited for, and the download and installation may take.
+const LONG: Duration = Duration::from_secs(580);
+/// Nothing may ask; services that could be restarted are left alone. Offline, systemctl enables and does not start, stop or
+/// reload anything: a maintainer script asks for a reload of systemd per package and more, each a quarter of a second of
+/// processor time, and one at the end serves as well. See systemd's docs/ENVIRONMENT.md.
+const QUIET: [(&str, &str); 4] = [
+    ("DEBIAN_FRONTEND", "noninteractive"),
+    ("NEEDRESTART_SUSPEND", "1"),
+    ("APT_LISTCHANGES_FRONTEND", "none"),
+    ("SYSTEMD_OFFLINE", "1"),
+];
+
+#[derive(Debug, Clone, Copy)]
+enum Manager {
+    Apt,
+    Dnf,
+    Zypper,
+}
+
+fn manager() -> Outcome<Manager> {
+    let has = |name: &str| Path::new("/usr/bin").join(name).exists();
+    if has("apt-get") {
+        Ok(Manager::Apt)
+    } else if has("dnf") {
+        Ok(Manager::Dnf)
+    } else if has("zypper") {
+        Ok(Manager::Zypper)
+    } else {
+        Err(failed("this host has neither apt-get nor dnf nor zypper: install the packages by hand and run again"))
+    }
+}
+
+/// Installs packages that are missing, and holds all of them at their version.
+pub(in crate::agent) async fn install(host: &Host, packages: &[String], proxy: &[(String, String)]) -> Outcome<()> {
+    let plain = |p: &String| {
+        !p.is_empty()
+            && p.len() <= 100
+            && p.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-._".contains(&b))
+            && !p.starts_with('-')
+    };
+    if let Some(odd) = packages.iter().find(|p| !plain(p)) {
+        return Err(bad(format!("{odd:?} is not the name of a package")));
+    }
+    let manager = manager()?;
+    let mut missing = Vec::new();
+    for package in packages {
+        if !installed(manager, package).await? {
+            missing.push(package.as_str());
+        }
+    }
+    if !missing.is_empty() {
+        host.waits(format!("the package manager to install {}", missing.join(", ")));
+        let services: Vec<String> = missing.iter().map(|p| format!("{p}.service")).collect();
+        systemctl(&["mask", "--runtime", "--no-reload"], &services).await?;
+        let env = environment(proxy)?;
+        let outcome = fetch(host, manager, &missing, &env).await;
+        if outcome.is_err() {
+            systemctl(&["unmask", "--runtime", "--no-reload"], &services).await?;
+        }
+        outcome?;
+        // Packages make their service start at boot; it will when it has its configuration. One without a service has none.
+        for service in &services {
+            run(&["systemctl", "disable", "--quiet", "--no-reload", service], SHORT).await?;
+        }
+    }
+    // Also after a run that was cut off between installing and this.
+    let services: Vec<String> = packages.iter().map(|p| format!("{p}.service")).collect();
+    systemctl(&["unmask", "--runtime", "--no-reload"], &services).await?;
+    must(&["systemctl", "daemon-reload"], SHORT).await?;
+    hold(manager, packages).await?;
+    // A program that is there may be of a package that was never configured; this says that all of it was done.
+    for package in packages {
+        let done = host.root.own(DONE).join(package);
+        std::fs::create_dir_all(&done).explain("create", &done)?;
+    }
+    Ok(())
+}
+
+/// The variables of the package manager's environment: ours, and the proxy's in both spellings, for programs look for either.
+fn environment(proxy: &[(String, String)]) -> Outcome<Vec<(&str, &str)>> {
+    const KNOWN: [&str; 6] = ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"];
+    if let Some((odd, _)) = proxy.iter().find(|(name, _)| !KNOWN.contains(&name.as_str())) {
+        return Err(bad(format!("{odd:?} is no variable of a proxy")));
+    }
+    Ok(QUIET.into_iter().chain(proxy.iter().map(|(name, value)| (name.as_str(), value.as_str()))).collect())
+}
+
+async fn systemctl(verb: &[&str], services: &[String]) -> Outcome<()> {
+    let mut argv = vec!["systemctl", "--quiet"];
+    argv.extend(verb);
+    argv.extend(services.iter().map(String::as_str));
+    must(&argv, SHORT).await.map(|_| ())
+}
+
+async fn installed(manager: Manager, package: &str) -> Outcome<bool> {
+    Ok(match manager {
+        Manager::Apt => {
+            let ran = run(&["dpkg-query", "-W", "-f", "${db:Status-Status}", package], SHORT).await?;
+            ran.ok() && ran.out == "installed"
+        }
+        Manager::Dnf | Manager::Zypper => run(&["rpm", "-q", "--quiet", package], SHORT).await?.ok(),
+    })
+}
+
+/// An installation by apt that asks nothing and waits for whoever else installs.
+const APT_INSTALL: [&str; 13] = [
+    "apt-get",
+    "install",
+    "-y",
+    "-q",
+    "--no-install-recommends",
+    "-o",
+    "DPkg::Lock::Timeout=300",
+    "-o",
+    "Dpkg::Options::=--force-confdef",
+    "-o",
+    "Dpkg::Options::=--force-confold",
+    "-o",
+    "Dpkg::Use-Pty=0",
+];
+
+async fn attempt(manager: Manager, missing: &[&str], env: &[(&str, &str)]) -> Outcome<Ran> {
+    let head: &[&str] = match manager {
+        Manager::Apt => &[APT_INSTALL.as_slice(), &["--"]].concat(),
+        Manager::Dnf => &["dnf", "install", "-y", "-q", "--setopt=install_weak_deps=False", "--"],
+        Manager::Zypper => &["zypper", "--non-interactive", "--quiet", "install", "--no-recommends", "--"],
+    };
+    run_with(&[head, missing].concat(), env, LONG).await
+}
+
+async fn fetch(host: &Host, manager: Manager, missing: &[&str], env: &[(&str, &str)]) -> Outcome<()> {
+    let first = attempt(manager, missing, env).await?;
+    if first.ok() {
+        return Ok(());
+    }
+    // Either an installation was cut off, or the package lists are older than the mirror.
+    if matches!(manager, Manager::Apt) {
+        if interrupted(&first) {
+            host.waits("dpkg to finish what was interrupted");
+            run_with(&["dpkg", "--configure", "-a", "--force-confdef", "--force-confold"], env, LONG).await?;
+        }
+        host.waits("apt-get to update its lists");
+        let ran = run_with(&["apt-get", "update", "-q", "-o", "DPkg::Lock::Timeout=300"], env, LONG).await?;
+        if !ran.ok() {
+            return Err(ran.fault("apt-get update"));
+        }
+        reinstall(host, env).await?;
+        host.waits(format!("the package manager to install {}", missing.join(", ")));
+    }
+    let second = attempt(manager, missing, env).await?;
+    if second.ok() { Ok(()) } else { Err(second.fault(&format!("installing {}", missing.join(", ")))) }
+}
+
+fn interrupted(ran: &Ran) -> bool {
+    ran.err.contains("dpkg was interrupted") || ran.out.contains("dpkg was interrupted")
+}
+
+/// Unpacks again what was being unpacked when an installation was killed: dpkg configures neither that package nor any that needs it
+/// until then, and apt does not do it unasked.
+async fn reinstall(host: &Host, env: &[(&str, &str)]) -> Outcome<()> {
+    let listed = must(&["dpkg-query", "-W", "-f", "${db:Status-Eflag} ${binary:Package}\n"], SHORT).await?;
+    let half = half_unpacked(&listed);
+    if half.is_empty() {
+        return Ok(());
+    }
+    host.waits(format!("apt-get to reinstall {}, left half unpacked", half.join(", ")));
+    let ran = run_with(&[APT_INSTALL.as_slice(), &["--reinstall", "--"], &half].concat(), env, LONG).await?;
+    if ran.ok() { Ok(()) } else { Err(ran.fault(&format!("reinstalling {}, left half unpacked,", half.join(", ")))) }
+}
+
+/// The packages whose error flag says that they must be reinstalled; dpkg-query(1) has the flag's words.
+fn half_unpacked(listed: &str) -> Vec<&str> {
+    listed.lines().filter_map(|l| l.strip_prefix("reinstreq ")).map(str::trim).collect()
+}
+
+/// Keeps unattended upgrades from restarting the balancers.
+async fn hold(manager: Manager, packages: &[String]) -> Outcome<()> {
+    let names: Vec<&str> = packages.iter().map(String::as_str).filter(|name| *name != NOT_HELD).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    match manager {
+        Manager::Apt => {
+            let held = run(&["apt-mark", "showhold"], SHORT).await?.out;
+            if names.iter().all(|n| held.lines().any(|l| l == *n)) {
+                return Ok(());
+            }
+            must(&[&["apt-mark", "hold"], names.as_slice()].concat(), SHORT).await.map(|_| ())
+        }
+        Manager::Dnf => {
+            // The plugin is not everywhere; without it the packages are installed all the same, and not held.
+            run(&[&["dnf", "-q", "versionlock", "add"], names.as_slice()].concat(), SHORT).await.map(|_| ())
+        }
+        Manager::Zypper => {
+            must(&[&["zypper", "--non-interactive", "--quiet", "addlock"], names.as_slice()].concat(), SHORT)
+                .await
+                .map(|_| ())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_that_a_killed_installation_left_half_unpacked_are_found() {
+        let listed = "ok adduser\nreinstreq libglib2.0-0:amd64\nok keepalived\nreinstreq haproxy\n";
+        assert_eq!(half_unpacked(listed), ["libglib2.0-0:amd64", "haproxy"]);
+        assert!(half_unpacked("ok adduser\n").is_empty());
+    }
+
+    #[test]
+    fn nothing_but_a_proxy_reaches_the_package_managers_environment() {
+        let of = |name: &str| vec![(name.to_owned(), "http://proxy.example:3128".to_owned())];
+        assert!(environment(&of("http_proxy")).unwrap().contains(&("http_proxy", "http://proxy.example:3128")));
+        assert!(environment(&of("LD_PRELOAD")).is_err());
+    }
+}

@@ -1,0 +1,77 @@
+//! Where the host's file system begins: `/` on a host, a temporary directory in tests.
+//!
+//! In: absolute paths as requests name them. Out: paths to open. A path that is not absolute or climbs with `..` is refused.
+
+use crate::agent::fault::{Outcome, bad};
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+/// The directory that stands for `/`.
+#[derive(Debug, Clone)]
+pub struct Root(PathBuf);
+
+impl Root {
+    /// The host's own file system.
+    pub fn host() -> Self {
+        Self(PathBuf::from("/"))
+    }
+    /// A directory that stands for `/`, so that file operations can be tried without being root.
+    pub fn at(directory: impl Into<PathBuf>) -> Self {
+        Self(directory.into())
+    }
+    /// Whether this is the real file system, so that processes, mounts and interfaces belong to it too.
+    pub(in crate::agent) fn is_host(&self) -> bool {
+        self.0 == Path::new("/")
+    }
+    /// A path named by a request.
+    pub(in crate::agent) fn path(&self, absolute: &str) -> Outcome<PathBuf> {
+        let fine = absolute.len() < 1024
+            && absolute.len() > 1
+            && !absolute.contains('\0')
+            && Path::new(absolute)
+                .components()
+                .enumerate()
+                .all(|(i, c)| if i == 0 { c == Component::RootDir } else { matches!(c, Component::Normal(_)) });
+        if fine {
+            Ok(self.0.join(&absolute[1..]))
+        } else {
+            Err(bad(format!("{:?} is not a plain absolute path", absolute.chars().take(200).collect::<String>())))
+        }
+    }
+    /// A path known to be plain and absolute, because it is written in this program.
+    pub(in crate::agent) fn own(&self, absolute: &'static str) -> PathBuf {
+        self.below(absolute)
+    }
+    /// A path that this program made of words of its own.
+    pub(in crate::agent) fn below(&self, absolute: &str) -> PathBuf {
+        self.0.join(absolute.trim_start_matches('/'))
+    }
+    /// Users by name, as the host's `/etc/passwd` has them: `(name, uid, gid)`.
+    ///
+    /// Read directly: a static binary must not load the host's name service libraries.
+    fn users(&self) -> Vec<(String, u32, u32)> {
+        let text = fs::read_to_string(self.own("/etc/passwd")).unwrap_or_default();
+        text.lines()
+            .filter_map(|line| {
+                let mut fields = line.split(':');
+                let (name, _, uid, gid) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+                Some((name.to_owned(), uid.parse().ok()?, gid.parse().ok()?))
+            })
+            .collect()
+    }
+    /// User and primary group of a name; a number stands for itself.
+    pub(in crate::agent) fn owner(&self, name: &str) -> Outcome<(u32, u32)> {
+        if name == "root" {
+            return Ok((0, 0));
+        }
+        if let Some((_, uid, gid)) = self.users().into_iter().find(|(n, ..)| n == name) {
+            return Ok((uid, gid));
+        }
+        name.parse().map(|id| (id, id)).map_err(|_| bad(format!("there is no user {name:?} on this host")))
+    }
+    /// Looks names of users up; made once for many files.
+    pub(in crate::agent) fn names(&self) -> impl Fn(u32) -> String + use<> {
+        let users = self.users();
+        move |uid| users.iter().find(|(_, u, _)| *u == uid).map_or_else(|| uid.to_string(), |(name, ..)| name.clone())
+    }
+}

@@ -1,0 +1,136 @@
+//! Trees whose owner puts links and second names of other files into them.
+
+use super::*;
+use crate::protocol::FaultKind;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A user that is nobody's here.
+const STRANGER: (u32, u32) = (54_321, 54_321);
+
+/// `outside/secret`, and `tree/` in which links lead there: what must stay as it is, and the tree.
+fn linked() -> (tempfile::TempDir, PathBuf, Tree) {
+    let place = tempfile::tempdir().unwrap();
+    let (outside, tree) = (place.path().join("outside"), place.path().join("tree"));
+    fs::create_dir_all(&outside).unwrap();
+    fs::create_dir_all(tree.join("member/wal")).unwrap();
+    fs::write(outside.join("secret"), "secret").unwrap();
+    fs::write(outside.join("kept"), "kept").unwrap();
+    fs::write(tree.join("member/wal/log"), "log").unwrap();
+    symlink(&outside, tree.join("member/folder")).unwrap();
+    symlink(outside.join("secret"), tree.join("member/file")).unwrap();
+    let tree = Tree::there(&tree).unwrap();
+    (place, outside, tree)
+}
+
+#[test]
+fn what_links_in_a_tree_lead_to_is_neither_copied_nor_removed_nor_opened() {
+    let (place, outside, tree) = linked();
+    let member = tree.below(&["member"]).unwrap();
+    assert!(member.sub("folder").unwrap().is_none());
+    assert!(member.file("file").is_err());
+    let copy = tree.fresh("copy").unwrap();
+    member.copy_into(&copy, &|_| false).unwrap();
+    let copied: Vec<_> = copy.names().unwrap();
+    assert_eq!(copied, ["wal"]);
+    assert_eq!(fs::read(place.path().join("tree/copy/wal/log")).unwrap(), b"log");
+    tree.clear("member").unwrap();
+    assert_eq!(tree.names().unwrap(), ["copy"]);
+    assert_eq!(fs::read(outside.join("secret")).unwrap(), b"secret");
+}
+
+#[test]
+fn somebody_who_swaps_a_directory_for_a_link_all_the_time_has_nothing_removed_elsewhere() {
+    let (place, outside, tree) = linked();
+    let (real, link) = (place.path().join("tree/real"), place.path().join("tree/link"));
+    symlink(&outside, &link).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                // One of the two is gone while it is cleared.
+                let _ = renameat_with(CWD, &real, CWD, &link, RenameFlags::EXCHANGE);
+            }
+        });
+        for _ in 0..2000 {
+            let _ = fs::create_dir(&real);
+            let _ = fs::write(real.join("secret"), "of the tree");
+            // Whether it is gone at the end is the other's doing; an error is as good.
+            let _ = tree.clear("real");
+            if fs::symlink_metadata(&link).is_err() {
+                let _ = symlink(&outside, &link);
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    // The other one the loop itself may have written to, through the link.
+    assert!(outside.join("kept").exists());
+}
+
+#[test]
+fn root_gives_away_no_file_that_a_link_or_a_second_name_in_the_tree_stands_for() {
+    if !rustix::process::geteuid().is_root() {
+        // Only root gives files away; the lab's suite does it as root.
+        return;
+    }
+    let (place, outside, tree) = linked();
+    let owner = |path: &Path| (fs::metadata(path).unwrap().uid(), fs::metadata(path).unwrap().gid());
+    tree.own(STRANGER).unwrap();
+    assert_eq!(owner(&place.path().join("tree/member/wal/log")), STRANGER);
+    assert_eq!((owner(&outside), owner(&outside.join("secret"))), ((0, 0), (0, 0)));
+    let second = place.path().join("tree/member/wal/second");
+    fs::hard_link(outside.join("secret"), &second).unwrap();
+    let member = tree.below(&["member", "wal"]).unwrap();
+    for fault in [tree.own(STRANGER).unwrap_err(), member.file("second").unwrap_err()] {
+        assert!(fault.kind == FaultKind::BadRequest && fault.what.contains("2 names"), "{fault:?}");
+    }
+    assert_eq!(owner(&second), (0, 0));
+    // The owner's own may have as many names as it likes.
+    chown(&second, Some(STRANGER.0), Some(STRANGER.1)).unwrap();
+    tree.own(STRANGER).unwrap();
+    assert!(member.file("second").unwrap().is_some());
+}
+
+#[test]
+fn a_path_leads_through_links_of_our_own_and_through_nobody_elses() {
+    let (place, outside, _) = linked();
+    let link = place.path().join("way");
+    symlink("outside/../outside", &link).unwrap();
+    let inside = Tree::open(&link.join("new/and/deeper")).unwrap();
+    assert!(inside.is_none());
+    Tree::made(&link.join("new/and/deeper")).unwrap();
+    assert!(outside.join("new/and/deeper").is_dir());
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::lchown(&link, Some(STRANGER.0), Some(STRANGER.1)).unwrap();
+        let fault = Tree::open(&link.join("new")).unwrap_err();
+        assert!(fault.what.contains("a link that user 54321 made"), "{fault:?}");
+        assert!(Tree::made(&link.join("other")).is_err());
+        assert!(!outside.join("other").exists());
+    }
+}
+
+#[test]
+fn a_pipe_that_stands_where_a_file_should_makes_nobody_wait() {
+    let (place, _, tree) = linked();
+    let at = place.path().join("tree/db");
+    let made = std::process::Command::new("mkfifo").arg(&at).status().unwrap();
+    assert!(made.success());
+    assert!(tree.file("db").unwrap_err().what.contains("no plain file"));
+    tree.sync().unwrap_err();
+    tree.clear("db").unwrap();
+    assert!(!at.exists());
+}
+
+#[test]
+fn what_is_made_in_a_tree_is_roots_alone_and_replaces_what_had_the_name() {
+    let (place, outside, tree) = linked();
+    symlink(outside.join("secret"), place.path().join("tree/etcd.log")).unwrap();
+    io::Write::write_all(&mut tree.fresh_file("etcd.log").unwrap(), b"said").unwrap();
+    assert_eq!(fs::read(outside.join("secret")).unwrap(), b"secret");
+    symlink(&outside, place.path().join("tree/work")).unwrap();
+    let work = tree.fresh("work").unwrap();
+    assert_eq!(fs::metadata(work.anchor()).unwrap().permissions().mode() & 0o7777, 0o700);
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 2, "nothing was made there");
+}

@@ -1,0 +1,465 @@
+//! systemd units: what they are doing, making them run by their files, stopping them, and what they logged.
+//!
+//! In: unit names. Out: [`UnitFact`]s, or a fault that carries the last lines of the unit's journal.
+
+use crate::agent::Host;
+use crate::agent::fault::{Explain, Outcome, bad, failed, fault, tail, telling};
+use crate::agent::machine::root::Root;
+use crate::agent::machine::run::{must, run};
+use crate::agent::machine::when;
+use crate::model::facts::UnitFact;
+use crate::model::names::UnitName;
+use crate::model::plan::HowToRun;
+use crate::protocol::{Fault, FaultKind};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// How long systemd may take for an answer; on a host whose disk and processors are taken it takes many seconds.
+const ANSWER: Duration = Duration::from_secs(60);
+/// How long a unit may take to become active, or to stop.
+const PATIENCE: Duration = Duration::from_secs(110);
+/// A unit that was started and has ended so often by itself will not come up.
+const ENDS: u32 = 4;
+const POLL: Duration = Duration::from_millis(50);
+/// What a program that is to stop at once may take for it.
+const GRACE: Duration = Duration::from_millis(300);
+/// Where units of the administrator lie, and so ours.
+const ADMINISTRATORS: &str = "/etc/systemd/system";
+/// What it means that a unit's own check kept it from starting. Only etcd's has one.
+const SKIPPED: &str = "was not started: its data is of before a recovery, and the cluster went on without it; `hactl up` moves the data \
+                       aside and takes this host in again";
+/// The code with which it does.
+const SAYS_NO: u32 = 1;
+/// What it means that the check itself could not be run, for want of its user or its program.
+const NOT_CHECKED: &str = "was not started: systemd could not run what has to come before it";
+/// What is read of a unit.
+const PROPERTIES: &str = "--property=Id,LoadState,FragmentPath,NeedDaemonReload,DropInPaths,Type,Result,ActiveState,UnitFileState,MainPID,NRestarts,ExecCondition,ExecMainStartTimestamp,ActiveEnterTimestamp";
+
+/// Whether it starts at boot, among them.
+const FILE_STATE: &str = "UnitFileState";
+
+/// A unit as systemd shows it.
+#[derive(Debug, Clone, Default)]
+pub(in crate::agent) struct Shown(BTreeMap<String, String>);
+
+impl Shown {
+    fn get(&self, property: &str) -> &str {
+        self.0.get(property).map_or("", String::as_str)
+    }
+    pub(in crate::agent) fn active(&self) -> &str {
+        self.get("ActiveState")
+    }
+    /// Its main process, while it runs.
+    pub(in crate::agent) fn main_process(&self) -> Option<u32> {
+        self.get("MainPID").parse().ok().filter(|pid| *pid > 0)
+    }
+    /// Whether there is something to stop.
+    fn up(&self) -> bool {
+        matches!(self.active(), "active" | "activating" | "reloading" | "deactivating")
+    }
+    /// Whether it starts at the next boot because somebody enabled it.
+    fn enabled(&self) -> bool {
+        matches!(self.get(FILE_STATE), "enabled" | "enabled-runtime")
+    }
+    /// Whether systemd has any file for it.
+    pub(in crate::agent) fn known(&self) -> bool {
+        self.get("LoadState") != "not-found"
+    }
+    /// Whether systemd knows another text than the one that stands on the disk.
+    fn stale(&self, unit: &UnitName) -> bool {
+        // Its own judgement does not see that a file of the administrator has come to lie over the one of a package.
+        let ours = Path::new(ADMINISTRATORS).join(unit.as_str());
+        self.get("LoadState") != "loaded"
+            || self.get("NeedDaemonReload") != "no"
+            || (ours.exists() && Path::new(self.get("FragmentPath")) != ours)
+            || drop_ins(unit).iter().any(|path| !self.get("DropInPaths").split(' ').any(|known| known == path))
+    }
+    /// Whether its own condition said no, which is neither a failure nor an end.
+    fn skipped(&self) -> bool {
+        self.active() == "inactive" && self.get("Result") == "exec-condition"
+    }
+    /// What kept one that was skipped from starting: its condition, or that there was no running it.
+    fn skipped_for(&self) -> &'static str {
+        let code = self.get("ExecCondition").rsplit_once("status=").map(|(_, code)| code);
+        let code = code.and_then(|code| code.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok());
+        if code.is_none_or(|code| code == SAYS_NO) { SKIPPED } else { NOT_CHECKED }
+    }
+    /// How often systemd started it anew by itself, since somebody started it.
+    fn restarts(&self) -> u32 {
+        self.get("NRestarts").parse().unwrap_or(0)
+    }
+    fn started_ms(&self) -> i64 {
+        let since = if self.main_process().is_some() {
+            "ExecMainStartTimestamp"
+        } else if self.active() == "active" {
+            // A timer, or a program that did its work and ended.
+            "ActiveEnterTimestamp"
+        } else {
+            return 0;
+        };
+        when::parse_systemd(self.get(since)).unwrap_or(0)
+    }
+}
+
+/// Our files that change a unit's own.
+fn drop_ins(unit: &UnitName) -> Vec<String> {
+    // A folder that cannot be read is not there.
+    let Ok(entries) = fs::read_dir(format!("{ADMINISTRATORS}/{unit}.d")) else { return Vec::new() };
+    let paths = entries.flatten().map(|e| e.path().display().to_string());
+    paths.filter(|path| path.ends_with(".conf")).collect()
+}
+
+/// The unit that a file changes, where it is such a file.
+pub(in crate::agent) fn changed_by(path: &str) -> Option<UnitName> {
+    let (folder, file) = path.strip_prefix(ADMINISTRATORS)?.strip_prefix('/')?.split_once('/')?;
+    let unit = folder.strip_suffix(".d").filter(|_| file.ends_with(".conf") && !file.contains('/'))?;
+    unit.parse().ok()
+}
+
+/// Makes systemd read what changes units that run: nothing restarts, and by the time they start again by themselves it counts. One that
+/// does not run is read when it is started.
+pub(in crate::agent) async fn read_again(host: &Host, units: &[UnitName]) -> Outcome<()> {
+    if units.is_empty() || !host.root.is_host() {
+        return Ok(());
+    }
+    let shown = show(units).await?;
+    let due = |(unit, shown): (&UnitName, &Shown)| {
+        matches!(shown.active(), "active" | "activating" | "reloading") && shown.stale(unit)
+    };
+    if units.iter().zip(&shown).any(due) {
+        must(&["systemctl", "daemon-reload"], PATIENCE).await?;
+    }
+    Ok(())
+}
+
+/// Makes systemd let go of units whose own files were removed: what has no file must not be started by what systemd remembers of it.
+pub(in crate::agent) async fn forget(host: &Host, removed: &[String]) -> Outcome<()> {
+    let ours = |path: &String| path.strip_prefix(ADMINISTRATORS).is_some_and(|rest| rest.starts_with('/'));
+    if host.root.is_host() && removed.iter().any(ours) {
+        must(&["systemctl", "daemon-reload"], PATIENCE).await?;
+    }
+    Ok(())
+}
+
+/// The folder of a unit's changes goes with the last of them; where others' are in it, it stays.
+pub(in crate::agent) fn folder_with_the_last(root: &Root, removed: &Path) {
+    let folder = removed.parent().filter(|folder| folder.extension().is_some_and(|end| end == "d"));
+    if let Some(folder) = folder.filter(|folder| folder.starts_with(root.own(ADMINISTRATORS))) {
+        let _ = fs::remove_dir(folder);
+    }
+}
+
+/// Asks systemd about several units at once.
+pub(in crate::agent) async fn show(units: &[UnitName]) -> Outcome<Vec<Shown>> {
+    if units.is_empty() {
+        return Ok(Vec::new());
+    }
+    // Whole seconds would not tell whether a unit started before or after its file was written.
+    let mut argv = vec!["systemctl", "show", "--no-pager", "--timestamp=us+utc", PROPERTIES, "--"];
+    argv.extend(units.iter().map(UnitName::as_str));
+    let shown = parse(&must(&argv, ANSWER).await?);
+    if shown.len() == units.len() {
+        Ok(shown)
+    } else {
+        Err(failed(format!("systemctl described {} units when asked for {}", shown.len(), units.len())))
+    }
+}
+
+fn parse(text: &str) -> Vec<Shown> {
+    text.split("\n\n")
+        .map(|block| {
+            block.lines().filter_map(|l| l.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
+        })
+        .filter(|block: &BTreeMap<_, _>| !block.is_empty())
+        .map(Shown)
+        .collect()
+}
+
+pub(in crate::agent) async fn show_one(unit: &UnitName) -> Outcome<Shown> {
+    Ok(show(std::slice::from_ref(unit)).await?.pop().unwrap_or_default())
+}
+
+/// The same, with what the disk says of whether they start at boot: of a unit that it keeps loaded systemd shows what was so when it read
+/// all files, and who believed that would leave one disabled for the next boot.
+async fn with_files(units: &[UnitName]) -> Outcome<Vec<Shown>> {
+    let mut all = show(units).await?;
+    let mut filed: Vec<&mut Shown> = all.iter_mut().filter(|shown| !shown.get(FILE_STATE).is_empty()).collect();
+    if filed.is_empty() {
+        return Ok(all);
+    }
+    let ids: Vec<String> = filed.iter().map(|shown| shown.get("Id").to_owned()).collect();
+    let mut states = file_states(&ids).await?;
+    if states.len() != filed.len() {
+        // Before systemd 253 the first whose file was removed ends it. Each is asked alone then; of that one systemd's memory counts.
+        states.clear();
+        for (id, shown) in ids.iter().zip(&filed) {
+            let state = file_states(std::slice::from_ref(id)).await?.pop();
+            states.push(state.unwrap_or_else(|| shown.get(FILE_STATE).to_owned()));
+        }
+    }
+    for (shown, state) in filed.iter_mut().zip(states) {
+        shown.0.insert(FILE_STATE.to_owned(), state);
+    }
+    Ok(all)
+}
+
+/// A line for each unit. The command fails where none is enabled, which is an answer, too.
+async fn file_states(ids: &[String]) -> Outcome<Vec<String>> {
+    let mut argv = vec!["systemctl", "is-enabled", "--"];
+    argv.extend(ids.iter().map(String::as_str));
+    Ok(run(&argv, ANSWER).await?.out.lines().map(|line| line.trim().to_owned()).collect())
+}
+
+/// What is asked about units in an observation.
+pub(in crate::agent) async fn facts(root: &Root, units: &[UnitName]) -> Outcome<BTreeMap<UnitName, UnitFact>> {
+    let shown = with_files(units).await?;
+    let fact = |(unit, shown): (&UnitName, Shown)| {
+        let reloaded = reloaded_ms(root, unit);
+        let fact = UnitFact {
+            active: shown.active().to_owned(),
+            enabled: matches!(shown.get(FILE_STATE), "enabled" | "enabled-runtime" | "static" | "alias"),
+            started_ms: shown.started_ms(),
+            reloaded_ms: reloaded.unwrap_or(0),
+        };
+        (unit.clone(), fact)
+    };
+    Ok(units.iter().zip(shown).map(fact).collect())
+}
+
+/// Where the time of the last reload stands; systemd keeps none, and a reboot, which forgets it, starts the unit anew.
+fn reload_stamp(root: &Root, unit: &UnitName) -> PathBuf {
+    root.own("/run/hactl/reloaded").join(unit.as_str())
+}
+
+/// When it was last reloaded, milliseconds since 1970.
+pub(in crate::agent) fn reloaded_ms(root: &Root, unit: &UnitName) -> Option<i64> {
+    fs::read_to_string(reload_stamp(root, unit)).ok()?.trim().parse().ok()
+}
+
+/// A directory that stands for a host has no systemd, and this machine's own must not answer for it.
+pub(in crate::agent) fn own_systemd(host: &Host) -> Outcome<()> {
+    if host.root.is_host() { Ok(()) } else { Err(bad("a directory that stands for a host has no systemd")) }
+}
+
+/// Reads changed unit files and makes the unit start at boot; does only what is needed, because every reload of systemd
+/// costs a quarter of a second of processor time.
+async fn enable(unit: &UnitName) -> Outcome<()> {
+    let shown = with_files(std::slice::from_ref(unit)).await?.pop().unwrap_or_default();
+    // Packages are installed with their service masked until the next boot; see `packages`.
+    let mask = Path::new("/run/systemd/system").join(unit.as_str());
+    if fs::read_link(&mask).is_ok_and(|to| to == Path::new("/dev/null")) {
+        must(&["systemctl", "unmask", "--runtime", "--quiet", unit.as_str()], PATIENCE).await?;
+    } else if shown.stale(unit) {
+        must(&["systemctl", "daemon-reload"], PATIENCE).await?;
+    }
+    if !matches!(shown.get(FILE_STATE), "enabled" | "static" | "generated") {
+        must(&["systemctl", "enable", "--quiet", "--no-reload", unit.as_str()], ANSWER).await?;
+    }
+    if shown.active() == "failed" {
+        // A unit that failed too often in a row would refuse to start again for a while.
+        must(&["systemctl", "reset-failed", unit.as_str()], ANSWER).await?;
+    }
+    Ok(())
+}
+
+/// Makes a unit run by the files that are there now.
+pub(in crate::agent) async fn run_unit(host: &Host, unit: &UnitName, how: HowToRun, no_wait: bool) -> Outcome<()> {
+    own_systemd(host)?;
+    host.waits(format!("{unit} to become active"));
+    enable(unit).await?;
+    let verb = match how {
+        HowToRun::Start => "start",
+        HowToRun::Restart => "restart",
+        HowToRun::Reload => "reload-or-restart",
+    };
+    let until = Instant::now() + PATIENCE;
+    // Before the reload: what was written after this moment may not have been read.
+    let asked_ms = when::now_ms();
+    if no_wait {
+        must(&["systemctl", verb, "--no-block", unit.as_str()], ANSWER).await?;
+        return Ok(());
+    }
+    let ran = run(&["systemctl", verb, unit.as_str()], PATIENCE).await;
+    match ran {
+        Err(late) if late.kind == FaultKind::TimedOut => {
+            return Err(blame(unit, FaultKind::TimedOut, "is still not active").await);
+        }
+        Err(other) => return Err(other),
+        Ok(ran) if !ran.ok() && !known(unit).await? => return Err(ran.fault(&format!("systemctl {verb} {unit}"))),
+        Ok(_) => {}
+    }
+    settle(unit, until).await?;
+    if how == HowToRun::Reload {
+        let stamp = reload_stamp(&host.root, unit);
+        let folder = stamp.parent().unwrap_or(&stamp);
+        fs::create_dir_all(folder).explain("create", folder)?;
+        fs::write(&stamp, asked_ms.to_string()).explain("write", &stamp)?;
+    }
+    Ok(())
+}
+
+async fn known(unit: &UnitName) -> Outcome<bool> {
+    Ok(show_one(unit).await?.known())
+}
+
+/// Waits until a unit is active; one that failed, or that ended, is a fault.
+async fn settle(unit: &UnitName, until: Instant) -> Outcome<()> {
+    loop {
+        let shown = show_one(unit).await?;
+        match shown.active() {
+            "active" => return Ok(()),
+            "inactive" if shown.get("Type") == "oneshot" && shown.get("Result") == "success" => return Ok(()),
+            "failed" => return Err(blame(unit, FaultKind::Failed, "failed").await),
+            "inactive" if shown.skipped() => return Err(blame(unit, FaultKind::Failed, shown.skipped_for()).await),
+            "inactive" => return Err(blame(unit, FaultKind::Failed, "ended as soon as it had started").await),
+            _ if shown.restarts() >= ENDS => return Err(blame(unit, FaultKind::Failed, "ends again and again").await),
+            _ if Instant::now() > until => return Err(blame(unit, FaultKind::TimedOut, "is still not active").await),
+            // Starting again by itself after a failure: it may need something that comes up next to it.
+            _ => sleep(POLL).await,
+        }
+    }
+}
+
+/// A fault about a unit, with the end of its journal.
+pub(in crate::agent) async fn blame(unit: &UnitName, kind: FaultKind, what: &str) -> Fault {
+    let lines =
+        match run(&["journalctl", "-u", unit.as_str(), "-n", "100", "-o", "cat", "--no-pager", "-q"], ANSWER).await {
+            Ok(ran) => tail(&telling(&ran.out)),
+            Err(silent) => vec![format!("(its journal could not be read: {})", silent.what)],
+        };
+    Fault { tail: lines, ..fault(kind, format!("{unit} {what}")) }
+}
+
+/// Stops and disables units in the order given; one that does not exist is stopped.
+pub(in crate::agent) async fn stop(host: &Host, units: &[UnitName]) -> Outcome<()> {
+    if units.is_empty() {
+        return Ok(());
+    }
+    own_systemd(host)?;
+    let shown = with_files(units).await?;
+    for (unit, shown) in units.iter().zip(&shown) {
+        if shown.up() {
+            host.waits(format!("{unit} to stop"));
+            if let Err(fault) = must(&["systemctl", "stop", unit.as_str()], PATIENCE).await {
+                return Err(Fault { tail: blame(unit, fault.kind, "").await.tail, ..fault });
+            }
+        }
+        if shown.enabled() {
+            must(&["systemctl", "disable", "--quiet", "--no-reload", unit.as_str()], ANSWER).await?;
+        }
+        if shown.active() == "deactivating" {
+            // One that was killed while it stopped has failed by then; one that was not may be forgotten by systemd already.
+            run(&["systemctl", "reset-failed", unit.as_str()], ANSWER).await?;
+        }
+        if shown.active() == "failed" {
+            must(&["systemctl", "reset-failed", unit.as_str()], ANSWER).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Ends units at once: each is told to stop, and killed where that takes longer than a moment. Only for what loses nothing by it. They stay
+/// enabled.
+pub(in crate::agent) async fn end_now(host: &Host, units: &[UnitName]) -> Outcome<()> {
+    own_systemd(host)?;
+    for unit in units {
+        if !show_one(unit).await?.up() {
+            continue;
+        }
+        must(&["systemctl", "stop", "--no-block", unit.as_str()], ANSWER).await?;
+        let grace = Instant::now() + GRACE;
+        while show_one(unit).await?.up() {
+            if Instant::now() > grace {
+                // It may have ended by now; whether it has is what the stop below finds out.
+                run(&["systemctl", "kill", "--signal=KILL", unit.as_str()], ANSWER).await?;
+                break;
+            }
+            sleep(POLL).await;
+        }
+    }
+    Ok(())
+}
+
+/// Starts a unit without waiting; one that runs by settings that `changed` starts anew.
+pub(in crate::agent) async fn launch(host: &Host, unit: &UnitName, changed: bool) -> Outcome<()> {
+    own_systemd(host)?;
+    let anew = changed && matches!(state(unit).await?.as_str(), "active" | "activating");
+    enable(unit).await?;
+    must(&["systemctl", if anew { "restart" } else { "start" }, "--no-block", unit.as_str()], ANSWER).await.map(|_| ())
+}
+
+/// Why a unit that was told to start does not run, although it did not fail.
+pub(in crate::agent) async fn not_begun(unit: &UnitName) -> Fault {
+    match show_one(unit).await {
+        Ok(shown) if shown.skipped() => blame(unit, FaultKind::Failed, shown.skipped_for()).await,
+        Ok(_) => blame(unit, FaultKind::Failed, "was not started: a condition of its unit does not hold").await,
+        Err(fault) => fault,
+    }
+}
+
+/// What systemd calls the state of a unit right now.
+pub(in crate::agent) async fn state(unit: &UnitName) -> Outcome<String> {
+    Ok(show_one(unit).await?.active().to_owned())
+}
+
+/// Last lines of the journals of some units, unit after unit.
+pub(in crate::agent) async fn journal(units: &[UnitName], lines: u32) -> Outcome<Vec<String>> {
+    let count = lines.min(200).to_string();
+    let mut all = Vec::new();
+    for unit in units.iter().take(50) {
+        let argv = ["journalctl", "-u", unit.as_str(), "-n", &count, "-o", "short-iso", "--no-pager", "-q"];
+        all.extend(must(&argv, ANSWER).await?.lines().map(|l| l.chars().take(2000).collect::<String>()));
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_whose_check_said_no_is_skipped_and_neither_failed_nor_at_work() {
+        let text = "Id=etcd.service\nActiveState=inactive\nResult=exec-condition\n\n\
+                    Id=etcd.service\nActiveState=activating\nResult=exec-condition\n\n\
+                    Id=etcd.service\nActiveState=inactive\nResult=success\n";
+        assert_eq!(parse(text).iter().map(Shown::skipped).collect::<Vec<_>>(), [true, false, false]);
+    }
+
+    #[test]
+    fn a_check_that_could_not_be_run_is_told_from_one_that_said_no() {
+        let of = |status: &str| {
+            let check = "{ path=/bin/sh ; argv[]=/bin/sh -c exit status=3 ; ignore_errors=no ; pid=7 ; code=exited ; ";
+            parse(&format!("Id=etcd.service\nExecCondition={check}status={status} }}\n"))[0].skipped_for()
+        };
+        assert_eq!(of("1"), SKIPPED);
+        assert_eq!(of("216"), NOT_CHECKED, "systemd's own code for a group that is not there");
+        assert_eq!(parse("Id=etcd.service\n")[0].skipped_for(), SKIPPED, "a systemd that does not tell");
+    }
+
+    #[test]
+    fn a_file_changes_a_unit_only_from_the_folder_of_its_name() {
+        let unit = |path: &str| changed_by(path).map(|unit| unit.to_string());
+        assert_eq!(unit("/etc/systemd/system/etcd.service.d/10-fence.conf").as_deref(), Some("etcd.service"));
+        for other in [
+            "/etc/systemd/system/etcd.service",
+            "/etc/systemd/system/etcd.service.d/10-fence.txt",
+            "/etc/systemd/system/etcd.service.wants/a.conf",
+            "/etc/systemd/system/a.service.d/b/c.conf",
+            "/etc/haproxy/haproxy.cfg",
+        ] {
+            assert_eq!(unit(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_running_unit_says_since_when_and_an_ended_one_does_not() {
+        let text = "Id=etcd.service\nActiveState=active\nMainPID=77\nExecMainStartTimestamp=Fri 2025-11-21 06:55:01.500000 UTC\n\n\
+                    Id=x.service\nActiveState=failed\nMainPID=0\nExecMainStartTimestamp=Fri 2025-11-21 06:55:01.500000 UTC\n\n\
+                    Id=x.timer\nActiveState=active\nActiveEnterTimestamp=Fri 2025-11-21 06:55:01.500000 UTC\n";
+        let started: Vec<i64> = parse(text).iter().map(Shown::started_ms).collect();
+        assert_eq!(started, [1_763_708_101_500, 0, 1_763_708_101_500]);
+    }
+}

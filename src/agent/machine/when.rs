@@ -1,0 +1,30 @@
+//! The host's clock, and the stamps of systemd.
+
+use crate::model::moment::millis;
+pub(in crate::agent) use crate::model::moment::{parse_rfc3339, rfc3339, stamp};
+use std::time::{SystemTime, UNIX_EPOCH};
+use time::macros::format_description;
+
+/// The host's clock, milliseconds since 1970.
+pub(in crate::agent) fn now_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// Reads what `systemctl show --timestamp=us+utc` writes, such as `Fri 2025-11-21 06:55:01.123456 UTC`.
+pub(in crate::agent) fn parse_systemd(text: &str) -> Option<i64> {
+    let rest = text.split_once(' ')?.1.strip_suffix(" UTC")?;
+    let shape = format_description!("[year]-[month]-[day] [hour]:[minute]:[second].[subsecond]");
+    millis(time::PrimitiveDateTime::parse(rest, &shape).ok()?.assume_utc())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamps_of_systemd_are_moments() {
+        assert_eq!(parse_systemd("Fri 2025-11-21 06:55:01.123456 UTC"), Some(1_763_708_101_123));
+        assert_eq!(parse_systemd("n/a"), None);
+        assert_eq!(parse_systemd(""), None);
+    }
+}

@@ -1,0 +1,364 @@
+//! Taking the cluster off a host: units, containers, mounts, interfaces, files; data aside or away.
+//!
+//! In: what is hactl's own here. Out: a host that runs nothing of the cluster. Every part is fine with being done already,
+//! so that a wipe that was cut off is finished by another.
+
+use crate::agent::fault::{Explain, Outcome, bad, failed};
+use crate::agent::machine::files::absent;
+use crate::agent::machine::run::{blocking, must, run};
+use crate::agent::machine::tree::Tree;
+use crate::agent::{Host, lock, machine::files, machine::firewall, machine::units, machine::when, observe};
+use crate::model::node::PODS_INTERFACES;
+use crate::protocol::{Leftovers, WipeAsk};
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+const SHORT: Duration = Duration::from_secs(20);
+/// How long killed containers may take to be gone.
+const GONE: Duration = Duration::from_secs(20);
+/// How long an API server may take to stop: three seconds of telling, and what clients are at (its pod's grace period is 30 seconds).
+const HAND_OVER: Duration = Duration::from_secs(40);
+const API_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
+const API_SERVER: &str = "kube-apiserver";
+/// Below these, everything mounted belongs to pods.
+const MOUNTS: [&str; 3] = ["/var/lib/kubelet/", "/run/containerd/", "/run/netns/cni-"];
+/// What flannel tells its plugin, the Node's range among it: it writes this when it starts.
+const FLANNEL_SAYS: &str = "/run/flannel/subnet.env";
+const FLANNEL: &str = "flanneld";
+/// Where containerd finds what gives pods a network.
+const PLUGINS: &[u8] = b"/opt/cni/bin/";
+/// Packet filter tables that kube-proxy and flannel made.
+const KUBE_PROXYS: [(&str, &str); 2] = [("ip", "kube-proxy"), ("ip6", "kube-proxy")];
+const FLANNELS: [(&str, &str); 2] = [("ip", "flannel-ipv4"), ("ip6", "flannel-ipv6")];
+/// Files that flannel put on the host, or that are there for it.
+const FLANNELS_FILES: [&str; 2] = ["/etc/cni/net.d/10-flannel.conflist", "/etc/tmpfiles.d/hactl.conf"];
+/// What no request may remove, whatever it names.
+const NEVER: [&str; 12] = ["bin", "boot", "dev", "etc", "home", "lib", "proc", "root", "run", "sys", "usr", "var"];
+
+/// Stops and clears everything.
+pub(in crate::agent) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
+    let paths = |list: &[String]| list.iter().map(|p| ours(host, p)).collect::<Outcome<Vec<_>>>();
+    let (remove, data) = (paths(&ask.remove)?, paths(&ask.data)?);
+    if ask.hand_over && host.root.is_host() {
+        host.waits("the API server to say that it stops");
+        leave_to_kubelet(vec![host.root.own(API_MANIFEST)], &[API_SERVER.to_owned()]).await?;
+    }
+    units::stop(host, &ask.units).await?;
+    if host.root.is_host() {
+        host.waits("the containers to end");
+        end_all("pods", GONE, pod_processes).await?;
+        host.waits("mounts and interfaces of pods to be gone");
+        unmount().await?;
+        network(ask.vip).await?;
+        if !ask.stays {
+            host.waits("the firewall to be closed again");
+            firewall::open(host, &BTreeSet::new()).await?;
+        }
+    }
+    host.waits("files to be removed");
+    let root = host.root.clone();
+    let keep = [host.root.own(lock::LOCK), host.root.own(lock::BUSY)];
+    let stamp = when::stamp(when::now_ms());
+    let delete = ask.delete;
+    // What is to be gone from data that is moved aside goes before it does.
+    let (first, remove): (Vec<_>, Vec<_>) =
+        remove.into_iter().partition(|path| data.iter().any(|d| path.starts_with(d)));
+    blocking(move || {
+        first.iter().try_for_each(|path| clear(path, &keep))?;
+        for path in &data {
+            if delete { clear(path, &keep)? } else { aside(path, &stamp)? }
+        }
+        remove.iter().try_for_each(|path| {
+            clear(path, &keep)?;
+            units::folder_with_the_last(&root, path);
+            Ok(())
+        })
+    })
+    .await?;
+    if host.root.is_host() {
+        must(&["systemctl", "daemon-reload"], SHORT).await?;
+    }
+    if ask.stays {
+        return Ok(());
+    }
+    // Last: a host that carries no stamp any more belongs to nobody, and nothing would come back to finish this.
+    let stamp = host.root.own(files::STAMP);
+    blocking(move || files::remove(&stamp)).await
+}
+
+/// An API server that is killed stays among those that pods are sent to until its lease ends, a quarter of a minute; one that is stopped takes
+/// itself out. Its kubelet stops it once it has no manifest; where nobody does, there is nothing to wait for.
+async fn leave_to_kubelet(manifests: Vec<PathBuf>, programs: &[String]) -> Outcome<()> {
+    let kubelet = "kubelet.service".parse().expect("a constant that is a valid unit name");
+    let stops_them = units::state(&kubelet).await? == "active";
+    blocking(move || manifests.iter().try_for_each(|manifest| files::remove(manifest))).await?;
+    let until = Instant::now() + HAND_OVER;
+    while stops_them && Instant::now() < until {
+        let programs = programs.to_vec();
+        if blocking(move || Ok(pods_of(&programs))).await?.is_empty() {
+            return Ok(());
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
+}
+
+/// Static pods that are not asked for any more: those beside the API server first, which they ask, then that one, which takes its time to
+/// answer what it is at. The kubelet does not start any of them again, for they have no manifest.
+pub(in crate::agent) async fn end_pods(host: &Host, manifests: &[String]) -> Outcome<()> {
+    let paths = manifests.iter().map(|path| host.root.path(path)).collect::<Outcome<Vec<_>>>()?;
+    let (beside, last) = paths.split_at(paths.len().saturating_sub(1));
+    for turn in [beside, last] {
+        let turn = turn.to_vec();
+        if !host.root.is_host() {
+            blocking(move || turn.iter().try_for_each(|manifest| files::remove(manifest))).await?;
+            continue;
+        }
+        let name = |path: &PathBuf| Some(path.file_stem()?.to_string_lossy().into_owned());
+        let programs: Vec<String> = turn.iter().filter_map(name).collect();
+        host.waits(format!("the kubelet to stop {}", programs.join(" and ")));
+        leave_to_kubelet(turn, &programs).await?;
+        end_all("the control plane", GONE, move || pods_of(&programs)).await?;
+    }
+    Ok(())
+}
+
+/// Removes what pods that are gone left behind. Interfaces stay where pods that still run hang on them, but for wires that are to be gone.
+pub(in crate::agent) async fn sweep(host: &Host, what: Leftovers) -> Outcome<()> {
+    let (names, files): (&[_], &[&str]) = match what {
+        Leftovers::KubeProxy => (&KUBE_PROXYS, &[]),
+        Leftovers::Flannel => (&FLANNELS, &FLANNELS_FILES),
+        Leftovers::Wires => return unwire(host).await,
+    };
+    if host.root.is_host() {
+        tables(names).await?;
+    }
+    let files: Vec<PathBuf> = files.iter().map(|path| host.root.own(path)).collect();
+    blocking(move || files.iter().try_for_each(|path| files::remove(path))).await
+}
+
+/// Takes flannel's interfaces down, with the pods that hang on them. Their kubelet starts flannel anew, and until that has read the Node's range
+/// no pod is given an address. The interfaces go last: as long as one is there with its address, another run begins this anew.
+async fn unwire(host: &Host) -> Outcome<()> {
+    let said = host.root.own(FLANNEL_SAYS);
+    blocking(move || files::remove(&said)).await?;
+    if !host.root.is_host() {
+        return Ok(());
+    }
+    host.waits("pods and flannel to end, which start anew");
+    // Who asked before that may be about to make the bridge anew.
+    let until = Instant::now() + GONE;
+    while Instant::now() < until && blocking(|| Ok(plugging())).await? {
+        sleep(Duration::from_millis(50)).await;
+    }
+    let pods = end_all("pods", GONE, wired).await;
+    // Whatever became of them: without flannel no pod is started here any more.
+    end_all("flannel", GONE, || pods_of(&[FLANNEL.to_owned()])).await?;
+    pods?;
+    interfaces().await?;
+    // Whose network was made a moment before runs by now.
+    end_all("pods", GONE, wired).await
+}
+
+/// Whether a pod is given its network just now, or gives it up.
+fn plugging() -> bool {
+    let Ok(all) = fs::read_dir("/proc") else { return false };
+    // By the name that it was called by: what lies there are links.
+    all.flatten().any(|entry| fs::read(entry.path().join("cmdline")).is_ok_and(|line| line.starts_with(PLUGINS)))
+}
+
+/// The processes of pods that have a network of their own.
+fn wired() -> Vec<Pid> {
+    let network = |of: &str| fs::read_link(format!("/proc/{of}/ns/net")).ok();
+    let hosts = network("self");
+    let own = |pid: &Pid| network(&pid.as_raw_nonzero().to_string()).is_some_and(|its| Some(its) != hosts);
+    pod_processes().into_iter().filter(own).collect()
+}
+
+/// A path that a wipe may remove: never a folder that the system itself stands on.
+fn ours(host: &Host, path: &str) -> Outcome<PathBuf> {
+    let at = host.root.path(path)?;
+    let mut parts = path[1..].split('/');
+    let (first, second) = (parts.next().unwrap_or_default(), parts.next());
+    if NEVER.contains(&first) && second.is_none()
+        || matches!(path, "/var/lib" | "/var/log" | "/usr/local" | "/etc/systemd")
+    {
+        return Err(bad(format!("{path} is not hactl's to remove")));
+    }
+    Ok(at)
+}
+
+/// Kills the processes that are found, until none is found any more.
+pub(in crate::agent) async fn end_all(
+    whose: &str,
+    patience: Duration,
+    find: impl Fn() -> Vec<Pid> + Clone + Send + 'static,
+) -> Outcome<()> {
+    let until = Instant::now() + patience;
+    loop {
+        let find = find.clone();
+        let left = blocking(move || Ok(find())).await?;
+        let Some(first) = left.first() else { return Ok(()) };
+        if Instant::now() > until {
+            let (number, pid) = (left.len(), first.as_raw_nonzero());
+            return Err(failed(format!("{number} processes of {whose} do not end, such as pid {pid}")));
+        }
+        for pid in left {
+            // One that is gone already is what we want.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// The processes of pods that run one of these programs.
+pub(in crate::agent) fn pods_of(programs: &[String]) -> Vec<Pid> {
+    let runs = |pid: &Pid| {
+        let command = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+        let program = command.split(|b| *b == 0).next().unwrap_or_default();
+        let name = program.rsplit(|b| *b == b'/').next().unwrap_or_default();
+        programs.iter().any(|wanted| wanted.as_bytes() == name)
+    };
+    pod_processes().into_iter().filter(runs).collect()
+}
+
+/// Every process of a pod and the shims that keep them.
+fn pod_processes() -> Vec<Pid> {
+    let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };
+    all.flatten()
+        .filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
+            let read = |name: &str| fs::read(entry.path().join(name)).unwrap_or_default();
+            let cgroup = String::from_utf8_lossy(&read("cgroup")).into_owned();
+            let command = read("cmdline");
+            let words: Vec<&[u8]> = command.split(|b| *b == 0).collect();
+            let shim = words[0].rsplit(|b| *b == b'/').next().is_some_and(|name| name.starts_with(b"containerd-shim"));
+            let of_pods = cgroup.lines().any(|l| l.contains("/kubepods"));
+            // Other users of containerd have namespaces of their own.
+            let ours =
+                of_pods || shim && words.windows(2).any(|w| w == [b"-namespace".as_slice(), b"k8s.io".as_slice()]);
+            // A zombie has neither command nor cgroup that could be killed; its parent's end takes it along.
+            (ours && !command.is_empty()).then_some(pid)
+        })
+        .collect()
+}
+
+async fn unmount() -> Outcome<()> {
+    for _ in 0..3 {
+        let text =
+            blocking(|| fs::read_to_string("/proc/self/mountinfo").explain("read", Path::new("/proc/self/mountinfo")))
+                .await?;
+        let mut places: Vec<String> = text
+            .lines()
+            .filter_map(|l| l.split(' ').nth(4))
+            .map(unescape)
+            .filter(|place| MOUNTS.iter().any(|m| place.starts_with(m)))
+            .collect();
+        if places.is_empty() {
+            break;
+        }
+        // The innermost first.
+        places.sort_by_key(|p| std::cmp::Reverse(p.len()));
+        let mut argv = vec!["umount", "--lazy", "--"];
+        argv.extend(places.iter().map(String::as_str));
+        // What one takes along, another may not find any more: the next round looks again.
+        run(&argv, SHORT).await?;
+    }
+    let left = blocking(|| {
+        let Ok(entries) = fs::read_dir("/run/netns") else { return Ok(Vec::new()) };
+        Ok(entries
+            .flatten()
+            .filter(|e| e.file_name().to_string_lossy().starts_with("cni-"))
+            .map(|e| e.path())
+            .collect::<Vec<_>>())
+    })
+    .await?;
+    blocking(move || left.iter().try_for_each(|path| absent(fs::remove_file(path)).explain("remove", path))).await
+}
+
+/// mountinfo writes blanks and backslashes in octal.
+fn unescape(place: &str) -> String {
+    ["\\040 ", "\\011\t", "\\012\n", "\\134\\"]
+        .iter()
+        .fold(place.to_owned(), |text, pair| text.replace(&pair[..4], &pair[4..]))
+}
+
+/// Removes the VIP, the network plugin's interfaces and the packet filter tables.
+async fn network(vip: Option<IpAddr>) -> Outcome<()> {
+    if let Some(vip) = vip {
+        for found in observe::system::addresses().await?.iter().filter(|a| a.address == vip) {
+            let prefixed = format!("{vip}/{}", found.prefix);
+            must(&["ip", "addr", "del", &prefixed, "dev", &found.interface], SHORT).await?;
+        }
+    }
+    interfaces().await?;
+    tables(&KUBE_PROXYS).await?;
+    tables(&FLANNELS).await
+}
+
+/// Removes the interfaces that flannel and its plugin made.
+async fn interfaces() -> Outcome<()> {
+    for interface in PODS_INTERFACES.iter().filter(|i| Path::new("/sys/class/net").join(i).exists()) {
+        must(&["ip", "link", "delete", interface], SHORT).await?;
+    }
+    Ok(())
+}
+
+/// Removes packet filter tables. Where the host has no nft of its own they stay until it boots again; they point nowhere.
+async fn tables(names: &[(&str, &str)]) -> Outcome<()> {
+    if !["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft"].iter().any(|p| Path::new(p).exists()) {
+        return Ok(());
+    }
+    let there = must(&["nft", "list", "tables"], SHORT).await?;
+    for (family, table) in names {
+        if there.lines().any(|l| l.trim() == format!("table {family} {table}")) {
+            must(&["nft", "delete", "table", family, table], SHORT).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes a file or a folder with all below, but for what must stay; a mount point is emptied.
+fn clear(path: &Path, keep: &[PathBuf]) -> Outcome<()> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+    let Some(folder) = Tree::open(folder)? else { return Ok(()) };
+    folder.clear_but(name, keep).map(drop)
+}
+
+fn mount_point(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let device = |p: &Path| fs::metadata(p).map(|m| m.dev()).ok();
+    path.parent().is_some_and(|parent| device(parent) != device(path)) || bind_mounted(path)
+}
+
+/// A folder bound from the same file system shows only in the list of mounts.
+fn bind_mounted(path: &Path) -> bool {
+    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    text.lines().filter_map(|l| l.split(' ').nth(4)).any(|place| Path::new(&unescape(place)) == path)
+}
+
+/// Moves a data directory aside: its entries into a folder inside when it is a mount point, else the folder itself.
+fn aside(path: &Path, stamp: &str) -> Outcome<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+    let Some(parent) = Tree::open(parent)? else { return Ok(()) };
+    if fs::symlink_metadata(path).is_err() {
+        return Ok(());
+    }
+    if !mount_point(path) {
+        return parent.move_to(name, &parent, format!("{}.wiped-{stamp}", name.to_string_lossy()));
+    }
+    let data = Tree::there(path)?;
+    let to = data.fresh(&format!("wiped-{stamp}"))?;
+    for name in data.names()? {
+        let shown = name.to_string_lossy();
+        if !shown.starts_with("wiped-") && shown != "lost+found" {
+            data.move_to(&name, &to, &name)?;
+        }
+    }
+    Ok(())
+}

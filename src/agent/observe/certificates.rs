@@ -1,0 +1,158 @@
+//! Certificates that are no leaves of the table: those in files, and those that components present.
+//!
+//! In: a [`CertificatesAsk`]. Out: a [`CertificatesFact`]. What a component presents is looked at and not judged: an expired
+//! certificate is just what somebody wants to see. Only this host's own ports are asked, each within a deadline.
+
+use super::system::addresses;
+use crate::agent::fault::Outcome;
+use crate::agent::machine::root::Root;
+use crate::agent::machine::run::blocking;
+use crate::agent::pki::tls;
+use crate::model::certificate::{CertFact, CertificatesAsk, CertificatesFact, Presenting};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read as _;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use zeroize::Zeroizing;
+
+/// A component on this very host greets at once or not at all.
+const WITHIN: Duration = Duration::from_millis(1500);
+/// A bundle of authorities is a few kilobytes.
+const LARGEST: u64 = 1 << 20;
+
+/// Looks at files and components.
+pub(super) async fn look(root: &Root, ask: CertificatesAsk) -> Outcome<CertificatesFact> {
+    let CertificatesAsk { files, presented } = ask;
+    let own_root = root.clone();
+    let files = blocking(move || {
+        let read = files.into_iter().map(|path| Ok((read(&own_root, &path)?, path)));
+        let read: Outcome<Vec<_>> = read.collect();
+        Ok(read?.into_iter().filter_map(|(found, path)| Some((path, found?))).collect::<BTreeMap<_, _>>())
+    });
+    let (files, presented) = tokio::try_join!(files, all(root, presented))?;
+    Ok(CertificatesFact { files, presented })
+}
+
+/// The certificates in a file; `None` when it is not there.
+fn read(root: &Root, path: &str) -> Outcome<Option<Vec<CertFact>>> {
+    let Ok(file) = fs::File::open(root.path(path)?) else { return Ok(None) };
+    // Some hold a key as well.
+    let mut text = Zeroizing::new(Vec::new());
+    // What cannot be read, as a folder in its place, holds none.
+    let whole = file.take(LARGEST + 1).read_to_end(&mut text).is_ok_and(|length| length as u64 <= LARGEST);
+    Ok(Some(if whole { CertFact::read_pem(&text) } else { Vec::new() }))
+}
+
+async fn all(root: &Root, asks: Vec<Presenting>) -> Outcome<BTreeMap<String, Result<CertFact, String>>> {
+    let mut own: Vec<IpAddr> = Vec::new();
+    if asks.iter().any(|ask| !ask.at.0.is_loopback()) {
+        own.extend(addresses().await?.into_iter().map(|found| found.address));
+    }
+    let one = async |ask: Presenting| {
+        let to = ask.at.0;
+        let shown = if to.is_loopback() || own.contains(&to) {
+            presented(root, &ask).await
+        } else {
+            Err(format!("{to} is no address of this host"))
+        };
+        (ask.path, shown)
+    };
+    Ok(futures::future::join_all(asks.into_iter().map(one)).await.into_iter().collect())
+}
+
+/// The certificate that a component presents.
+async fn presented(root: &Root, ask: &Presenting) -> Result<CertFact, String> {
+    let (to, port) = ask.at;
+    let witness = Arc::new(Witness::new());
+    let config = config(root, ask, &witness);
+    let greeted = async {
+        let stream = TcpStream::connect((to, port)).await.map_err(|e| e.to_string())?;
+        let greeted = TlsConnector::from(Arc::new(config)).connect(ServerName::IpAddress(to.into()), stream).await;
+        let mut stream = greeted.map_err(|e| e.to_string())?;
+        // So that the other side ends without a complaint; whether it hears this is its business.
+        let _ = stream.shutdown().await;
+        Ok(())
+    };
+    let ended = timeout(WITHIN, greeted).await;
+    let ended = ended.unwrap_or_else(|_| Err(format!("no answer within {} ms", WITHIN.as_millis())));
+    // One who turns us away has shown its own before.
+    match (witness.seen(), ended) {
+        (Some(der), _) => CertFact::read(&der).ok_or_else(|| "what it presents cannot be read".to_owned()),
+        (None, Err(why)) => Err(why.chars().take(300).collect()),
+        (None, Ok(())) => Err("it presents none".to_owned()),
+    }
+}
+
+fn config(root: &Root, ask: &Presenting, witness: &Arc<Witness>) -> ClientConfig {
+    tls::install_provider();
+    let builder = || {
+        let witness: Arc<Witness> = Arc::clone(witness);
+        ClientConfig::builder().dangerous().with_custom_certificate_verifier(witness)
+    };
+    // Without an identity that is whole it is asked all the same: its certificate comes before ours.
+    let identity = ask.identity.as_ref().and_then(|(cert, key)| {
+        let (cert, key) = (tls::certificates(root, cert).ok()?, tls::private_key(root, key).ok()?);
+        builder().with_client_auth_cert(cert, key).ok()
+    });
+    identity.unwrap_or_else(|| builder().with_no_client_auth())
+}
+
+/// Sees the certificate of the other side and takes whichever it is. Nothing is told to that side, and nothing it says is believed.
+#[derive(Debug)]
+struct Witness {
+    seen: Mutex<Option<CertificateDer<'static>>>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl Witness {
+    fn new() -> Self {
+        let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms;
+        Self { seen: Mutex::default(), algorithms }
+    }
+    fn seen(&self) -> Option<CertificateDer<'static>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl ServerCertVerifier for Witness {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(leaf.clone().into_owned());
+        Ok(ServerCertVerified::assertion())
+    }
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, leaf, signed, &self.algorithms)
+    }
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, leaf, signed, &self.algorithms)
+    }
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}

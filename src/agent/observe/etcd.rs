@@ -1,0 +1,153 @@
+//! etcd as this host sees it: what stands on the disk, and what a running member says.
+//!
+//! In: an [`EtcdAsk`]. Out: an [`EtcdFact`]. What stands on the disk is told whether or not anybody answers.
+
+use super::stuck;
+use crate::agent::etcd::member::{BORN, GENESIS, access, read_mark};
+use crate::agent::etcd::positions::remembered;
+use crate::agent::etcd::recover::high_water;
+use crate::agent::fault::Outcome;
+use crate::agent::machine::root::Root;
+use crate::agent::machine::run::blocking;
+use crate::etcd::{Election, EtcdError, disk, raw, view};
+use crate::model::facts::EtcdFact;
+use crate::model::recovery::is_aside;
+use crate::protocol::EtcdAsk;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// How long the member may take; one without quorum takes all of it.
+const WITHIN: Duration = Duration::from_millis(1400);
+/// How long one may take that did not answer in that time.
+const LONGER: Duration = Duration::from_secs(4);
+/// Where it tells whoever is on its host how it is.
+const METRICS: &str = "127.0.0.1:2384";
+/// The Secret that shows whether Secrets are encrypted, and what encryption begins with.
+const CANARY: &str = "/registry/secrets/kube-system/hactl-canary";
+const CIPHERTEXT: &[u8] = b"k8s:enc:";
+/// So many directories that were moved aside are read, those that were written to last.
+const MOST_ASIDE: usize = 16;
+
+/// Looks at disk and member.
+pub(super) async fn look(root: &Root, ask: &EtcdAsk, disk: bool) -> Outcome<EtcdFact> {
+    let data = root.path(&ask.data_dir)?;
+    let mut fact = EtcdFact {
+        data: data.join("member").exists(),
+        elsewhere: elsewhere(root, &ask.data_dir),
+        token: read_mark(&data, GENESIS)?,
+        born: read_mark(&data, BORN)?,
+        high_water: high_water(root)?,
+        positions: remembered(root),
+        ..EtcdFact::default()
+    };
+    let access = match access(root, ask) {
+        Ok(access) => access,
+        // Before the first certificate there is nothing to ask with, and nobody who would answer.
+        Err(fault) => {
+            let fact = EtcdFact { trouble: Some(fault.what), ..fact };
+            return on_disk(data, fact, disk).await;
+        }
+    };
+    // Who asks for the disks wants to know what is there when nobody answers.
+    let (election, limit) = if disk { (Election::NotAwaited, 2 * WITHIN) } else { (Election::Awaited, 2 * WITHIN) };
+    let seen = tokio::time::timeout(limit, Box::pin(view(&access, WITHIN, election)));
+    let (seen, canary) = tokio::join!(seen, raw(&access, CANARY, WITHIN));
+    // Read past the API, which would decrypt it.
+    fact.secret_is_ciphertext = canary.ok().flatten().map(|value| value.starts_with(CIPHERTEXT));
+    let silent = || EtcdError::Silent { doing: "tell its status", within_ms: WITHIN.as_millis() };
+    let mut seen = seen.unwrap_or_else(|_| Err(silent()));
+    if matches!(seen, Err(EtcdError::Silent { .. })) {
+        // Slow is not dead: it gets more time, and its process is asked whether it lives.
+        let again = tokio::time::timeout(LONGER, Box::pin(view(&access, LONGER, Election::NotAwaited)));
+        let (again, lives) = tokio::join!(again, lives());
+        fact.slow = lives && !matches!(again, Ok(Ok(_)));
+        seen = again.unwrap_or_else(|_| Err(silent()));
+    }
+    match seen {
+        Ok((view, quorum)) => {
+            fact.view = Some(view);
+            fact.trouble = quorum.map(|e| e.to_string());
+        }
+        Err(error) => fact.trouble = Some(error.to_string()),
+    }
+    // What its files say counts only where the member cannot speak for the cluster; reading them takes a moment.
+    let speaks = fact.view.as_ref().is_some_and(|view| view.linearizable);
+    if speaks && !disk {
+        return Ok(fact);
+    }
+    fact = on_disk(data.clone(), fact, disk).await?;
+    if let Some(found) = fact.disk.as_ref().filter(|_| !speaks && root.is_host()) {
+        fact.stuck = stuck::stuck(&data, found).await;
+    }
+    Ok(fact)
+}
+
+/// Whether the member's process answers its own health check, whatever it says: one that is frozen takes connections and says nothing.
+async fn lives() -> bool {
+    let asked = async {
+        let mut to = TcpStream::connect(METRICS).await?;
+        to.write_all(b"GET /livez HTTP/1.0\r\nHost: localhost\r\n\r\n").await?;
+        let mut said = [0; 5];
+        to.read_exact(&mut said).await?;
+        std::io::Result::Ok(&said == b"HTTP/")
+    };
+    matches!(tokio::time::timeout(LONGER, asked).await, Ok(Ok(true)))
+}
+
+/// Adds what was moved aside; what cannot be read is nothing to come back from.
+async fn moved_aside(data: PathBuf, mut fact: EtcdFact) -> Outcome<EtcdFact> {
+    fact.aside = blocking(move || {
+        let Ok(entries) = std::fs::read_dir(&data) else { return Ok(BTreeMap::new()) };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut names: Vec<String> = names.filter(|name| is_aside(name)).collect();
+        let written = |name: &String| {
+            data.join(name)
+                .join("snap/db")
+                .metadata()
+                .and_then(|file| file.modified())
+                .map_or(Reverse(None), |at| Reverse(Some(at)))
+        };
+        names.sort_by_key(written);
+        names.truncate(MOST_ASIDE);
+        Ok(names
+            .into_iter()
+            .filter_map(|name| disk::member(&data.join(&name)).ok().map(|found| (name, found)))
+            .collect())
+    })
+    .await?;
+    Ok(fact)
+}
+
+/// Adds how far the data goes, where there is any.
+async fn on_disk(data: PathBuf, mut fact: EtcdFact, disk: bool) -> Outcome<EtcdFact> {
+    if disk {
+        fact = moved_aside(data.clone(), fact).await?;
+    }
+    if !fact.data {
+        return Ok(fact);
+    }
+    match blocking(move || Ok(disk::read(&data))).await? {
+        Ok(found) => fact.disk = Some(found),
+        Err(error) => {
+            let trouble = fact.trouble.take().map_or_else(String::new, |trouble| format!("{trouble}; "));
+            fact.trouble = Some(format!("{trouble}{error}"));
+        }
+    }
+    Ok(fact)
+}
+
+/// The settings that the member runs by.
+const SETTINGS: &str = "/etc/etcd/etcd.env";
+
+/// Where the member that was set up here has its data, when that is somewhere else than asked for.
+fn elsewhere(root: &Root, wanted: &str) -> Option<String> {
+    let settings = std::fs::read_to_string(root.own(SETTINGS)).ok()?;
+    let named = settings.lines().rev().find_map(|line| line.strip_prefix("ETCD_DATA_DIR="))?.trim();
+    let other = named.trim_end_matches('/') != wanted.trim_end_matches('/');
+    let holds = || root.path(named).is_ok_and(|at| at.join("member").exists());
+    (other && holds()).then(|| named.to_owned())
+}

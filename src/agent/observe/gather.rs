@@ -1,0 +1,275 @@
+//! What explains the state of this host to somebody who cannot look at it: journals, logs of pods, the kernel, disks, network.
+//!
+//! In: units and files ([`GatherAsk`]). Out: pages of text, each with its newest part when it is long, without secrets: what is in
+//! key files and in mounted Secrets here is known and struck out before anything leaves the host, and so is what looks like a
+//! secret ([`crate::model::redact`]). Changes nothing. What cannot be had is a page that says why.
+
+use crate::agent::Host;
+use crate::agent::fault::{Outcome, failed};
+use crate::agent::machine::root::Root;
+use crate::agent::machine::run::{blocking, run};
+use crate::model::redact::{Known, Redactor};
+use crate::model::support::{GatherAsk, Page, SECRETS, is_place};
+use std::fs;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// How long one program may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Text of one page, bytes.
+const PAGE: usize = 512 << 10;
+/// Text of all pages, bytes: at worst twice that as JSON, which is below [`crate::protocol::LARGEST_FRAME`].
+const ALL: usize = 6 << 20;
+/// Lines of one journal.
+const LINES: &str = "4000";
+/// Newest logs of one container: the running one and the one before it.
+const LOGS: usize = 2;
+/// No file with a secret comes near this.
+const LARGEST_SECRET: u64 = 64 << 10;
+/// Files that may hold secrets are looked for so deep.
+const DEEP: usize = 12;
+
+/// What the kernel says of itself.
+const FILES: [(&str, &str); 12] = [
+    ("os-release", "/etc/os-release"),
+    ("hosts", "/etc/hosts"),
+    ("resolv.conf", "/etc/resolv.conf"),
+    ("kernel", "/proc/version"),
+    ("command-line", "/proc/cmdline"),
+    ("load", "/proc/loadavg"),
+    ("memory", "/proc/meminfo"),
+    ("mounts", "/proc/self/mounts"),
+    ("modules", "/proc/modules"),
+    ("pressure-cpu", "/proc/pressure/cpu"),
+    ("pressure-memory", "/proc/pressure/memory"),
+    ("pressure-io", "/proc/pressure/io"),
+];
+/// What programs say, where they are installed.
+const PROGRAMS: [(&str, &[&str]); 21] = [
+    ("time", &["timedatectl"]),
+    ("boots", &["journalctl", "--list-boots", "--no-pager", "-q"]),
+    ("kernel.log", &["journalctl", "-k", "-n", "2000", "-o", "short-iso-precise", "--no-pager", "-q"]),
+    ("warnings.log", &["journalctl", "-p", "warning", "-n", "2000", "-o", "short-iso-precise", "--no-pager", "-q"]),
+    ("units-failed", &["systemctl", "list-units", "--failed", "--no-pager", "--plain"]),
+    ("units", &["systemctl", "list-units", "--type=service,timer,mount,swap", "--all", "--no-pager", "--plain"]),
+    ("processes", &["ps", "-eo", "pid,ppid,user:16,stat,rss,etime,args", "--sort=pid", "-ww"]),
+    ("disks", &["df", "-hT"]),
+    ("inodes", &["df", "-i"]),
+    ("block-devices", &["lsblk", "-o", "NAME,TYPE,SIZE,ROTA,MOUNTPOINTS"]),
+    ("addresses", &["ip", "-d", "address"]),
+    ("routes", &["ip", "route", "show", "table", "all"]),
+    ("neighbours", &["ip", "neighbour"]),
+    ("listeners", &["ss", "-Hltnup"]),
+    ("sockets", &["ss", "-s"]),
+    ("nftables", &["nft", "list", "ruleset"]),
+    ("iptables", &["iptables-save"]),
+    ("containers", &["crictl", "ps", "-a"]),
+    ("pod-sandboxes", &["crictl", "pods"]),
+    ("images", &["crictl", "images"]),
+    (
+        "files",
+        &[
+            "ls",
+            "-lanR",
+            "/etc/kubernetes",
+            "/etc/etcd",
+            "/etc/haproxy",
+            "/etc/keepalived",
+            "/var/lib/hactl",
+            "/var/lib/etcd",
+        ],
+    ),
+];
+/// Where kubelet keeps the volumes of pods, tokens and Secrets among them.
+const PODS: &str = "/var/lib/kubelet/pods";
+const TOKENS: [&str; 2] = ["kubernetes.io~projected", "kubernetes.io~secret"];
+/// Logs of containers, as kubelet lays them out: `NAMESPACE_POD_UID/CONTAINER/N.log`.
+const LOG_DIR: &str = "/var/log/pods";
+/// The namespace whose logs are the cluster's own; those of applications are none of ours.
+const OURS: &str = "kube-system_";
+
+/// Gathers everything.
+pub(in crate::agent) async fn gather(host: &Host, ask: GatherAsk) -> Outcome<Vec<Page>> {
+    host.waits("journals and logs to be gathered");
+    let root = host.root.clone();
+    let (redactor, files) = blocking(move || {
+        let redactor = Redactor::new(&known(&root)).map_err(failed)?;
+        Ok((redactor, texts_of_files(&root, &ask.files)))
+    })
+    .await?;
+    let mut album = Album { redactor, left: ALL, pages: Vec::new() };
+    // What explains most comes first: should all of it be too much, the rest is left out.
+    if host.root.is_host() {
+        let since = format!("-{}h", ask.hours.clamp(1, 24 * 366));
+        for unit in &ask.units {
+            let argv = ["journalctl", "-u", unit.as_str(), "--since", &since, "-n", LINES, "-o", "short-iso-precise"];
+            let argv = [&argv[..], &["--no-pager", "-q"]].concat();
+            album.add(format!("units/{unit}.log"), said(&argv).await);
+            let argv = ["systemctl", "status", "--no-pager", "-l", "-n", "0", unit.as_str()];
+            album.add(format!("units/{unit}.status"), said(&argv).await);
+        }
+    }
+    let root = host.root.clone();
+    let logs = blocking(move || Ok(logs(&root))).await?;
+    for (name, text) in logs.into_iter().chain(files) {
+        album.add(name, text);
+    }
+    for (name, path) in FILES {
+        album.add(format!("system/{name}"), read_end(&host.root.own(path)));
+    }
+    if host.root.is_host() {
+        for (name, argv) in PROGRAMS {
+            album.add(format!("system/{name}"), said(argv).await);
+        }
+    }
+    Ok(album.pages)
+}
+
+/// Pages so far, and what they may still hold.
+struct Album {
+    redactor: Redactor,
+    left: usize,
+    pages: Vec<Page>,
+}
+
+impl Album {
+    fn add(&mut self, name: String, text: String) {
+        if !is_place(&name) {
+            return;
+        }
+        // First all of it is made safe, then it is shortened: half a secret is one, too.
+        let (text, struck) = self.redactor.strike(&text);
+        let text: String =
+            text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '?' } else { c }).collect();
+        let room = PAGE.min(self.left);
+        let from = if text.len() <= room { 0 } else { line_from(&text, text.len() - room) };
+        self.left -= text.len() - from;
+        self.pages.push(Page { name, text: text[from..].to_owned(), left_out: from as u64, struck });
+    }
+}
+
+/// Where the first whole line at or after a place begins.
+fn line_from(text: &str, at: usize) -> usize {
+    text.as_bytes()[at..].iter().position(|b| *b == b'\n').map_or(text.len(), |end| at + end + 1)
+}
+
+/// What a program says, or why it says nothing.
+async fn said(argv: &[&str]) -> String {
+    match run(argv, PATIENCE).await {
+        Ok(ran) if ran.ok() => ran.out,
+        Ok(ran) => format!("{}{}({} ended with {:?})\n", ran.out, ran.err, argv.join(" "), ran.code),
+        Err(fault) => format!("{}\n({})\n", fault.tail.join("\n"), fault.what),
+    }
+}
+
+/// The end of a file, from a whole line on.
+fn read_end(path: &Path) -> String {
+    let read = || -> std::io::Result<String> {
+        let mut file = fs::File::open(path)?;
+        let size = file.metadata()?.len();
+        let limit = 4 * PAGE as u64;
+        let cut = size > limit;
+        if cut {
+            file.seek(SeekFrom::Start(size - limit))?;
+        }
+        let mut bytes = Vec::new();
+        file.take(limit).read_to_end(&mut bytes)?;
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        Ok(if cut { text[line_from(&text, 0)..].to_owned() } else { text })
+    };
+    read().unwrap_or_else(|error| format!("({}: {error})\n", path.display()))
+}
+
+/// The files asked for, those that everybody may read.
+fn texts_of_files(root: &Root, files: &[String]) -> Vec<(String, String)> {
+    let one = |name: &String| {
+        let path = root.path(name).ok()?;
+        let text = match fs::metadata(&path) {
+            Ok(found) if found.permissions().mode() & 0o004 == 0 => {
+                format!(
+                    "(not shown: only its owner may read it; {} bytes, mode {:o})\n",
+                    found.len(),
+                    found.permissions().mode() & 0o777
+                )
+            }
+            Ok(_) => read_end(&path),
+            Err(error) => format!("({error})\n"),
+        };
+        Some((format!("files{name}"), text))
+    };
+    files.iter().take(500).filter_map(one).collect()
+}
+
+/// The newest logs of each container of the cluster's own pods.
+fn logs(root: &Root) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for pod in entries(&root.own(LOG_DIR)).into_iter().filter(|p| name(p).starts_with(OURS)) {
+        for container in entries(&pod) {
+            let mut logs: Vec<(SystemTime, PathBuf)> = entries(&container)
+                .into_iter()
+                .filter(|p| p.extension().is_some_and(|e| e == "log"))
+                .filter_map(|p| Some((fs::metadata(&p).ok()?.modified().ok()?, p)))
+                .collect();
+            logs.sort();
+            for (_, log) in logs.iter().rev().take(LOGS) {
+                found.push((format!("pods/{}/{}/{}", name(&pod), name(&container), name(log)), read_end(log)));
+            }
+        }
+    }
+    found
+}
+
+/// Everything on this host that must not leave it.
+fn known(root: &Root) -> Known {
+    let mut known = Known::default();
+    for dir in SECRETS {
+        walk(&root.own(dir), DEEP, &mut |path| {
+            let secret = fs::metadata(path).is_ok_and(|m| m.permissions().mode() & 0o044 == 0);
+            if secret && let Some(text) = small(path) {
+                known.file(&text);
+            }
+        });
+    }
+    for pod in entries(&root.own(PODS)) {
+        for kind in TOKENS {
+            walk(&pod.join("volumes").join(kind), DEEP, &mut |path| {
+                // Beside a token lie the authority's certificate and the namespace, which are no secrets.
+                if !matches!(name(path).as_str(), "ca.crt" | "namespace")
+                    && let Some(text) = small(path)
+                {
+                    known.value(&text);
+                }
+            });
+        }
+    }
+    known
+}
+
+fn small(path: &Path) -> Option<String> {
+    let found = fs::metadata(path).ok().filter(|m| m.is_file() && m.len() <= LARGEST_SECRET)?;
+    let mut bytes = Vec::with_capacity(usize::try_from(found.len()).ok()?);
+    fs::File::open(path).ok()?.take(LARGEST_SECRET).read_to_end(&mut bytes).ok()?;
+    String::from_utf8(bytes).ok()
+}
+
+/// Calls for a file, or for every file below a folder; a volume's files are links into a folder beside them, which is seen by itself.
+fn walk(at: &Path, deep: usize, each: &mut dyn FnMut(&Path)) {
+    match fs::symlink_metadata(at) {
+        Ok(found) if found.is_dir() && deep > 0 => entries(at).iter().for_each(|path| walk(path, deep - 1, each)),
+        Ok(found) if found.is_file() => each(at),
+        _ => {}
+    }
+}
+
+fn entries(dir: &Path) -> Vec<PathBuf> {
+    let mut all: Vec<PathBuf> =
+        fs::read_dir(dir).map(|list| list.filter_map(Result::ok).map(|e| e.path()).collect()).unwrap_or_default();
+    all.sort();
+    all
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
+}

@@ -1,0 +1,93 @@
+//! Who listens on which TCP port, from the kernel's own tables.
+//!
+//! In: ports. Out: those that are taken and by whom. Processes are searched only for ports that are taken.
+
+use crate::agent::machine::root::Root;
+use crate::model::facts::PortFact;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+/// The state of a listening socket.
+const LISTEN: &str = "0A";
+
+/// Listening ports with the inode of their socket.
+fn listeners(root: &Root) -> Vec<(u16, u64)> {
+    let read = |path| fs::read_to_string(root.own(path)).unwrap_or_default();
+    // Of this process's own network: /proc/net points to it.
+    [read("/proc/net/tcp"), read("/proc/net/tcp6")].iter().flat_map(|text| parse(text)).collect()
+}
+
+fn parse(text: &str) -> Vec<(u16, u64)> {
+    text.lines()
+        .skip(1)
+        .filter_map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let port = u16::from_str_radix(fields.get(1)?.rsplit_once(':')?.1, 16).ok()?;
+            let inode = fields.get(9)?.parse().ok()?;
+            (*fields.get(3)? == LISTEN).then_some((port, inode))
+        })
+        .collect()
+}
+
+/// Whether anybody listens on a port.
+pub(in crate::agent) fn listening(root: &Root, port: u16) -> bool {
+    listeners(root).iter().any(|(p, _)| *p == port)
+}
+
+/// The taken ones among `ports`.
+pub(super) fn taken(root: &Root, ports: &[u16]) -> Vec<PortFact> {
+    let wanted: BTreeSet<u16> = ports.iter().copied().collect();
+    let found: Vec<(u16, u64)> = listeners(root).into_iter().filter(|(port, _)| wanted.contains(port)).collect();
+    if found.is_empty() {
+        return Vec::new();
+    }
+    let owners = owners(root, &found.iter().map(|(_, inode)| *inode).collect());
+    let mut by_port: BTreeMap<u16, BTreeSet<String>> = BTreeMap::new();
+    for (port, inode) in found {
+        let by = owners.get(&inode).cloned().unwrap_or_else(|| "the kernel or another container".to_owned());
+        by_port.entry(port).or_default().insert(by);
+    }
+    by_port.into_iter().map(|(port, by)| PortFact { port, by: by.into_iter().collect::<Vec<_>>().join(", ") }).collect()
+}
+
+/// Which process has which of these sockets open, such as `nginx (pid 812)`; of several the one with the lowest number.
+fn owners(root: &Root, wanted: &BTreeSet<u64>) -> BTreeMap<u64, String> {
+    let mut pids: Vec<u32> = fs::read_dir(root.own("/proc"))
+        .map(|all| all.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect())
+        .unwrap_or_default();
+    pids.sort_unstable();
+    let mut found = BTreeMap::new();
+    for pid in pids {
+        if found.len() == wanted.len() {
+            break;
+        }
+        let process = root.own("/proc").join(pid.to_string());
+        // Gone in the meantime, or not ours to look into.
+        let Ok(open) = fs::read_dir(process.join("fd")) else { continue };
+        for target in open.flatten().filter_map(|e| fs::read_link(e.path()).ok()) {
+            let inode = target.to_str().and_then(|t| t.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
+            if let Some(inode) = inode.filter(|i| wanted.contains(i)) {
+                found.entry(inode).or_insert_with(|| {
+                    let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
+                    format!("{} (pid {pid})", name.trim())
+                });
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_of_this_very_process_is_found_with_its_name() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let found = taken(&Root::host(), &[port, 1]);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].port == port && found[0].by.ends_with(&format!("(pid {})", std::process::id())), "{found:?}");
+        assert!(listening(&Root::host(), port));
+    }
+}

@@ -1,0 +1,66 @@
+//! When the main processes of the static pods started, from /proc: what tells whether they run by the manifests that are
+//! there.
+//!
+//! In: /proc. Out: program name to start time, the newest of each.
+
+use crate::agent::machine::when::now_ms;
+use std::collections::BTreeMap;
+use std::fs;
+
+/// The programs of static pods.
+const PROGRAMS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
+/// Clock ticks per second in /proc/PID/stat: fixed for user space on every architecture Linux runs Kubernetes on.
+const TICKS: i64 = 100;
+
+/// Start times in milliseconds since 1970.
+pub(in crate::agent) fn started() -> BTreeMap<String, i64> {
+    let mut found = BTreeMap::new();
+    let (Some(booted), Ok(entries)) = (booted_ms(), fs::read_dir("/proc")) else { return found };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let Ok(command) = fs::read(path.join("cmdline")) else { continue };
+        let program = command.split(|b| *b == 0).next().unwrap_or_default();
+        let name = program.rsplit(|b| *b == b'/').next().unwrap_or_default();
+        let Some(name) = PROGRAMS.into_iter().find(|p| p.as_bytes() == name) else { continue };
+        let Some(ticks) = fs::read_to_string(path.join("stat")).ok().and_then(|s| start_ticks(&s)) else { continue };
+        let started = booted + ticks * 1000 / TICKS;
+        let newest = found.entry(name.to_owned()).or_insert(started);
+        *newest = started.max(*newest);
+    }
+    found
+}
+
+/// When a process started, hundredths of a second since the boot: what tells exactly which of two is older.
+pub(in crate::agent) fn start(process: u32) -> Option<i64> {
+    start_ticks(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
+}
+
+/// The same in milliseconds since 1970, to some hundredths of a second.
+pub(in crate::agent) fn started_at(process: u32) -> Option<i64> {
+    Some(booted_ms()? + start(process)? * 1000 / TICKS)
+}
+
+/// When the host booted, milliseconds since 1970.
+fn booted_ms() -> Option<i64> {
+    let text = fs::read_to_string("/proc/uptime").ok()?;
+    let (whole, hundredths) = text.split_whitespace().next()?.split_once('.')?;
+    let uptime = whole.parse::<i64>().ok()? * 1000 + hundredths.parse::<i64>().ok()? * 10;
+    Some(now_ms() - uptime)
+}
+
+/// Field 22 of /proc/PID/stat; the second field may hold blanks and brackets, so counting starts behind it.
+fn start_ticks(stat: &str) -> Option<i64> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_start_is_found_behind_a_name_with_blanks_and_brackets() {
+        let stat = "42 (a ) (b) S 1 42 42 0 -1 4194560 9 0 0 0 1 2 0 0 20 0 1 0 8147 1 1 1";
+        assert_eq!(start_ticks(stat), Some(8147));
+        assert_eq!(start_ticks("42 (a"), None);
+    }
+}

@@ -1,0 +1,343 @@
+//! Whether hosts reach one another on the ways that components will use: one side listens, the other knocks.
+//!
+//! In: who will knock on which way; whom to knock at. Out: which knocks were heard, and why the others did not get through. A knock on
+//! a TCP port sends more than fits one packet and wants it back, so that a path that swallows large packets is found out.
+//! Listeners end when they have heard all that is expected, or after their time.
+
+use crate::agent::Host;
+use crate::agent::fault::{Outcome, bad};
+use crate::model::survey::Way;
+use crate::protocol::{Expected, Heard, Knock, Meeting};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+/// Begins every knock, so that nobody else's packet is taken for one.
+const HELLO: &[u8; 12] = b"hactl-knock\0";
+/// Ten packets' worth.
+const ECHOED: usize = 16 << 10;
+/// Hosts do not begin at the same moment.
+const LONGER: Duration = Duration::from_secs(2);
+const AGAIN: Duration = Duration::from_millis(60);
+/// For all knocks of a preflight of 100 hosts.
+const MOST: usize = 4096;
+/// The Virtual Router Redundancy Protocol, RFC 5798.
+const VRRP: u32 = 112;
+
+/// What has been heard so far.
+#[derive(Debug)]
+struct Ear {
+    heard: Mutex<BTreeSet<(u16, Way)>>,
+    news: Notify,
+}
+
+impl Ear {
+    fn hears(&self, who: u16, way: Way) {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).insert((who, way));
+        self.news.notify_one();
+    }
+    fn so_far(&self) -> BTreeSet<(u16, Way)> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn greeting(who: u16) -> [u8; 14] {
+    let mut bytes = [0; 14];
+    bytes[..12].copy_from_slice(HELLO);
+    bytes[12..].copy_from_slice(&who.to_be_bytes());
+    bytes
+}
+
+fn greeted(bytes: &[u8]) -> Option<u16> {
+    let rest = bytes.strip_prefix(HELLO)?;
+    Some(u16::from_be_bytes([*rest.first()?, *rest.get(1)?]))
+}
+
+/// How long a registry may take to take a connection.
+const DIAL: Duration = Duration::from_secs(4);
+/// For all mirrors of all registries of an inventory.
+const MOST_PLACES: usize = 64;
+
+/// Which registries none of whose places takes a connection from here, and why.
+pub(in crate::agent) async fn dial(
+    host: &Host,
+    registries: BTreeMap<String, Vec<String>>,
+) -> Outcome<BTreeMap<String, String>> {
+    let count: usize = registries.values().map(Vec::len).sum();
+    if count > MOST_PLACES {
+        return Err(bad(format!("{count} places of registries are more than the {MOST_PLACES} that are tried")));
+    }
+    host.waits("registries to be reached");
+    let one = async |place: &String| match timeout(DIAL, TcpStream::connect(place.as_str())).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(format!("{place}: {error}")),
+        Err(_) => Err(format!("{place}: no answer within {} s", DIAL.as_secs())),
+    };
+    let all = registries.iter().map(async |(registry, places)| {
+        let tried = futures::future::join_all(places.iter().map(one)).await;
+        let why: Vec<String> = tried.iter().filter_map(|tried| tried.clone().err()).collect();
+        (why.len() == tried.len()).then(|| (registry.clone(), why.join(", ")))
+    });
+    Ok(futures::future::join_all(all).await.into_iter().flatten().collect())
+}
+
+/// Knocks and listens at once: both sides must be at it at the same time.
+pub(in crate::agent) async fn meet(host: &Host, meeting: Meeting) -> Outcome<(Vec<Heard>, Vec<Option<String>>)> {
+    let Meeting { who, address, expected, knocks, within_ms } = meeting;
+    let most = expected.len().max(knocks.len());
+    if most > MOST {
+        return Err(bad(format!("{most} ways are more than the {MOST} that are tried at once")));
+    }
+    host.waits("the other hosts to be reached");
+    let within = Duration::from_millis(within_ms);
+    let (heard, knocked) = tokio::join!(listen(address, expected, within + LONGER), knock(who, knocks, within));
+    Ok((heard, knocked))
+}
+
+/// Listens on every way that somebody will knock on.
+async fn listen(address: IpAddr, expected: Vec<Expected>, within: Duration) -> Vec<Heard> {
+    let ear = Arc::new(Ear { heard: Mutex::default(), news: Notify::new() });
+    let ways: BTreeSet<Way> = expected.iter().map(|e| e.way).collect();
+    let mut deaf = BTreeSet::new();
+    let mut listeners = JoinSet::new();
+    for way in ways {
+        let bound = match way {
+            Way::Tcp(port) => TcpListener::bind((address, port)).await.map(|socket| {
+                listeners.spawn(hear_tcp(socket, way, Arc::clone(&ear)));
+            }),
+            Way::Udp(port) => UdpSocket::bind((address, port)).await.map(|socket| {
+                listeners.spawn(hear_udp(socket, way, Arc::clone(&ear)));
+            }),
+            Way::Vrrp => raw().map(|socket| {
+                listeners.spawn(hear_vrrp(socket, Arc::clone(&ear)));
+            }),
+        };
+        if bound.is_err() {
+            // Somebody else has it: said by the check of the ports, and no verdict on the way.
+            deaf.insert(way);
+        }
+    }
+    let wanted: BTreeSet<(u16, Way)> =
+        expected.iter().filter(|e| !deaf.contains(&e.way)).map(|e| (e.who, e.way)).collect();
+    let until = Instant::now() + within;
+    while !wanted.is_subset(&ear.so_far()) {
+        if timeout_at(until, ear.news.notified()).await.is_err() {
+            break;
+        }
+    }
+    // Who was heard last still wants its echo, which the listener is about to send.
+    if !wanted.is_empty() {
+        sleep(AGAIN).await;
+    }
+    let heard = ear.so_far();
+    let verdict = |e: Expected| Heard {
+        who: e.who,
+        way: e.way,
+        heard: if deaf.contains(&e.way) { None } else { Some(heard.contains(&(e.who, e.way))) },
+    };
+    expected.into_iter().map(verdict).collect()
+}
+
+async fn hear_tcp(socket: TcpListener, way: Way, ear: Arc<Ear>) {
+    let mut talks = JoinSet::new();
+    loop {
+        let Ok((mut stream, _)) = socket.accept().await else { return };
+        let ear = Arc::clone(&ear);
+        talks.spawn(async move {
+            let mut all = vec![0; ECHOED];
+            let read = timeout(Duration::from_secs(5), stream.read_exact(&mut all)).await;
+            let (Ok(Ok(_)), Some(who)) = (read, greeted(&all)) else { return };
+            // The one who knocked says whether the echo arrived.
+            if stream.write_all(&all).await.is_ok() {
+                ear.hears(who, way);
+            }
+        });
+    }
+}
+
+async fn hear_udp(socket: UdpSocket, way: Way, ear: Arc<Ear>) {
+    let mut packet = [0; 64];
+    loop {
+        let Ok((length, from)) = socket.recv_from(&mut packet).await else { return };
+        if let Some(who) = greeted(&packet[..length])
+            && socket.send_to(&packet[..length], from).await.is_ok()
+        {
+            ear.hears(who, way);
+        }
+    }
+}
+
+async fn hear_vrrp(socket: UdpSocket, ear: Arc<Ear>) {
+    let mut packet = [0; 256];
+    loop {
+        let Ok(length) = socket.recv(&mut packet).await else { return };
+        // A raw IPv4 socket gives the header, too; its length stands in its first byte, in words.
+        let header = usize::from(packet[0] & 0x0f) * 4;
+        if let Some(who) = packet.get(header..length).and_then(greeted) {
+            ear.hears(who, Way::Vrrp);
+        }
+    }
+}
+
+/// A raw socket for VRRP. The standard library has no name for one; its datagram calls are the same.
+fn raw() -> io::Result<UdpSocket> {
+    use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, socket_with};
+    let protocol = Protocol::from_raw(NonZeroU32::new(VRRP).ok_or(io::ErrorKind::InvalidInput)?);
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::INET, SocketType::RAW, flags, Some(protocol))?;
+    let socket = UdpSocket::from_std(std::net::UdpSocket::from(socket))?;
+    // As keepalived sends: a packet filter lets nothing else in.
+    socket.set_ttl(255)?;
+    Ok(socket)
+}
+
+/// Knocks at all of these at once. Per knock: `None`, or why it did not get through.
+async fn knock(who: u16, knocks: Vec<Knock>, within: Duration) -> Vec<Option<String>> {
+    let until = Instant::now() + within;
+    let tries = knocks.into_iter().map(|knock| async move {
+        match knock.way {
+            Way::Tcp(port) => tcp(who, SocketAddr::new(knock.to, port), knock.echo, until).await.err(),
+            Way::Udp(port) => udp(who, SocketAddr::new(knock.to, port), until).await.err(),
+            Way::Vrrp => vrrp(who, knock.to).await.err(),
+        }
+    });
+    futures::future::join_all(tries).await
+}
+
+async fn tcp(who: u16, to: SocketAddr, echo: bool, until: Instant) -> Result<(), String> {
+    let mut last = "no answer".to_owned();
+    while Instant::now() < until {
+        match timeout_at(until, TcpStream::connect(to)).await {
+            Ok(Ok(_)) if !echo => return Ok(()),
+            Ok(Ok(stream)) => match timeout_at(until, echoed(stream, who)).await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(error)) => last = format!("connected, then {error}"),
+                Err(_) => return Err("connected, but large packets do not get through".to_owned()),
+            },
+            // Refused while the other side is not listening yet.
+            Ok(Err(error)) => last = error.to_string(),
+            Err(_) => break,
+        }
+        sleep(AGAIN).await;
+    }
+    Err(last)
+}
+
+async fn echoed(mut stream: TcpStream, who: u16) -> io::Result<()> {
+    let mut all = vec![0x2e; ECHOED];
+    all[..14].copy_from_slice(&greeting(who));
+    stream.write_all(&all).await?;
+    let mut back = vec![0; ECHOED];
+    stream.read_exact(&mut back).await?;
+    if back == all { Ok(()) } else { Err(io::Error::other("something else came back")) }
+}
+
+async fn udp(who: u16, to: SocketAddr, until: Instant) -> Result<(), String> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await.map_err(|e| e.to_string())?;
+    socket.connect(to).await.map_err(|e| e.to_string())?;
+    let mut last = "no answer".to_owned();
+    let mut back = [0; 64];
+    while Instant::now() < until {
+        // Refused by an ICMP message while the other side is not listening yet.
+        if let Err(error) = socket.send(&greeting(who)).await {
+            last = error.to_string();
+        }
+        match timeout(AGAIN, socket.recv(&mut back)).await {
+            Ok(Ok(length)) if greeted(&back[..length]) == Some(who) => return Ok(()),
+            Ok(Err(error)) => {
+                last = error.to_string();
+                sleep(AGAIN).await;
+            }
+            Ok(Ok(_)) | Err(_) => {}
+        }
+    }
+    Err(last)
+}
+
+/// Nobody answers on this way; whether it was heard, the other side says.
+async fn vrrp(who: u16, to: IpAddr) -> Result<(), String> {
+    let socket = raw().map_err(|e| format!("could not open a raw socket: {e}"))?;
+    let mut last = Ok(());
+    for _ in 0..8 {
+        last = socket.send_to(&greeting(who), (to, 0)).await.map(drop).map_err(|e| e.to_string());
+        sleep(AGAIN).await;
+    }
+    last
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    async fn free_ports() -> (u16, u16) {
+        let tcp = TcpListener::bind((HERE, 0)).await.unwrap().local_addr().unwrap().port();
+        let udp = UdpSocket::bind((HERE, 0)).await.unwrap().local_addr().unwrap().port();
+        (tcp, udp)
+    }
+
+    #[tokio::test]
+    async fn knocks_are_heard_on_tcp_and_udp_and_listening_ends_with_the_last() {
+        let (tcp, udp) = free_ports().await;
+        let ways = [Way::Tcp(tcp), Way::Udp(udp)];
+        let expected = ways.iter().map(|way| Expected { who: 7, way: *way }).collect();
+        let knocks = ways.iter().map(|way| Knock { to: HERE, way: *way, echo: true }).collect();
+        let begun = Instant::now();
+        let (heard, told) =
+            tokio::join!(listen(HERE, expected, Duration::from_secs(60)), knock(7, knocks, Duration::from_secs(60)));
+        assert_eq!(told, [None, None]);
+        assert!(heard.iter().all(|h| h.heard == Some(true)));
+        assert!(begun.elapsed() < Duration::from_secs(30), "it waited for its time to end");
+    }
+
+    #[tokio::test]
+    async fn a_knock_nobody_listens_for_says_why_and_a_listener_nobody_reaches_says_so() {
+        let (tcp, udp) = free_ports().await;
+        let within = Duration::from_secs(2);
+        let knocks = vec![
+            Knock { to: HERE, way: Way::Tcp(tcp), echo: true },
+            Knock { to: HERE, way: Way::Udp(udp), echo: true },
+        ];
+        let told = knock(1, knocks, within).await;
+        assert!(told.iter().all(|t| t.as_ref().is_some_and(|t| t.contains("refused"))), "{told:?}");
+        let expected = vec![Expected { who: 1, way: Way::Tcp(tcp) }];
+        assert_eq!(listen(HERE, expected, within).await[0].heard, Some(false));
+    }
+
+    #[tokio::test]
+    async fn a_registry_is_away_only_when_none_of_its_places_takes_a_connection() {
+        let open = TcpListener::bind((HERE, 0)).await.unwrap();
+        let (here, nobody) = (open.local_addr().unwrap().to_string(), format!("{HERE}:{}", free_ports().await.0));
+        let registries = BTreeMap::from([
+            ("mirrored.example".to_owned(), vec![nobody.clone(), here]),
+            ("away.example".to_owned(), vec![nobody.clone()]),
+        ]);
+        let folder = tempfile::tempdir().unwrap();
+        let host = Host::new(crate::agent::Root::at(folder.path()));
+        let away = dial(&host, registries).await.unwrap();
+        assert_eq!(away.len(), 1);
+        assert!(away["away.example"].contains(&nobody) && away["away.example"].contains("refused"), "{away:?}");
+        let many = BTreeMap::from([("a.example".to_owned(), vec![nobody; MOST_PLACES + 1])]);
+        assert!(dial(&host, many).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_port_that_is_taken_gives_no_verdict_and_a_stranger_on_it_is_no_knock() {
+        let taken = TcpListener::bind((HERE, 0)).await.unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let expected = vec![Expected { who: 1, way: Way::Tcp(port) }];
+        assert_eq!(listen(HERE, expected, Duration::from_secs(5)).await[0].heard, None);
+        assert_eq!(greeted(b"GET / HTTP/1.1"), None);
+        assert_eq!(greeted(&HELLO[..]), None);
+        assert_eq!(greeted(&greeting(513)), Some(513));
+    }
+}

@@ -1,0 +1,148 @@
+//! Waiting on the host itself, close to what is waited for: no round trip between two looks.
+//!
+//! In: a condition and a deadline. Out: done, or a fault saying what was seen last.
+
+use crate::agent::etcd::member;
+use crate::agent::fault::{Outcome, fault};
+use crate::agent::machine::ends::{Ends, last_words};
+use crate::agent::pki::tls;
+use crate::agent::web::Web;
+use crate::agent::{Host, observe};
+use crate::etcd;
+use crate::protocol::{Condition, Fault, FaultKind};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// How often it is looked.
+const LOOK: Duration = Duration::from_millis(60);
+/// How long one look may take.
+const TRY: Duration = Duration::from_secs(2);
+/// How long a connection may take. Towards an address that is just moving here the first packet is lost, and the kernel
+/// repeats it after a second only: a new connection is quicker.
+const CONNECT: Duration = Duration::from_millis(400);
+
+/// The program that the others need.
+const API_SERVER: &str = "kube-apiserver";
+
+/// Waits until the condition holds.
+pub(in crate::agent) async fn wait(host: &Host, condition: &Condition, within: Duration) -> Outcome<()> {
+    let until = Instant::now() + within;
+    let what = name(condition);
+    host.waits(&what);
+    let mut look = Look::new(condition);
+    loop {
+        let seen = match look.once(host).await {
+            Ok(()) => return Ok(()),
+            Err(seen) => seen,
+        };
+        if let Some(fault) = look.in_vain(host).await {
+            return Err(fault);
+        }
+        if Instant::now() > until {
+            return Err(fault(
+                FaultKind::TimedOut,
+                format!("waited {:.1} s for {what}; last seen: {seen}", within.as_secs_f32()),
+            ));
+        }
+        host.waits(format!("{what} ({seen})"));
+        sleep(LOOK).await;
+    }
+}
+
+fn name(condition: &Condition) -> String {
+    match condition {
+        Condition::EtcdQuorum(_) => "etcd to have a quorum".to_owned(),
+        Condition::ApiServes { at: (host, port), .. } => format!("an API server to serve at {host}:{port}"),
+        Condition::ApiReady { at: (host, port), .. } => format!("the API server at {host}:{port} to be ready"),
+    }
+}
+
+/// Whether each program's process started after its manifest last changed: an API server that is about to be replaced
+/// still says ready.
+fn runs_by_its_manifests(host: &Host, newer: &[(String, String)], settled_ms: u64) -> Result<(), String> {
+    use std::os::unix::fs::MetadataExt as _;
+    if newer.is_empty() {
+        return Ok(());
+    }
+    let started = observe::processes::started();
+    for (program, manifest) in newer {
+        let path = host.root.path(manifest).map_err(|f| f.what)?;
+        let meta = std::fs::metadata(&path).map_err(|e| format!("{manifest}: {e}"))?;
+        let changed = meta.ctime() * 1000 + meta.ctime_nsec() / 1_000_000;
+        match started.get(program) {
+            // The API server says itself how it is.
+            Some(at) if *at >= changed && program == API_SERVER => {}
+            Some(at) if *at >= changed => {
+                let ran = crate::agent::machine::when::now_ms().saturating_sub(*at);
+                if u64::try_from(ran).unwrap_or(0) < settled_ms {
+                    return Err(format!("{program} has only just started"));
+                }
+            }
+            Some(_) => return Err(format!("{program} still runs by its old manifest")),
+            None => return Err(format!("{program} does not run yet")),
+        }
+    }
+    Ok(())
+}
+
+/// What is looked at, with the connection kept between two looks.
+struct Look<'a> {
+    condition: &'a Condition,
+    web: Option<Web>,
+    ends: Ends,
+}
+
+impl<'a> Look<'a> {
+    fn new(condition: &'a Condition) -> Self {
+        Self { condition, web: None, ends: Ends::default() }
+    }
+
+    async fn once(&mut self, host: &Host) -> Result<(), String> {
+        match self.condition {
+            Condition::EtcdQuorum(ask) => {
+                let access = member::access(&host.root, ask).map_err(|f| f.what)?;
+                etcd::holds_quorum(&access, TRY).await.map_err(|e| e.to_string())
+            }
+            Condition::ApiReady { at: (name, port), ca, newer, settled_ms, ends: _ } => {
+                let by_their_manifests = runs_by_its_manifests(host, newer, *settled_ms);
+                let web = self.web(host, ca, (name, *port))?;
+                by_their_manifests?;
+                web.ready(TRY).await
+            }
+            Condition::ApiServes { at: (name, port), ca } => self.web(host, ca, (name, *port))?.serves(TRY).await,
+        }
+    }
+
+    fn web(&mut self, host: &Host, ca: &str, (name, port): (&str, u16)) -> Result<&Web, String> {
+        let web = match self.web.take() {
+            Some(web) => web,
+            // Certificates may still be on their way: they are read again until they can be.
+            None => Web::new(tls::client(&host.root, ca, None).map_err(|f| f.what)?, name, port, CONNECT)?,
+        };
+        Ok(self.web.insert(web))
+    }
+
+    /// A program that has ended by itself too often. Whoever needs the API server is only counted while that one is ready.
+    async fn in_vain(&mut self, host: &Host) -> Option<Fault> {
+        let Condition::ApiReady { newer, ends: Some(most), .. } = self.condition else { return None };
+        for (program, _) in newer {
+            let first = program == API_SERVER;
+            if !first && !self.api_serves().await {
+                continue;
+            }
+            let ended = self.ends.of(&host.root, program);
+            if ended >= *most {
+                let what = format!("{program} has ended by itself {ended} times since it runs by its new manifest");
+                return Some(Fault { tail: last_words(&host.root, program), ..fault(FaultKind::Failed, what) });
+            }
+        }
+        None
+    }
+
+    async fn api_serves(&self) -> bool {
+        match &self.web {
+            Some(web) => web.ready(TRY).await.is_ok(),
+            None => false,
+        }
+    }
+}

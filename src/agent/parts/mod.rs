@@ -1,0 +1,422 @@
+//! Parts and snapshots: what arrives compressed, is verified while it arrives, and lies content-addressed.
+//!
+//! In: an [`Item`] and the pieces of its compressed form. Out: the content in its place, verified; a program with its link; of an
+//! image the compressed form, since containerd makes copies of its own. The compressed pieces are kept until the end, so that a
+//! delivery that was cut off goes on where it stopped; decompressing and hashing happen meanwhile, so that nothing is left to
+//! do when the last piece is there.
+
+pub(super) mod images;
+mod item;
+mod store;
+mod unpack;
+
+use crate::agent::Host;
+use crate::agent::fault::{Explain, Outcome, bad, disk_full, failed, free_bytes};
+use crate::agent::machine::root::Root;
+use crate::agent::machine::run::blocking;
+use crate::agent::session::Appetite;
+use crate::model::blob::{LARGEST_SENT, SnapshotBlob};
+use crate::model::sum::Sum;
+use crate::model::target::Part;
+use crate::protocol::{FaultKind, SnapshotUse};
+use item::Becomes;
+pub(super) use item::Item;
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use store::{Kept, Paths};
+use tokio::sync::mpsc;
+use unpack::{Unpack, corrupt};
+
+/// A piece of a blob, or its end.
+#[derive(Debug)]
+pub(super) enum Piece {
+    Bytes(Vec<u8>),
+    End,
+}
+
+/// The blob that follows a request.
+pub(super) struct Blob<'a> {
+    pub pieces: &'a mut mpsc::Receiver<Piece>,
+    pub appetite: &'a Appetite,
+    /// Where to say from which offset the blob is wanted.
+    pub wanted: &'a mpsc::Sender<u64>,
+}
+
+/// Decompressed bytes handled at once.
+const WINDOW: usize = 1 << 20;
+/// Largest item accepted, bytes, in either form: nothing is larger than a snapshot may be.
+const LARGEST: u64 = LARGEST_SENT;
+/// Free space that must remain after a delivery, bytes.
+const RESERVE: u64 = 64 << 20;
+
+/// `O_NOFOLLOW`.
+const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+
+const MODE_PROGRAM: u32 = 0o755;
+const MODE_IMAGE: u32 = 0o644;
+const MODE_SNAPSHOT: u32 = 0o600;
+
+fn linked(paths: &Paths) -> bool {
+    paths.link.as_ref().is_none_or(|(at, to)| fs::read_link(at).is_ok_and(|found| found == Path::new(to)))
+}
+
+/// Whether a part is there, intact, linked, and on the disk.
+pub(super) fn present(root: &Root, part: &Part) -> Outcome<bool> {
+    let item = Item::part(part)?;
+    let paths = Paths::of(root, &item);
+    if !linked(&paths) {
+        return Ok(false);
+    }
+    match paths.kept(&item)? {
+        Kept::No => Ok(false),
+        // What does not reach the disk is not there: delivering it again says why.
+        Kept::Written => Ok(paths.settle().is_ok()),
+        Kept::Safe => Ok(true),
+    }
+}
+
+/// The content of an image, decompressed while it is read, once it is certain that it is intact.
+pub(super) fn unpacked(root: &Root, part: &Part) -> Outcome<impl Read + Send + use<>> {
+    let item = Item::part(part)?;
+    let paths = Paths::of(root, &item);
+    if paths.kept(&item)? == Kept::No {
+        return Err(bad(format!("{} has not been delivered to this host", item.words)));
+    }
+    let file = paths.open().explain("open", &paths.content)?;
+    zstd::stream::read::Decoder::new(file).explain("read", &paths.content)
+}
+
+/// Where a delivered snapshot lies, once it is certain that it is intact.
+pub(super) fn snapshot(root: &Root, blob: SnapshotBlob, to: SnapshotUse) -> Outcome<PathBuf> {
+    let item = Item::snapshot(blob, to);
+    let paths = Paths::of(root, &item);
+    if paths.kept(&item)? == Kept::No {
+        return Err(bad("the snapshot has not been delivered to this host"));
+    }
+    Ok(paths.content)
+}
+
+/// Puts a snapshot that was made on this host, from a file of root's alone, where a delivery for a recovery would have put it.
+pub(super) fn keep_snapshot(root: &Root, blob: SnapshotBlob, from: &Path) -> Outcome<()> {
+    let item = Item::snapshot(blob, SnapshotUse::Recovery);
+    let paths = Paths::of(root, &item);
+    folder(&paths, &item)?;
+    fs::rename(from, &paths.content).explain("put in place", &paths.content)?;
+    let file = paths.open().explain("open", &paths.content)?;
+    paths.note_written(&file)
+}
+
+/// Removes a snapshot that is not needed any more, with all that lies beside it, and the folder of its kind with the last.
+pub(super) fn forget(root: &Root, blob: SnapshotBlob, to: SnapshotUse) -> Outcome<()> {
+    let paths = Paths::of(root, &Item::snapshot(blob, to));
+    let own = paths.content.parent().unwrap_or(&paths.content);
+    crate::agent::machine::files::absent(fs::remove_dir_all(own)).explain("remove", own)?;
+    // Others of its kind may lie there, and where none does it matters to nobody.
+    let _ = fs::remove_dir(item::folder_of(root, to));
+    Ok(())
+}
+
+/// Removes what checks left here that were cut off.
+pub(super) fn clear_checks(root: &Root) -> Outcome<()> {
+    let at = item::folder_of(root, SnapshotUse::Check);
+    crate::agent::machine::files::absent(fs::remove_dir_all(&at)).explain("remove", &at)
+}
+
+/// The folder that an item lies in, made when it is not there.
+fn folder(paths: &Paths, item: &Item) -> Outcome<()> {
+    let at = paths.content.parent().unwrap_or(Path::new("/"));
+    let mode = if item.becomes == Becomes::Snapshot { 0o700 } else { 0o755 };
+    DirBuilder::new().recursive(true).mode(mode).create(at).explain("create", at)
+}
+
+/// Puts an item in its place, asking for its content unless it is there.
+pub(super) async fn deliver(host: &Host, part: Item, blob: &mut Blob<'_>) -> Outcome<()> {
+    if part.size > LARGEST || part.sent_size > LARGEST {
+        return Err(bad(format!(
+            "{} of {} bytes is larger than anything may be that is delivered",
+            part.words,
+            part.size.max(part.sent_size)
+        )));
+    }
+    let paths = Paths::of(&host.root, &part);
+    let begun = {
+        let (paths, part) = (paths.clone(), part.clone());
+        blocking(move || begin(&paths, &part, free_bytes(&paths.content))).await?
+    };
+    let Some((kept, from)) = begun else { return Ok(()) };
+    host.waits(format!("the content of {}", part.words));
+    blob.appetite.want();
+    // The session that listens ends only together with this operation.
+    let _ = blob.wanted.send(from).await;
+    // The thread gets a channel of its own: it must end when this operation is dropped.
+    let (feed, intake) = mpsc::channel(2);
+    let mut receiving = {
+        let (part, paths) = (part.clone(), paths.clone());
+        tokio::spawn(blocking(move || receive(&paths, &part, kept, intake)))
+    };
+    let outcome = loop {
+        tokio::select! {
+            outcome = &mut receiving => break outcome,
+            piece = blob.pieces.recv(), if !feed.is_closed() => match piece {
+                Some(piece) => { let _ = feed.send(piece).await; }
+                None => break Ok(Err(failed("the channel closed in the middle of a blob"))),
+            }
+        }
+    };
+    outcome.unwrap_or_else(|error| Err(failed(format!("hactl itself failed: {error}"))))?;
+    // The disk writes while the run goes on. Should that fail, or the process end, the next look does it and says so. A snapshot is gone
+    // before the disk has it.
+    if part.becomes != Becomes::Snapshot {
+        std::thread::spawn(move || paths.settle());
+    }
+    Ok(())
+}
+
+/// Puts a snapshot in its place. Of one that was only to be checked and did not arrive nothing is left.
+pub(super) async fn deliver_snapshot(
+    host: &Host,
+    snapshot: SnapshotBlob,
+    to: SnapshotUse,
+    blob: &mut Blob<'_>,
+) -> Outcome<()> {
+    let delivered = deliver(host, Item::snapshot(snapshot, to), blob).await;
+    if delivered.is_err() && to == SnapshotUse::Check {
+        let root = host.root.clone();
+        blocking(move || forget(&root, snapshot, to)).await?;
+    }
+    delivered
+}
+
+/// Looks what is there: `None` when nothing need be sent, else the partial file and its length.
+fn begin(paths: &Paths, part: &Item, free: Option<u64>) -> Outcome<Option<(File, u64)>> {
+    folder(paths, part)?;
+    if paths.kept(part)? != Kept::No {
+        link(paths)?;
+        return Ok(None);
+    }
+    let partial = OpenOptions::new()
+        .read(true)
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .custom_flags(NOFOLLOW)
+        .open(&paths.partial)
+        .explain("open", &paths.partial)?;
+    if flock(&partial, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Err(failed(format!("{} is being delivered over another channel already", part.words)));
+    }
+    let mut from = partial.metadata().explain("look at", &paths.partial)?.len();
+    if from > part.sent_size {
+        partial.set_len(0).explain("empty", &paths.partial)?;
+        from = 0;
+    }
+    let needed = part.size + (part.sent_size - from) + RESERVE;
+    if free.is_some_and(|free| free < needed) {
+        return Err(disk_full(&paths.content, Some(needed)));
+    }
+    Ok(Some((partial, from)))
+}
+
+/// Takes the pieces in. On a fault about content the partial file goes too; on any other it stays for the next time.
+fn receive(paths: &Paths, part: &Item, mut partial: File, mut pieces: mpsc::Receiver<Piece>) -> Outcome<()> {
+    let _ = fs::remove_file(&paths.fresh);
+    let outcome = take_in(paths, part, &mut partial, &mut pieces);
+    if outcome.is_err() {
+        let _ = fs::remove_file(&paths.fresh);
+    }
+    match &outcome {
+        Err(fault) if fault.kind == FaultKind::Corrupt => {
+            fs::remove_file(&paths.partial).explain("remove", &paths.partial)?;
+        }
+        Err(_) => {}
+        Ok(()) => link(paths)?,
+    }
+    outcome
+}
+
+fn take_in(paths: &Paths, part: &Item, partial: &mut File, pieces: &mut mpsc::Receiver<Piece>) -> Outcome<()> {
+    let mut intake = Intake::new(paths, part)?;
+    let (mut got, mut window) = (0_u64, vec![0; WINDOW]);
+    loop {
+        // Opened for reading and appending: reading starts at the front.
+        match partial.read(&mut window).explain("read", &paths.partial)? {
+            0 => break,
+            more => {
+                got += more as u64;
+                intake.take(&window[..more])?;
+            }
+        }
+    }
+    loop {
+        match pieces.blocking_recv() {
+            Some(Piece::Bytes(piece)) => {
+                got += piece.len() as u64;
+                if got > part.sent_size {
+                    return Err(corrupt(part, format!("more than the {} bytes announced were sent", part.sent_size)));
+                }
+                partial.write_all(&piece).explain("write", &paths.partial)?;
+                intake.take(&piece)?;
+            }
+            Some(Piece::End) => break,
+            None => return Err(failed(format!("the delivery of {} was cut off after {got} bytes", part.words))),
+        }
+    }
+    let unpacked = intake.finish(part, got)?;
+    let (from, file, mode) = match &unpacked {
+        Some(snapshot) if part.becomes == Becomes::Snapshot => (&paths.fresh, snapshot, MODE_SNAPSHOT),
+        Some(program) => (&paths.fresh, program, MODE_PROGRAM),
+        None => (&paths.partial, &*partial, MODE_IMAGE),
+    };
+    file.set_permissions(fs::Permissions::from_mode(mode)).explain("set the mode of", from)?;
+    fs::rename(from, &paths.content).explain("put in place", &paths.content)?;
+    if unpacked.is_some() {
+        fs::remove_file(&paths.partial).explain("remove", &paths.partial)?;
+    }
+    // After the rename, which counts as a change of the inode.
+    paths.note_written(file)
+}
+
+/// What becomes of the compressed pieces while they arrive: a program is unpacked, and so is a snapshot; an image stays as it is, for only
+/// containerd needs its content, and unpacks it when it takes it.
+enum Intake<'a> {
+    Program(Box<Unpack<'a>>),
+    Image(Sum<()>),
+}
+
+impl<'a> Intake<'a> {
+    fn new(paths: &'a Paths, part: &'a Item) -> Outcome<Self> {
+        Ok(match part.becomes {
+            Becomes::Program { .. } | Becomes::Snapshot => {
+                Self::Program(Box::new(Unpack::new(part, &paths.fresh, fresh(paths, part)?)?))
+            }
+            Becomes::Image => Self::Image(Sum::new(())),
+        })
+    }
+
+    fn take(&mut self, piece: &[u8]) -> Outcome<()> {
+        match self {
+            Self::Program(unpack) => unpack.take(piece),
+            Self::Image(sum) => {
+                sum.add(piece);
+                Ok(())
+            }
+        }
+    }
+
+    /// The unpacked program, if it is one.
+    fn finish(self, part: &Item, got: u64) -> Outcome<Option<File>> {
+        let sum = match self {
+            Self::Program(unpack) => return unpack.finish().map(Some),
+            Self::Image(sum) => sum.so_far(),
+        };
+        if got != part.sent_size {
+            return Err(corrupt(part, format!("it has {got} bytes instead of {}", part.sent_size)));
+        }
+        if sum != part.sent_digest {
+            return Err(corrupt(part, format!("its digest is {sum} instead of {}", part.sent_digest)));
+        }
+        Ok(None)
+    }
+}
+
+/// The file that becomes a program or a snapshot once it is whole.
+fn fresh(paths: &Paths, item: &Item) -> Outcome<File> {
+    let out = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&paths.fresh)
+        .explain("create", &paths.fresh)?;
+    if item.becomes != Becomes::Snapshot {
+        label(&paths.fresh, &out)?;
+    }
+    Ok(out)
+}
+
+/// Where SELinux rules, systemd runs only what is labelled as a program.
+fn label(path: &Path, file: &File) -> Outcome<()> {
+    if !Path::new("/sys/fs/selinux/enforce").exists() {
+        return Ok(());
+    }
+    let label = b"system_u:object_r:bin_t:s0\0";
+    rustix::fs::fsetxattr(file, "security.selinux", label, rustix::fs::XattrFlags::empty()).explain("label", path)
+}
+
+/// Makes the link point at the content, atomically.
+fn link(paths: &Paths) -> Outcome<()> {
+    let Some((at, to)) = &paths.link else { return Ok(()) };
+    if linked(paths) {
+        return Ok(());
+    }
+    let directory = at.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(directory).explain("create", directory)?;
+    let name = at.file_name().unwrap_or_default().to_string_lossy();
+    let fresh = at.with_file_name(format!(".{name}.hactl-new"));
+    match fs::remove_file(&fresh) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).explain("remove", &fresh),
+        _ => {}
+    }
+    symlink(to, &fresh).explain("create", &fresh)?;
+    fs::rename(&fresh, at).explain("put in place", at)?;
+    crate::agent::machine::files::sync_parent(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::names::Digest;
+
+    fn blob(content: &[u8]) -> (SnapshotBlob, Vec<u8>) {
+        let sent = zstd::encode_all(content, 1).unwrap();
+        let (size, sent_size) = (content.len() as u64, sent.len() as u64);
+        let blob = SnapshotBlob { digest: Digest::of(content), size, sent_digest: Digest::of(&sent), sent_size };
+        (blob, sent)
+    }
+
+    fn item(content: &[u8]) -> (Item, Vec<u8>) {
+        let (blob, sent) = blob(content);
+        (Item::snapshot(blob, SnapshotUse::Recovery), sent)
+    }
+
+    #[test]
+    fn a_disk_without_room_says_so_with_numbers_before_anything_is_sent() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut part, _) = item(b"content");
+        part.size = 500 << 20;
+        let paths = Paths::of(&Root::at(directory.path()), &part);
+        let fault = begin(&paths, &part, Some(400 << 20)).unwrap_err();
+        assert!(fault.kind == FaultKind::DiskFull && fault.what.contains("565 MiB are needed"), "{fault:?}");
+        assert!(begin(&paths, &part, Some(600 << 20)).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_snapshot_that_was_made_here_is_not_asked_for_again_until_it_changes() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let (made_of, item) = (blob(b"all keys").0, item(b"all keys").0);
+        let made = directory.path().join("made");
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600).open(&made).unwrap().write_all(b"all keys").unwrap();
+        keep_snapshot(&root, made_of, &made).unwrap();
+        let paths = Paths::of(&root, &item);
+        assert!(begin(&paths, &item, None).unwrap().is_none());
+        assert_eq!(fs::read(snapshot(&root, made_of, SnapshotUse::Recovery).unwrap()).unwrap(), b"all keys");
+        assert!(snapshot(&root, made_of, SnapshotUse::Check).is_err(), "for a check it is delivered by itself");
+        fs::write(&paths.content, b"no keys!").unwrap();
+        assert!(begin(&paths, &item, None).unwrap().is_some(), "what is not what was made is asked for");
+        forget(&root, made_of, SnapshotUse::Recovery).unwrap();
+        assert_eq!(fs::read_dir(directory.path().join("var/lib/hactl")).unwrap().count(), 0, "nothing of it is left");
+    }
+
+    #[test]
+    fn a_disk_that_fills_up_meanwhile_is_told_from_damage() {
+        let (part, sent) = item(&vec![7; 3 << 20]);
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut unpack = Unpack::new(&part, Path::new("/dev/full"), full).unwrap();
+        let fault = unpack.take(&sent).unwrap_err();
+        assert!(fault.kind == FaultKind::DiskFull && fault.what.contains("MiB free"), "{fault:?}");
+    }
+}

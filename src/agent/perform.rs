@@ -1,0 +1,96 @@
+//! From an operation to what does it.
+//!
+//! In: an [`Op`] that belongs to no session. Out: its [`Reply`], or the fault to answer with. One exhaustive match.
+
+use super::backup::{bundles, copies};
+use super::etcd::{balancer, defragment, member, recover, survey};
+use super::fault::Outcome;
+use super::machine::{files, kept, packages, prepare, units, wipe};
+use super::observe::{gather, reach, wait};
+use super::parts::{self, Blob, images};
+use super::pki::keys as pki;
+use super::{Host, fault, observe};
+use crate::protocol::{Fault, MemberChange, Op, Reply};
+use std::time::Duration;
+
+/// Does one operation that needs nothing but the host; `blob` is what follows a [`Op::Deliver`].
+pub(super) async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
+    let done = |()| Reply::Done;
+    match op {
+        Op::Lock { .. } | Op::Unlock | Op::Relay { .. } => Err(fault::bad("this belongs to the session")),
+        Op::Observe(ask) => Ok(Reply::Facts(Box::new(Box::pin(observe::observe(host, *ask)).await?))),
+        Op::ReadFiles { paths } => files::texts(host, paths).await.map(Reply::Texts),
+        Op::EtcdHash { etcd, revision } => member::hash(host, &etcd, revision).await,
+        Op::WhoHas { address } => observe::neighbour::owner(host, address).await.map(Reply::Owner),
+        Op::Survey { etcd_dir, address } => {
+            survey::survey(host, etcd_dir, address).await.map(|s| Reply::Surveyed(Box::new(s)))
+        }
+        Op::Dial { registries } => reach::dial(host, registries).await.map(Reply::Dialled),
+        Op::Meet(meeting) => reach::meet(host, meeting).await.map(|(heard, knocked)| Reply::Met { heard, knocked }),
+        Op::Stamp(stamp) => files::write_stamp(host, stamp).await.map(done),
+        Op::Prepare(preparation) => prepare::prepare(host, preparation).await.map(done),
+        Op::InstallPackages { packages, proxy } => packages::install(host, &packages, &proxy).await.map(done),
+        Op::Deliver(part) => parts::deliver(host, parts::Item::part(&part)?, blob).await.map(done),
+        Op::DeliverSnapshot { snapshot, to } => parts::deliver_snapshot(host, snapshot, to, blob).await.map(done),
+        Op::Import(part) => images::import(host, &part).await.map(done),
+        Op::WriteFiles { files, remove, keep } => files::write(host, files, remove, keep).await.map(done),
+        Op::PutBack { sets } => kept::put_back(host, sets).await.map(done),
+        Op::Accept { sets } => kept::accept(host, sets).await.map(done),
+        Op::MakeKeys { leaves } => pki::make_keys(host, leaves).await.map(Reply::Requests),
+        Op::InstallCerts { certs } => pki::install(host, certs).await.map(done),
+        Op::Blame { unit } => Err(units::blame(&unit, crate::protocol::FaultKind::Failed, "does not stay up").await),
+        Op::RunUnit { unit, how, no_wait } => units::run_unit(host, &unit, how, no_wait).await.map(done),
+        Op::Balance { unit, how } => balancer::balance(host, &unit, how).await.map(done),
+        Op::StopUnits { units } => units::stop(host, &units).await.map(done),
+        Op::StartMember(start) => member::start(host, start).await.map(done),
+        Op::MoveAside(etcd) => member::move_aside(host, etcd).await.map(done),
+        Op::Halt { unless_serving, units, programs } => {
+            if let Some(etcd) = unless_serving {
+                member::must_not_serve(host, &etcd, Duration::ZERO).await?;
+            }
+            recover::halt(host, &units, &programs).await.map(done)
+        }
+        Op::EndPods { manifests } => wipe::end_pods(host, &manifests).await.map(done),
+        Op::TakeSnapshot(ask) => recover::take(host, ask).await.map(Reply::Taken),
+        Op::ReadSnapshot { recovery, from } => recover::read(host, recovery, from).await.map(Reply::Bytes),
+        Op::Restore(ask) => recover::restore(host, *ask).await.map(done),
+        Op::SaveBundle => match Box::pin(bundles::take(host, bundles::Occasion::Asked)).await? {
+            Some(taken) => Ok(Reply::Saved(taken)),
+            None => Err(fault::failed("no bundle was taken although one was asked for")),
+        },
+        Op::ReadBundle { name, from } => bundles::read(host, name, from).await.map(Reply::Bytes),
+        Op::Copies(ask) => copies::copies(host, ask).await,
+        Op::PruneBundles => bundles::prune(host).await.map(Reply::Lines),
+        Op::Rehearse { snapshot, drill } => Box::pin(bundles::rehearse(host, snapshot, drill)).await.map(Reply::Proved),
+        Op::Seal { data_dir, cluster } => member::seal(host, data_dir, cluster).await.map(done),
+        Op::ChangeMembers { etcd, change } => {
+            host.waits(match &change {
+                MemberChange::Remove(peer) => format!("etcd to remove {peer}"),
+                MemberChange::AddLearner(peer) => format!("etcd to add the learner {peer}"),
+                MemberChange::Promote(peer) => format!("{peer} to catch up"),
+                MemberChange::Move(from, to) => format!("etcd to list {from} as {to}"),
+                MemberChange::Lead(peer) => format!("{peer} to take the lead"),
+            });
+            member::change(host, &etcd, change).await.map(done)
+        }
+        Op::Defragment { unit, data_dir } => defragment::defragment(host, &unit, &data_dir).await.map(done),
+        Op::MakeRoom { etcd, room } => member::make_room(host, &etcd, room).await.map(done),
+        Op::Await { condition, within_ms } => {
+            wait::wait(host, &condition, Duration::from_millis(within_ms)).await.map(done)
+        }
+        Op::Wipe(ask) => wipe::wipe(host, ask).await.map(done),
+        Op::Sweep(what) => wipe::sweep(host, what).await.map(done),
+        Op::Gather(ask) => gather::gather(host, ask).await.map(Reply::Pages),
+        Op::Journal { units, lines } => units::journal(&units, lines).await.map(Reply::Lines),
+    }
+}
+
+/// A fault for a panic: the bug is ours, and the channel must not notice more of it than that.
+pub(super) fn panicked(cause: &(dyn std::any::Any + Send)) -> Fault {
+    let text =
+        cause.downcast_ref::<&str>().map(ToString::to_string).or_else(|| cause.downcast_ref::<String>().cloned());
+    fault::failed(format!(
+        "hactl itself failed on this host: {}",
+        text.unwrap_or_else(|| "a panic without words".to_owned())
+    ))
+}

@@ -1,0 +1,258 @@
+//! Keys that are made here and never leave, and the certificates that come back for them.
+//!
+//! In: leaves as they should be; certificates. Out: certificate requests; both files in place. A new key waits beside its
+//! place, so that the old pair goes on working until its successor is complete.
+
+use crate::agent::Host;
+use crate::agent::fault::{Explain, Outcome, bad, failed};
+use crate::agent::machine::files::{Ready, put_all, remove, same};
+use crate::agent::machine::root::Root;
+use crate::agent::machine::run::blocking;
+use crate::agent::pki::tls;
+use crate::model::certificate::CertFact;
+use crate::model::facts::LeafFact;
+use crate::model::names::Digest;
+use crate::model::target::{KUBELET_SERVES_WITH, Leaf, LeafId};
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::prelude::X509Certificate;
+use zeroize::Zeroizing;
+
+/// Where the key of a leaf waits for its certificate.
+fn waiting(root: &Root, leaf: &Leaf) -> Outcome<PathBuf> {
+    root.path(&format!("{}.new", leaf.key_path))
+}
+
+fn me() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
+/// Makes or keeps a key for each leaf, and a request for it.
+pub(in crate::agent) async fn make_keys(host: &Host, leaves: Vec<Leaf>) -> Outcome<BTreeMap<LeafId, String>> {
+    let root = host.root.clone();
+    blocking(move || leaves.iter().map(|leaf| Ok((leaf.id, request(&root, leaf)?))).collect()).await
+}
+
+/// Makes or keeps a key for a leaf, and a request for it.
+pub(in crate::agent) fn request(root: &Root, leaf: &Leaf) -> Outcome<String> {
+    let path = waiting(root, leaf)?;
+    let kept = fs::read_to_string(&path).map(Zeroizing::new).ok().and_then(|pem| KeyPair::from_pem(&pem).ok());
+    let key = if let Some(key) = kept {
+        key
+    } else {
+        let key = KeyPair::generate().map_err(|e| failed(format!("could not make a key for {}: {e}", leaf.id)))?;
+        let pem = Zeroizing::new(key.serialize_pem());
+        put_all(vec![Ready::write(path, pem.as_bytes(), 0o600, me())?])?;
+        key
+    };
+    let mut asked = CertificateParams::default();
+    asked.distinguished_name = DistinguishedName::new();
+    // For people who look at the request: the signer takes the names from its own table, not from here.
+    for organization in &leaf.organizations {
+        asked.distinguished_name.push(DnType::OrganizationName, organization.as_str());
+    }
+    asked.distinguished_name.push(DnType::CommonName, leaf.common_name.as_str());
+    asked.subject_alt_names = leaf.sans.iter().map(|san| alternative(san)).collect::<Outcome<_>>()?;
+    let request = asked.serialize_request(&key).and_then(|r| r.pem());
+    request.map_err(|e| failed(format!("could not make a request for {}: {e}", leaf.id)))
+}
+
+fn alternative(san: &str) -> Outcome<SanType> {
+    let unfit = || bad(format!("{san:?} is neither DNS:name nor IP:address"));
+    if let Some(name) = san.strip_prefix("DNS:") {
+        return name.try_into().map(SanType::DnsName).map_err(|_| unfit());
+    }
+    san.strip_prefix("IP:").and_then(|a| a.parse().ok()).map(SanType::IpAddress).ok_or_else(unfit)
+}
+
+/// Puts certificates and the keys made for them in place.
+pub(in crate::agent) async fn install(host: &Host, certs: Vec<(Leaf, String)>) -> Outcome<()> {
+    let root = host.root.clone();
+    blocking(move || put(&root, &certs)).await
+}
+
+/// The same.
+pub(in crate::agent) fn put(root: &Root, certs: &[(Leaf, String)]) -> Outcome<()> {
+    let mut ready = Vec::new();
+    for (leaf, pem) in certs {
+        ready.extend(pair(root, leaf, pem)?);
+    }
+    put_all(ready)?;
+    certs.iter().filter(|(leaf, _)| leaf.self_renewing).try_for_each(|(leaf, pem)| {
+        point(root, leaf, pem)?;
+        forget_serving(root, leaf)
+    })?;
+    certs.iter().try_for_each(|(leaf, _)| remove(&waiting(root, leaf)?))
+}
+
+/// Lays a certificate and its key ready. The key may be in place already, when an earlier run was cut off.
+fn pair(root: &Root, leaf: &Leaf, pem: &str) -> Outcome<Vec<Ready>> {
+    let (cert_path, key_path, owner) =
+        (root.path(&leaf.cert_path)?, root.path(&leaf.key_path)?, root.owner(&leaf.owner)?);
+    let read = |path: &PathBuf| fs::read(path).map(Zeroizing::new).ok().filter(|key| belong(pem.as_bytes(), key));
+    let key = read(&waiting(root, leaf)?).or_else(|| read(&key_path));
+    let Some(key) = key else {
+        return Err(bad(format!(
+            "the certificate for {} does not belong to the key that was made for it on this host",
+            leaf.id
+        )));
+    };
+    // Only the key itself: in a file with both it would bring the old certificate along.
+    let key = PrivateKeyDer::from_pem_slice(&key)
+        .map_err(|e| failed(format!("{} holds no usable key: {e}", leaf.key_path)))?;
+    let key = Zeroizing::new(to_pem(&key));
+    let certificate = if pem.ends_with('\n') { pem.to_owned() } else { format!("{pem}\n") };
+    let files = if cert_path == key_path {
+        let both = Zeroizing::new(format!("{certificate}{}", key.as_str()));
+        let path = if leaf.self_renewing { dated(&cert_path, pem) } else { cert_path };
+        vec![(path, both, 0o600)]
+    } else {
+        // The key first: between the two renames the pair does not match, and the next run sees that and makes another.
+        vec![(key_path, key, 0o600), (cert_path, Zeroizing::new(certificate), 0o600)]
+    };
+    files
+        .into_iter()
+        .filter(|(path, content, mode)| !same(path, content.as_bytes(), *mode, owner))
+        .map(|(path, content, mode)| Ready::write(path, content.as_bytes(), mode, owner))
+        .collect()
+}
+
+/// The file behind the link of a certificate that its component renews: kubelet only ever moves a link from one such file
+/// to the next, and refuses a regular file in the link's place.
+fn dated(link: &std::path::Path, pem: &str) -> PathBuf {
+    let stem = link.file_stem().unwrap_or_default().to_string_lossy().replace("-current", "");
+    link.with_file_name(format!("{stem}-{}.pem", Digest::of(pem.as_bytes()).short()))
+}
+
+/// Points the link at its file, atomically.
+fn point(root: &Root, leaf: &Leaf, pem: &str) -> Outcome<()> {
+    let link = root.path(&leaf.cert_path)?;
+    let file = dated(&link, pem);
+    let fresh = link.with_extension("link");
+    remove(&fresh)?;
+    std::os::unix::fs::symlink(file.file_name().unwrap_or_default(), &fresh).explain("link", &fresh)?;
+    fs::rename(&fresh, &link).explain("replace", &link)
+}
+
+/// A kubelet that serves with what another authority signed than the one that signs now asks for another certificate at its next start, where it
+/// finds none.
+fn forget_serving(root: &Root, leaf: &Leaf) -> Outcome<()> {
+    let link = root.path(KUBELET_SERVES_WITH)?;
+    let signed_by = |pem: &[u8]| CertFact::read_pem(pem).into_iter().next().map(|fact| fact.authority);
+    let before = fs::read(&link).map(Zeroizing::new).ok().and_then(|pem| signed_by(&pem));
+    if before.is_some() && leaf.serves_by.is_some() && before != leaf.serves_by { remove(&link) } else { Ok(()) }
+}
+
+fn to_pem(key: &PrivateKeyDer<'_>) -> String {
+    use base64::Engine as _;
+    let label = match key {
+        PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
+        PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
+        _ => "PRIVATE KEY",
+    };
+    let text = Zeroizing::new(base64::engine::general_purpose::STANDARD.encode(key.secret_der()));
+    // All at once: growing would leave copies of the key behind in memory.
+    let mut pem = String::with_capacity(text.len() + text.len() / 64 + 100);
+    pem.extend(["-----BEGIN ", label, "-----\n"]);
+    for (i, letter) in text.chars().enumerate() {
+        if i > 0 && i % 64 == 0 {
+            pem.push('\n');
+        }
+        pem.push(letter);
+    }
+    pem.extend(["\n-----END ", label, "-----\n"]);
+    pem
+}
+
+/// Whether a key is that of a certificate.
+fn belong(certificate: &[u8], key: &[u8]) -> bool {
+    let matches = || {
+        let certificate = CertificateDer::from_pem_slice(certificate).ok()?;
+        let key = any_supported_type(&PrivateKeyDer::from_pem_slice(key).ok()?).ok()?;
+        CertifiedKey::new(vec![certificate], key).keys_match().ok()
+    };
+    matches().is_some()
+}
+
+/// What a leaf certificate says; `None` when there is none, or nothing that can be read as one.
+pub(in crate::agent) fn look(root: &Root, leaf: &Leaf) -> Outcome<Option<LeafFact>> {
+    let path = root.path(&leaf.cert_path)?;
+    if !path.exists() {
+        return Ok(None);
+    }
+    let Ok(list) = tls::certificates(root, &leaf.cert_path) else { return Ok(None) };
+    let Ok((_, parsed)) = x509_parser::parse_x509_certificate(&list[0]) else { return Ok(None) };
+    let certificate = fs::read(&path).explain("read", &path)?;
+    let key = fs::read(root.path(&leaf.key_path)?).map(Zeroizing::new);
+    let changed =
+        |path: &std::path::Path| fs::metadata(path).map_or(0, |m| m.ctime() * 1000 + m.ctime_nsec() / 1_000_000);
+    let changed_ms = changed(&path).max(changed(&root.path(&leaf.key_path)?));
+    let fact = facts(&parsed, key.is_ok_and(|key| belong(&certificate, &key)));
+    let through = through(&fact.authority, &certificate);
+    Ok(Some(LeafFact { through, changed_ms, ..fact }))
+}
+
+/// The authority above the one that signed, where that one's certificate follows in the file.
+fn through(authority: &str, pem: &[u8]) -> Option<String> {
+    let behind = CertFact::read_pem(pem).into_iter().skip(1);
+    let mut signers = behind.filter(|cert| cert.key_id == authority && cert.authority != cert.key_id);
+    signers.next().map(|signer| signer.authority).filter(|above| !above.is_empty())
+}
+
+fn facts(certificate: &X509Certificate<'_>, key_matches: bool) -> LeafFact {
+    let subject = certificate.subject();
+    let mut organizations: Vec<String> =
+        subject.iter_organization().filter_map(|o| o.as_str().ok()).map(ToOwned::to_owned).collect();
+    organizations.sort();
+    let mut sans: Vec<String> = certificate
+        .subject_alternative_name()
+        .ok()
+        .flatten()
+        .map(|names| names.value.general_names.iter().map(name).collect())
+        .unwrap_or_default();
+    sans.sort();
+    let authority = certificate.extensions().iter().find_map(|e| match e.parsed_extension() {
+        ParsedExtension::AuthorityKeyIdentifier(a) => a.key_identifier.as_ref().map(|id| hex(id.0)),
+        _ => None,
+    });
+    LeafFact {
+        common_name: subject.iter_common_name().find_map(|n| n.as_str().ok()).unwrap_or_default().to_owned(),
+        organizations,
+        sans,
+        authority: authority.unwrap_or_default(),
+        through: None,
+        not_before_s: certificate.validity().not_before.timestamp(),
+        not_after_s: certificate.validity().not_after.timestamp(),
+        key_matches,
+        changed_ms: 0,
+    }
+}
+
+fn name(name: &GeneralName<'_>) -> String {
+    match name {
+        GeneralName::DNSName(text) => format!("DNS:{text}"),
+        GeneralName::IPAddress(bytes) => match (<[u8; 4]>::try_from(*bytes), <[u8; 16]>::try_from(*bytes)) {
+            (Ok(v4), _) => format!("IP:{}", std::net::Ipv4Addr::from(v4)),
+            (_, Ok(v6)) => format!("IP:{}", std::net::Ipv6Addr::from(v6)),
+            _ => "IP:?".to_owned(),
+        },
+        GeneralName::URI(text) => format!("URI:{text}"),
+        other => format!("other:{other:?}").chars().take(200).collect(),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

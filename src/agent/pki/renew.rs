@@ -1,0 +1,142 @@
+//! Renewal without anybody: the host's own certificates, signed by issuers that lie on it.
+//!
+//! In: the settings that `up` wrote, the leaves and issuers as they are, the host's clock. Out: new leaves where the time of one is up, who
+//! reads them told, and what could not be renewed. Under the host's lock where there is something to do, so
+//! that no run of `up` is under way meanwhile.
+
+use crate::agent::fault::{Explain, Outcome, failed};
+use crate::agent::machine::root::Root;
+use crate::agent::machine::run::blocking;
+use crate::agent::{Host, lock, machine::units, machine::when, pki::keys as pki};
+use crate::issue::{self, Signer};
+use crate::model::facts::LeafFact;
+use crate::model::leaf::renews_by_itself;
+use crate::model::moment::rfc3339;
+use crate::model::plan::HowToRun;
+use crate::model::renewal::{Reader, Renewed, SETTINGS, Settings};
+use crate::model::secret::Secret;
+use crate::model::target::Leaf;
+use crate::protocol::Fault;
+use std::fs;
+use time::OffsetDateTime;
+
+/// Who has the lock meanwhile.
+const HOLDER: &str = "the renewal of this host's certificates";
+
+/// One turn; `Err` inside: a run has the lock, and renews what is due itself.
+///
+/// # Errors
+/// What went wrong, in words.
+pub async fn renew(root: Root) -> Result<Result<Renewed, String>, Fault> {
+    turn(&Host::new(root)).await
+}
+
+async fn turn(host: &Host) -> Outcome<Result<Renewed, String>> {
+    let root = host.root.clone();
+    let (settings, idle) = blocking(move || {
+        let settings = settings(&root)?;
+        let due = due(&root, &settings)?;
+        Ok((settings, due.is_empty()))
+    })
+    .await?;
+    let own = settings.leaves.iter().filter(|leaf| leaf.id.may_be_renewed_by_its_host() && !leaf.self_renewing);
+    let mut renewed = Renewed { looked_at: own.count(), ..Renewed::default() };
+    // On most days there is nothing to do, and nobody is to find the host locked for it.
+    let mut held = None;
+    if !idle {
+        held = match lock(host).await? {
+            Ok(held) => Some(held),
+            Err(busy) => return Ok(Err(busy)),
+        };
+        let (root, settings) = (host.root.clone(), settings.clone());
+        renewed = blocking(move || leaves(&root, &settings, renewed)).await?;
+    }
+    for reader in &settings.readers {
+        tell(host, reader, &settings.leaves).await?;
+    }
+    drop(held);
+    Ok(Ok(renewed))
+}
+
+async fn lock(host: &Host) -> Outcome<Result<lock::Held, String>> {
+    let root = host.root.clone();
+    let held = blocking(move || lock::take(&root, HOLDER)).await?;
+    Ok(held.map_err(|other| format!("{} has had this host's lock since {}", other.by, other.since)))
+}
+
+fn settings(root: &Root) -> Outcome<Settings> {
+    let at = root.own(SETTINGS);
+    let text = fs::read(&at).explain("read", &at)?;
+    serde_json::from_slice(&text).map_err(|e| failed(format!("{} cannot be used: {e}; run `hactl up`", at.display())))
+}
+
+/// The leaves whose time is up, as they are, with the reason.
+fn due(root: &Root, settings: &Settings) -> Outcome<Vec<(Leaf, LeafFact, String)>> {
+    let mut due = Vec::new();
+    for leaf in &settings.leaves {
+        // One that is not there was never issued, or is being looked after by a person.
+        let Some(fact) = pki::look(root, leaf)? else { continue };
+        if let Some(why) = renews_by_itself(leaf, &fact, when::now_ms()) {
+            due.push((leaf.clone(), fact, why));
+        }
+    }
+    Ok(due)
+}
+
+/// One leaf after the other, each in place before the next.
+fn leaves(root: &Root, settings: &Settings, mut renewed: Renewed) -> Outcome<Renewed> {
+    for (leaf, fact, why) in due(root, settings)? {
+        match successor(root, settings, &leaf, &fact) {
+            Ok(pem) => {
+                pki::put(root, &[(leaf.clone(), pem)])?;
+                renewed.leaves.push((leaf.id, why));
+            }
+            Err(fault) => renewed.left.push((leaf.id, format!("{why}, and {}", fault.what))),
+        }
+    }
+    Ok(renewed)
+}
+
+/// Another certificate for a new key, by the issuer of the leaf's authority.
+fn successor(root: &Root, settings: &Settings, leaf: &Leaf, fact: &LeafFact) -> Outcome<String> {
+    let issuer = settings.leaves.iter().find(|other| other.id.issues() && other.authority == leaf.authority);
+    let issuer = issuer.ok_or_else(|| failed("no issuer of its authority belongs on this host"))?;
+    let found = pki::look(root, issuer)?.ok_or_else(|| failed(format!("there is no {}", issuer.id)))?;
+    if found.authority != leaf.authority || !found.key_matches {
+        return Err(failed(format!("the {} is not as hactl made it", issuer.id)));
+    }
+    let lasts = if fact.key_matches { fact.not_after_s } else { 0 };
+    if found.not_after_s <= lasts.max(when::now_ms().div_euclid(1000)) {
+        let end = rfc3339(found.not_after_s.saturating_mul(1000));
+        return Err(failed(format!("the {} ends at {end}: only `hactl up` can renew it", issuer.id)));
+    }
+    let (cert_at, key_at) = (root.path(&issuer.cert_path)?, root.path(&issuer.key_path)?);
+    let cert_pem = fs::read_to_string(&cert_at).explain("read", &cert_at)?;
+    let key = Secret::new(fs::read_to_string(&key_at).explain("read", &key_at)?);
+    let signer = Signer { cert_pem: &cert_pem, key: &key, not_after_s: found.not_after_s, behind: &cert_pem };
+    let request = pki::request(root, leaf)?;
+    let signed = issue::sign(&request, leaf, &signer, OffsetDateTime::now_utc());
+    signed.map_err(|error| {
+        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+        failed(format!("{error}{cause}"))
+    })
+}
+
+/// Makes a unit that runs by an older certificate read the new one.
+async fn tell(host: &Host, reader: &Reader, leaves: &[Leaf]) -> Outcome<()> {
+    let root = host.root.clone();
+    let read: Vec<Leaf> = leaves.iter().filter(|leaf| reader.reads.contains(&leaf.id)).cloned().collect();
+    let changed = blocking(move || {
+        let facts = read.iter().map(|leaf| pki::look(&root, leaf)).collect::<Outcome<Vec<_>>>()?;
+        Ok(facts.into_iter().flatten().map(|fact| fact.changed_ms).max())
+    });
+    let Some(changed) = changed.await? else { return Ok(()) };
+    let facts = units::facts(&host.root, std::slice::from_ref(&reader.unit)).await?;
+    let stale = |unit: &crate::model::facts::UnitFact| {
+        unit.active == "active" && unit.started_ms.max(unit.reloaded_ms) < changed
+    };
+    if facts.get(&reader.unit).is_some_and(stale) {
+        units::run_unit(host, &reader.unit, HowToRun::Reload, false).await?;
+    }
+    Ok(())
+}

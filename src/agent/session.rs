@@ -1,0 +1,260 @@
+//! One session: reads frames, does requests in order, answers, sends heartbeats, and ends when it should.
+//!
+//! In: a byte stream to read and one to write. Out: the end of the stream (fine) or a [`ServeError`]. Reading goes on
+//! while an operation works, so that a closed or silent stream ends it; leaving this function drops the operation, which
+//! kills the programs it runs.
+
+use crate::agent::machine::run::blocking;
+use crate::agent::parts::{Blob, Piece};
+use crate::agent::{Host, Root, lock, panicked, perform, relay};
+use crate::protocol::changes;
+use crate::protocol::frame::{Frame, FrameError, read_frame, write_json};
+use crate::protocol::{DEAF_AFTER_S, Fault, Op, Reply, Request, Response};
+use futures::FutureExt;
+use futures::future::{BoxFuture, pending, select_all};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+/// Requests that may wait their turn; a client that sends more is broken.
+const QUEUE: usize = 1024;
+/// Pieces of a blob that may wait for the disk; then reading pauses, and the sender with it.
+const PIECES: usize = 8;
+/// How often the client hears that we live.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+
+/// Why a session ended before its stream did.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The stream does not carry what it should.
+    #[error("the channel to the administrator's hactl failed")]
+    Frame(#[from] FrameError),
+    /// A message is not a request.
+    #[error("a message on the channel is not a request")]
+    NotARequest(#[source] serde_json::Error),
+    /// A piece of a blob came while none was wanted.
+    #[error("a piece of a blob came while none was wanted")]
+    StrayPiece,
+    /// Far more requests than a client has reason to send.
+    #[error("more than {QUEUE} requests are waiting")]
+    TooMany,
+    /// Nothing was heard.
+    #[error("nothing was heard for {DEAF_AFTER_S} s")]
+    Deaf,
+}
+
+/// Whether pieces of a blob are wanted: kept where the reader and the operation both see it.
+#[derive(Debug, Default)]
+pub(super) struct Appetite(AtomicU8);
+
+impl Appetite {
+    const NONE: u8 = 0;
+    const WANTED: u8 = 1;
+    const SPOILT: u8 = 2;
+
+    /// Pieces are about to be asked for.
+    pub(super) fn want(&self) {
+        self.0.store(Self::WANTED, Ordering::SeqCst);
+    }
+    /// What is still under way is of no use any more.
+    pub(super) fn spoil(&self) {
+        // Nothing to spoil when the end has been read already.
+        let _ = self.0.compare_exchange(Self::WANTED, Self::SPOILT, Ordering::SeqCst, Ordering::SeqCst);
+    }
+}
+
+pub(super) type Out<W> = Arc<Mutex<W>>;
+
+/// Serves this host until the stream ends, or a signal says so: the programs that run must end with us either way.
+///
+/// The caller should leave the process without waiting for threads: an operation that was cut off may still be in a
+/// system call.
+pub async fn serve<R, W>(stdin: R, stdout: W) -> Result<(), ServeError>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    let mut ends = [SignalKind::terminate(), SignalKind::hangup(), SignalKind::interrupt()].map(signal);
+    // Where a signal cannot be listened for, it ends the process in the system's own way.
+    let mut signalled: Vec<BoxFuture<'_, Option<()>>> = vec![Box::pin(pending())];
+    for end in ends.iter_mut().flatten() {
+        signalled.push(Box::pin(end.recv()));
+    }
+    tokio::select! {
+        outcome = serve_at(Root::host(), stdin, stdout) => outcome,
+        _ = select_all(signalled) => Ok(()),
+    }
+}
+
+/// Serves a directory as if it were a host, for tests.
+pub async fn serve_at<R, W>(root: Root, stdin: R, stdout: W) -> Result<(), ServeError>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    crate::agent::pki::tls::install_provider();
+    let out: Out<W> = Arc::new(Mutex::new(stdout));
+    let host = Host::new(root);
+    let current = Arc::new(AtomicU64::new(0));
+    let appetite = Arc::new(Appetite::default());
+    let (requests, queue) = mpsc::channel(QUEUE);
+    let (pieces, blob) = mpsc::channel(PIECES);
+    // Dropping the set aborts its tasks, so that nothing reads or writes the stream once this function is left.
+    let mut tasks = JoinSet::new();
+    tasks.spawn(read(stdin, requests, pieces, appetite.clone()));
+    tasks.spawn(heartbeats(host.clone(), current.clone(), out.clone()));
+    tokio::select! {
+        ended = tasks.join_next() => match ended {
+            Some(Ok(outcome)) => outcome,
+            Some(Err(_)) | None => Ok(()),
+        },
+        outcome = work(&host, queue, blob, &appetite, &current, &out) => outcome,
+    }
+}
+
+/// Takes frames in; ends with the stream.
+async fn read<R: AsyncRead + Unpin>(
+    mut stdin: R,
+    requests: mpsc::Sender<Request>,
+    pieces: mpsc::Sender<Piece>,
+    appetite: Arc<Appetite>,
+) -> Result<(), ServeError> {
+    loop {
+        let frame = timeout(Duration::from_secs(DEAF_AFTER_S), read_frame(&mut stdin)).await;
+        match frame.map_err(|_| ServeError::Deaf)?? {
+            None => return Ok(()),
+            Some(Frame::Json(text)) => {
+                let request: Request = serde_json::from_slice(&text).map_err(ServeError::NotARequest)?;
+                if request.op.is_some() {
+                    requests.try_send(request).map_err(|_| ServeError::TooMany)?;
+                }
+            }
+            Some(Frame::Piece(piece)) => match appetite.0.load(Ordering::SeqCst) {
+                Appetite::WANTED => {
+                    // The receiver is gone only when the session is.
+                    let _ = pieces.send(Piece::Bytes(piece)).await;
+                }
+                Appetite::SPOILT => {}
+                _ => return Err(ServeError::StrayPiece),
+            },
+            Some(Frame::End) => match appetite.0.swap(Appetite::NONE, Ordering::SeqCst) {
+                Appetite::WANTED => {
+                    let _ = pieces.send(Piece::End).await;
+                }
+                Appetite::SPOILT => {}
+                _ => return Err(ServeError::StrayPiece),
+            },
+        }
+    }
+}
+
+async fn heartbeats<W: AsyncWrite + Unpin>(host: Host, current: Arc<AtomicU64>, out: Out<W>) -> Result<(), ServeError> {
+    let mut tick = interval(HEARTBEAT);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        let beat = Response::Heartbeat { id: current.load(Ordering::SeqCst), on: host.waiting_on() };
+        write_json(&mut *out.lock().await, &beat).await?;
+    }
+}
+
+async fn work<W: AsyncWrite + Unpin>(
+    host: &Host,
+    mut queue: mpsc::Receiver<Request>,
+    mut pieces: mpsc::Receiver<Piece>,
+    appetite: &Appetite,
+    current: &AtomicU64,
+    out: &Out<W>,
+) -> Result<(), ServeError> {
+    let mut held = None;
+    while let Some(Request { id, epoch, op: Some(op) }) = queue.recv().await {
+        current.store(id, Ordering::SeqCst);
+        // The reader took everything that came before this request: what is left of a blob that failed is all there.
+        while pieces.try_recv().is_ok() {}
+        let outcome = match op {
+            Op::Lock { holder } => take_lock(host, &mut held, holder).await,
+            Op::Unlock => {
+                held = None;
+                Ok(Reply::Done)
+            }
+            Op::Relay { to, port } => match relay::connect(host, to, port).await {
+                Ok(stream) => {
+                    // Before anybody can send: what comes from here on is for the stream.
+                    appetite.want();
+                    answer(out, id, Ok(Reply::Connected)).await?;
+                    relay::carry(stream, &mut pieces, out).await?
+                }
+                Err(fault) => Err(fault),
+            },
+            op => {
+                let (wanted, mut wants) = mpsc::channel(1);
+                let mut blob = Blob { pieces: &mut pieces, appetite, wanted: &wanted };
+                let doing = AssertUnwindSafe(guarded(host, epoch, op, &mut blob)).catch_unwind();
+                tokio::pin!(doing);
+                let outcome = loop {
+                    tokio::select! {
+                        outcome = &mut doing => break outcome,
+                        Some(from) = wants.recv() => answer(out, id, Ok(Reply::Wanted { from })).await?,
+                    }
+                };
+                outcome.unwrap_or_else(|cause| Err(panicked(&*cause)))
+            }
+        };
+        // Room for a reader that stands before a full queue of pieces nobody wants any more.
+        appetite.spoil();
+        while pieces.try_recv().is_ok() {}
+        host.waits("");
+        current.store(0, Ordering::SeqCst);
+        answer(out, id, outcome).await?;
+    }
+    // The reader has ended and its own outcome says why.
+    pending().await
+}
+
+async fn take_lock(host: &Host, held: &mut Option<lock::Held>, holder: String) -> Result<Reply, Fault> {
+    if let Some(lock) = held {
+        return Ok(Reply::Locked { epoch: lock.epoch });
+    }
+    host.waits("the lock of this host");
+    let root = host.root.clone();
+    let taken = blocking(move || {
+        let taken = lock::take(&root, &holder)?;
+        if taken.is_ok() {
+            // Whoever was at it is gone, and what it checked is nobody's any more.
+            crate::agent::parts::clear_checks(&root)?;
+        }
+        Ok(taken)
+    });
+    Ok(match taken.await? {
+        Ok(lock) => Reply::Locked { epoch: held.insert(lock).epoch },
+        Err(lock::Other { by, since }) => Reply::Held { by, since },
+    })
+}
+
+/// Does an operation under the fencing it needs.
+async fn guarded(host: &Host, epoch: u64, op: Op, blob: &mut Blob<'_>) -> Result<Reply, Fault> {
+    let _busy = if changes(&op) {
+        let root = host.root.clone();
+        Some(blocking(move || lock::enter(&root, epoch)).await?)
+    } else {
+        None
+    };
+    Box::pin(perform(host, op, blob)).await
+}
+
+async fn answer<W: AsyncWrite + Unpin>(out: &Out<W>, id: u64, outcome: Result<Reply, Fault>) -> Result<(), ServeError> {
+    let mut out = out.lock().await;
+    match write_json(&mut *out, &Response::Answer { id, outcome }).await {
+        Err(FrameError::TooLarge { length, .. }) => {
+            let fault = crate::agent::fault::failed(format!("the answer of {length} bytes does not fit into a frame"));
+            Ok(write_json(&mut *out, &Response::Answer { id, outcome: Err(fault) }).await?)
+        }
+        outcome => Ok(outcome?),
+    }
+}

@@ -1,0 +1,110 @@
+//! The stream as a connection to a port of this host, and to nothing else.
+
+use super::*;
+use crate::protocol::FaultKind;
+use std::net::{IpAddr, Ipv4Addr};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
+
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+async fn listening() -> (TcpListener, u16) {
+    let listener = TcpListener::bind((HERE, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (listener, port)
+}
+
+/// The next frame that is no message.
+async fn brought(client: &mut Client) -> Frame {
+    loop {
+        match timeout(Duration::from_secs(10), read_frame(&mut client.from)).await.expect("nothing came").unwrap() {
+            Some(Frame::Json(text)) => {
+                let response: Response = serde_json::from_slice(&text).unwrap();
+                assert!(matches!(response, Response::Heartbeat { .. }), "{response:?}");
+            }
+            other => return other.expect("the session ended"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_relay_carries_both_ways_until_both_ends_have_said_all() {
+    let place = Place::new();
+    let (listener, port) = listening().await;
+    let mut client = place.client();
+    let id = client.send(Op::Relay { to: HERE, port }).await;
+    assert!(matches!(client.answer(id).await, Ok(Reply::Connected)));
+    let (mut far, _) = listener.accept().await.unwrap();
+    client.piece(b"question").await;
+    client.end().await;
+    let mut heard = String::new();
+    far.read_to_string(&mut heard).await.unwrap();
+    assert_eq!(heard, "question", "the end of one direction is passed on, and the other stays open");
+    far.write_all(b"answer").await.unwrap();
+    drop(far);
+    assert_eq!(brought(&mut client).await, Frame::Piece(b"answer".to_vec()));
+    assert_eq!(brought(&mut client).await, Frame::End);
+    assert!(matches!(client.answer(id).await, Ok(Reply::Done)));
+    // Afterwards it is a session like any other.
+    assert!(matches!(client.ask(Op::Observe(Box::default())).await, Ok(Reply::Facts(_))));
+}
+
+#[tokio::test]
+async fn nothing_but_this_host_is_ever_dialled() {
+    let place = Place::new();
+    let mut client = place.client();
+    for foreign in ["192.0.2.1", "169.254.169.254", "8.8.8.8", "2001:db8::1"] {
+        let fault = client.ask(Op::Relay { to: foreign.parse().unwrap(), port: 80 }).await.unwrap_err();
+        assert!(fault.kind == FaultKind::BadRequest && fault.what.contains("no address of this host"), "{fault:?}");
+    }
+    let (listener, port) = listening().await;
+    drop(listener);
+    let fault = client.ask(Op::Relay { to: HERE, port }).await.unwrap_err();
+    assert!(fault.what.contains(&format!("port {port}")), "{fault:?}");
+    // A fault is an answer, and no pieces are expected after it.
+    client.piece(b"stray").await;
+    let ended = timeout(Duration::from_secs(5), &mut client.serving).await.expect("it goes on").unwrap();
+    assert!(matches!(ended, Err(ServeError::StrayPiece)), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_relay_whose_port_hangs_up_says_so_and_what_is_still_under_way_does_no_harm() {
+    let place = Place::new();
+    let (listener, port) = listening().await;
+    let mut client = place.client();
+    let id = client.send(Op::Relay { to: HERE, port }).await;
+    assert!(matches!(client.answer(id).await, Ok(Reply::Connected)));
+    let (far, _) = listener.accept().await.unwrap();
+    // Unread data makes the kernel reset the connection.
+    client.piece(&[7; 1000]).await;
+    far.readable().await.unwrap();
+    drop(far);
+    let outcome = loop {
+        client.piece(&[7; 1000]).await;
+        match timeout(Duration::from_secs(10), read_frame(&mut client.from)).await.expect("nothing came").unwrap() {
+            Some(Frame::Json(text)) => match serde_json::from_slice(&text).unwrap() {
+                Response::Answer { outcome, .. } => break outcome,
+                Response::Heartbeat { .. } => {}
+            },
+            Some(_) => {}
+            None => panic!("the session ended"),
+        }
+    };
+    assert!(outcome.unwrap_err().what.contains("broke"));
+    client.piece(&[7; 10]).await;
+    client.end().await;
+    assert!(matches!(client.ask(Op::Observe(Box::default())).await, Ok(Reply::Facts(_))));
+}
+
+#[tokio::test]
+async fn a_relay_ends_with_its_stream() {
+    let place = Place::new();
+    let (listener, port) = listening().await;
+    let mut client = place.client();
+    let id = client.send(Op::Relay { to: HERE, port }).await;
+    assert!(matches!(client.answer(id).await, Ok(Reply::Connected)));
+    let (mut far, _) = listener.accept().await.unwrap();
+    client.close().await.unwrap();
+    let mut rest = Vec::new();
+    timeout(Duration::from_secs(5), far.read_to_end(&mut rest)).await.expect("the connection outlived it").ok();
+}

@@ -1,0 +1,58 @@
+//! Which operations change a host: the boundary of what may be asked without the run's lock.
+//!
+//! In: an operation. Out: whether it needs the lock. The match is exhaustive, so that a new operation has to be placed on one side.
+
+use super::Op;
+
+/// Whether an operation changes the host, and so needs the lock.
+pub fn changes(op: &Op) -> bool {
+    match op {
+        Op::Lock { .. }
+        | Op::Unlock
+        | Op::Observe(_)
+        | Op::ReadFiles { .. }
+        | Op::EtcdHash { .. }
+        | Op::WhoHas { .. }
+        | Op::Survey { .. }
+        | Op::Dial { .. }
+        | Op::Meet(_)
+        | Op::Await { .. }
+        | Op::Relay { .. }
+        | Op::Gather(_)
+        // These change nothing that a run would look at.
+        | Op::Balance { .. }
+        | Op::SaveBundle
+        | Op::ReadBundle { .. }
+        | Op::Copies(_)
+        | Op::PruneBundles
+        | Op::Blame { .. }
+        | Op::Journal { .. } => false,
+        Op::Stamp(_)
+        | Op::Prepare(_)
+        | Op::InstallPackages { .. }
+        | Op::Deliver(_)
+        | Op::DeliverSnapshot { .. }
+        | Op::Import(_)
+        | Op::WriteFiles { .. }
+        | Op::PutBack { .. }
+        | Op::Accept { .. }
+        | Op::MakeKeys { .. }
+        | Op::InstallCerts { .. }
+        | Op::RunUnit { .. }
+        | Op::StopUnits { .. }
+        | Op::StartMember(_)
+        | Op::MoveAside(_)
+        | Op::Halt { .. }
+        | Op::EndPods { .. }
+        | Op::TakeSnapshot(_)
+        | Op::ReadSnapshot { .. }
+        | Op::Restore(_)
+        | Op::Rehearse { .. }
+        | Op::Seal { .. }
+        | Op::ChangeMembers { .. }
+        | Op::Defragment { .. }
+        | Op::MakeRoom { .. }
+        | Op::Wipe(_)
+        | Op::Sweep(_) => true,
+    }
+}

@@ -1,0 +1,329 @@
+//! A machine: one host as the rest of hactl sees it, whatever carries the words.
+//!
+//! In: typed operations with a patience. Out: typed replies. One SSH connection per host; each call runs on a line of its own
+//! (a `hactl host` process), taken from a pool and given back only when the call ended in good order: after a timeout or
+//! a cancelled future the line is closed, which ends the operation on the host as well.
+
+use super::access::Access;
+use super::agent::{Agent, Asking, Forwarding};
+use super::counters::{Counters, Traffic};
+use super::error::HostError;
+use super::line::{Feed, Greeting, Line, Progress, Watch};
+use super::local;
+use super::ssh::bootstrap::{self, Entrance};
+use super::ssh::{Forward, Session};
+use crate::model::desired::SshTarget;
+use crate::model::names::HostName;
+use crate::protocol::{Op, Reply};
+use futures::future::BoxFuture;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// Lines at once: below the 10 sessions that an sshd allows a connection unless told otherwise (MaxSessions).
+const LINES: usize = 6;
+/// How long a host may take to give the lock back in words; it does so in any case once the line has ended.
+const GOODBYE: Duration = Duration::from_secs(1);
+/// How long a process of our own machine may take to say hello.
+const LOCAL_START: Duration = Duration::from_secs(10);
+
+/// One host, entered.
+pub struct Machine {
+    name: HostName,
+    carrier: Arc<Carrier>,
+    gate: Semaphore,
+    pool: Mutex<Pool>,
+    epoch: AtomicU64,
+    counters: Arc<Counters>,
+    patience: Duration,
+}
+
+enum Carrier {
+    Ssh { session: Arc<Session>, entrance: Entrance },
+    Local { program: PathBuf, args: Vec<String> },
+}
+
+#[derive(Default)]
+struct Pool {
+    idle: Vec<Line>,
+    /// Lines lent to calls.
+    lent: usize,
+    /// Whether the sshd has refused to start one more process: then the lock's process has to serve everybody.
+    cramped: bool,
+    lock: Lock,
+    closed: bool,
+}
+
+/// The process that holds the run's lock. It only serves requests that change nothing and wait for nothing, so that giving up
+/// on an operation that hangs never gives up the lock.
+#[derive(Default)]
+enum Lock {
+    #[default]
+    None,
+    Here(Line),
+    Busy,
+}
+
+impl Pool {
+    fn take_locked(&mut self) -> Option<(Line, bool)> {
+        match std::mem::take(&mut self.lock) {
+            Lock::Here(line) if line.usable() => {
+                self.lock = Lock::Busy;
+                Some((line, true))
+            }
+            // A lock whose process has ended is nobody's.
+            Lock::Here(_) | Lock::None => None,
+            Lock::Busy => {
+                self.lock = Lock::Busy;
+                None
+            }
+        }
+    }
+}
+
+/// A line lent for one call: it goes back when it can be used again, whichever way the call ends.
+struct Lease<'a> {
+    machine: &'a Machine,
+    line: Option<Line>,
+    holds_lock: bool,
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        let line = self.line.take().filter(Line::usable);
+        let mut pool = self.machine.pool();
+        pool.lent -= 1;
+        if self.holds_lock {
+            pool.lock = Lock::None;
+        }
+        match line {
+            Some(line) if !pool.closed && self.holds_lock => pool.lock = Lock::Here(line),
+            Some(line) if !pool.closed => pool.idle.push(line),
+            _ => {}
+        }
+    }
+}
+
+impl std::fmt::Debug for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Machine").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Machine {
+    /// Connects by SSH, puts hactl there if it is not, and starts its host's side. A host that is prepared costs one exec.
+    pub async fn connect(name: &HostName, target: &SshTarget, access: &Access) -> Result<Self, HostError> {
+        let counters = Arc::new(Counters::default());
+        let session = Arc::new(Session::open(target, access, counters.clone()).await?);
+        let (line, entrance) = bootstrap::start(&session, target, access).await?;
+        Ok(Self::with(name, Carrier::Ssh { session, entrance }, line, counters, access.connect_timeout))
+    }
+
+    /// Starts `program host ARGS...` on this machine.
+    pub async fn local(name: &HostName, program: &Path, args: &[String]) -> Result<Self, HostError> {
+        let counters = Arc::new(Counters::default());
+        let args: Vec<String> = std::iter::once("host".to_owned()).chain(args.iter().cloned()).collect();
+        let carrier = Carrier::Local { program: program.to_owned(), args };
+        let line = carrier.line(&counters, LOCAL_START).await?;
+        Ok(Self::with(name, carrier, line, counters, LOCAL_START))
+    }
+
+    fn with(name: &HostName, carrier: Carrier, line: Line, counters: Arc<Counters>, patience: Duration) -> Self {
+        let pool = Mutex::new(Pool { idle: vec![line], ..Pool::default() });
+        Self {
+            name: name.clone(),
+            carrier: Arc::new(carrier),
+            gate: Semaphore::new(LINES),
+            pool,
+            epoch: AtomicU64::new(0),
+            counters,
+            patience,
+        }
+    }
+
+    async fn ask(&self, op: Op, feed: &Feed, watch: Watch<'_>) -> Result<Reply, HostError> {
+        let quick = matches!(op, Op::Lock { .. } | Op::Observe(_) | Op::EtcdHash { .. } | Op::Journal { .. });
+        let locking = matches!(op, Op::Lock { .. });
+        let (mut lease, _turn) = loop {
+            let turn = self.gate.acquire().await.map_err(|_| closed())?;
+            match self.lease(quick, locking).await {
+                Err(HostError::NoMoreSessions) if self.can_wait() => turn.forget(),
+                lease => break (lease?, turn),
+            }
+        };
+        let line = lease.line.as_mut().expect("taken only when dropped");
+        let outcome = line.call(self.epoch.load(SeqCst), op, feed, watch).await;
+        if let Ok(Reply::Locked { epoch }) = outcome {
+            self.epoch.store(epoch, SeqCst);
+            lease.holds_lock = true;
+        }
+        outcome.map_err(|error| self.explain(error))
+    }
+
+    /// After a refusal: whether waiting makes sense. If so there is one turn less from now on; never none, for those who
+    /// are waited for hold theirs.
+    fn can_wait(&self) -> bool {
+        let mut pool = self.pool();
+        pool.cramped = true;
+        pool.lent > 0
+    }
+
+    /// A line for one call.
+    async fn lease(&self, quick: bool, locking: bool) -> Result<Lease<'_>, HostError> {
+        if let Some(lease) = self.spare(quick, locking)? {
+            return Ok(lease);
+        }
+        match self.carrier.line(&self.counters, self.patience).await {
+            Ok(line) => Ok(self.lend(&mut self.pool(), line, false)),
+            Err(HostError::NoMoreSessions) => {
+                self.pool().cramped = true;
+                self.spare(quick, locking)?.ok_or(HostError::NoMoreSessions)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A line that is there already.
+    fn spare(&self, quick: bool, locking: bool) -> Result<Option<Lease<'_>>, HostError> {
+        let mut pool = self.pool();
+        if pool.closed {
+            return Err(closed());
+        }
+        pool.idle.retain(Line::usable);
+        // To lock again is to ask the one who holds the lock.
+        let first = if locking { pool.take_locked() } else { None };
+        let found = first.or_else(|| pool.idle.pop().map(|line| (line, false)));
+        let found = found.or_else(|| if quick || pool.cramped { pool.take_locked() } else { None });
+        Ok(found.map(|(line, holds_lock)| self.lend(&mut pool, line, holds_lock)))
+    }
+
+    fn lend(&self, pool: &mut Pool, line: Line, holds_lock: bool) -> Lease<'_> {
+        pool.lent += 1;
+        Lease { machine: self, line: Some(line), holds_lock }
+    }
+
+    fn explain(&self, error: HostError) -> HostError {
+        match &*self.carrier {
+            Carrier::Ssh { session, .. } => session.explain(error),
+            Carrier::Local { .. } => error,
+        }
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Agent for Machine {
+    fn name(&self) -> &HostName {
+        &self.name
+    }
+
+    fn hactl_path(&self) -> String {
+        match &*self.carrier {
+            Carrier::Ssh { entrance, .. } => entrance.program().to_owned(),
+            Carrier::Local { program, .. } => program.display().to_string(),
+        }
+    }
+
+    fn call<'a>(&'a self, op: Op, feed: Feed, patience: Duration, watch: Watch<'a>) -> Asking<'a> {
+        Box::pin(async move {
+            let waiting_on = Mutex::new(String::new());
+            let note = |progress: Progress| {
+                if let Progress::Waiting(on) = &progress {
+                    on.clone_into(&mut waiting_on.lock().unwrap_or_else(PoisonError::into_inner));
+                }
+                watch(progress);
+            };
+            let outcome = timeout(patience, self.ask(op, &feed, &note)).await;
+            let mut outcome = outcome.unwrap_or_else(|_| {
+                let waiting_on = std::mem::take(&mut *waiting_on.lock().unwrap_or_else(PoisonError::into_inner));
+                Err(HostError::TimedOut { doing: "the operation", after: patience, waiting_on })
+            });
+            if let Ok(Reply::Facts(facts)) = &mut outcome {
+                facts.judge();
+            }
+            outcome
+        })
+    }
+
+    /// By the host's sshd, or where that forwards nothing by hactl's own side there.
+    fn forward(&self, to: IpAddr, port: u16) -> Forwarding<'_> {
+        Box::pin(async move {
+            let Carrier::Ssh { session, .. } = &*self.carrier else {
+                return Forward::direct(&to.to_string(), port).await;
+            };
+            match Forward::through(session.clone(), &to.to_string(), port).await {
+                Err(HostError::ForwardingForbidden) => {
+                    let (carrier, counters, patience) = (self.carrier.clone(), self.counters.clone(), self.patience);
+                    let start = move || {
+                        let (carrier, counters) = (carrier.clone(), counters.clone());
+                        async move { carrier.line(&counters, patience).await }
+                    };
+                    Forward::relayed(start, to, port).await
+                }
+                forward => forward,
+            }
+        })
+    }
+
+    fn counters(&self) -> Traffic {
+        self.counters.traffic()
+    }
+
+    fn holds_lock(&self) -> bool {
+        match &self.pool().lock {
+            Lock::None => false,
+            Lock::Here(line) => line.usable(),
+            Lock::Busy => true,
+        }
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.gate.close();
+            let (idle, lock) = {
+                let mut pool = self.pool();
+                pool.closed = true;
+                (std::mem::take(&mut pool.idle), std::mem::take(&mut pool.lock))
+            };
+            if let Lock::Here(mut line) = lock {
+                // Otherwise the next run may be here before the host has noticed that this one is gone.
+                let _ = timeout(GOODBYE, line.call(0, Op::Unlock, &Feed::None, &|_| {})).await;
+            }
+            drop(idle);
+            if let Carrier::Ssh { session, .. } = &*self.carrier {
+                session.close().await;
+            }
+        })
+    }
+}
+
+impl Carrier {
+    async fn line(&self, counters: &Arc<Counters>, patience: Duration) -> Result<Line, HostError> {
+        let mut line = Line::over(match self {
+            Self::Ssh { session, entrance } => entrance.wire(session).await?,
+            Self::Local { program, args } => local::start(program, args, counters)?,
+        });
+        match timeout(patience, line.greeting()).await {
+            Ok(Ok(Greeting::Hello)) => Ok(line),
+            Ok(Ok(Greeting::Ended { exit, said })) => {
+                Err(HostError::BootstrapFailed { output: format!("{said} ({exit:?})").trim().to_owned() })
+            }
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(HostError::TimedOut {
+                doing: "starting hactl on the host",
+                after: patience,
+                waiting_on: String::new(),
+            }),
+        }
+    }
+}
+
+fn closed() -> HostError {
+    HostError::Lost { why: "hactl has closed the connection itself".to_owned() }
+}

@@ -1,0 +1,24 @@
+//! How an administrator's machine, or another host, reaches the agent of a host: SSH, or a child process.
+//!
+//! In: operations of the [`protocol`](crate::protocol). Out: their replies, or a [`HostError`]. [`Agent`] is the seam: everything above asks
+//! hosts through it and through nothing else. A [`Machine`] is the real one: one host, entered.
+
+mod access;
+mod agent;
+mod counters;
+mod error;
+mod line;
+mod local;
+mod machine;
+mod pace;
+mod ssh;
+mod wire;
+
+pub use access::{AT_ONCE, Access, Binary};
+pub use agent::{Agent, Agents, Asking, Forwarding};
+pub use counters::Traffic;
+pub use error::{Barrier, HostError, SudoTrouble};
+pub use line::{Feed, Progress, Watch};
+pub use machine::Machine;
+pub use pace::transfer_within;
+pub use ssh::{Forward, usable_password};

@@ -1,0 +1,421 @@
+//! Logging in: an identity file, else those of OpenSSH's configuration, else the agent, else the usual files.
+//!
+//! In: an SSH session past its key exchange. Out: a session past its login, or which keys were tried and what the host would accept.
+//! A certificate that goes with a key is shown before the key itself. RSA never signs with SHA-1.
+
+use super::certificate::{now, worth_showing};
+use super::doorman::Doorman;
+use super::identity::{Identity, Key, read};
+use super::known_hosts::describe;
+use super::rsa::RsaKey;
+use crate::model::desired::{Agent, SshTarget};
+use crate::transport::access::Access;
+use crate::transport::error::HostError;
+use russh::client::{AuthResult, Handle};
+use russh::keys::agent::AgentIdentity;
+use russh::keys::agent::client::AgentClient;
+use russh::keys::{Algorithm, Certificate, HashAlg, PrivateKeyWithHashAlg, PublicKey};
+use russh::{AgentAuthError, MethodKind, Signer};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+/// A signature may wait for a finger on a hardware key.
+const SIGNING: Duration = Duration::from_secs(60);
+/// The files tried when nothing is named.
+const USUAL: [&str; 3] = ["id_ed25519", "id_ecdsa", "id_rsa"];
+
+struct Login<'a> {
+    handle: &'a mut Handle<Doorman>,
+    target: &'a SshTarget,
+    patience: Duration,
+    /// The agent, connected when it is first needed.
+    socket: Option<PathBuf>,
+    tried: Vec<String>,
+    accepted: Vec<String>,
+}
+
+/// What an attempt came to.
+enum Door {
+    Open,
+    Shut,
+    /// No further attempt can succeed.
+    Bolted,
+}
+
+/// Signs for a certificate that the agent does not hold itself, with the key that it does.
+struct ByKey<'a>(&'a mut AgentClient<UnixStream>);
+
+impl Signer for ByKey<'_> {
+    type Error = AgentAuthError;
+
+    async fn auth_sign(
+        &mut self,
+        identity: &AgentIdentity,
+        hash: Option<HashAlg>,
+        to_sign: Vec<u8>,
+    ) -> Result<Vec<u8>, AgentAuthError> {
+        let key = AgentIdentity::from(identity.public_key().into_owned());
+        Ok(self.0.sign_request(&key, hash, to_sign).await?)
+    }
+}
+
+/// Logs in.
+pub(super) async fn log_in(handle: &mut Handle<Doorman>, target: &SshTarget, access: &Access) -> Result<(), HostError> {
+    let socket = match &target.agent {
+        Agent::Environment => access.agent.clone(),
+        Agent::At(socket) => Some(expanded(socket)),
+        Agent::None => None,
+    };
+    let patience = access.connect_timeout;
+    let mut login = Login { handle, target, patience, socket, tried: Vec::new(), accepted: Vec::new() };
+    let door = match &target.identity {
+        Some(path) => login.named(path).await?,
+        None if target.identities.is_empty() => login.usual(access.ssh_dir.as_deref()).await?,
+        None => login.listed().await?,
+    };
+    match door {
+        Door::Open => Ok(()),
+        Door::Shut | Door::Bolted => Err(HostError::AuthFailed {
+            address: target.address(),
+            user: target.user.clone(),
+            tried: login.tried,
+            accepted: login.accepted,
+        }),
+    }
+}
+
+impl Login<'_> {
+    /// The one identity that the inventory names.
+    async fn named(&mut self, path: &Path) -> Result<Door, HostError> {
+        let unusable = |why: String| HostError::IdentityUnreadable { path: path.to_owned(), why };
+        match read(path).map_err(unusable)? {
+            Identity::Key(key) => self.with_key(path, *key).await,
+            Identity::AgentOnly(key, why) => {
+                let advice =
+                    format!("{why}: add it to the agent (ssh-add {}), and hactl uses it from there", path.display());
+                let Some((mut agent, held)) = self.agent().await? else { return Err(unusable(advice)) };
+                match self.held(&mut agent, &held, path, &key).await? {
+                    Some(door) => Ok(door),
+                    None => Err(unusable(advice)),
+                }
+            }
+        }
+    }
+
+    /// The identities of OpenSSH's configuration, as far as they are there; then, unless it says otherwise, what else the
+    /// agent holds.
+    async fn listed(&mut self) -> Result<Door, HostError> {
+        let mut agent = self.willing_agent().await;
+        let mut offered = Vec::new();
+        for path in self.target.identities.clone() {
+            let path = expanded(&path);
+            let door = match read(&path) {
+                Ok(Identity::Key(key)) => {
+                    offered.push(key.public().key_data().clone());
+                    self.with_key(&path, *key).await?
+                }
+                Ok(Identity::AgentOnly(key, why)) => {
+                    offered.push(key.key_data().clone());
+                    let door = match &mut agent {
+                        Some((agent, held)) => {
+                            let held = held.clone();
+                            self.held(agent, &held, &path, &key).await?
+                        }
+                        None => None,
+                    };
+                    door.unwrap_or_else(|| {
+                        self.tried.push(format!("not {}, for {why}: add it to the agent (ssh-add)", path.display()));
+                        Door::Shut
+                    })
+                }
+                Err(why) => {
+                    self.tried.push(format!("not {}: {why}", path.display()));
+                    Door::Shut
+                }
+            };
+            if !matches!(door, Door::Shut) {
+                return Ok(door);
+            }
+        }
+        if let (Some((agent, held)), false) = (&mut agent, self.target.identities_only) {
+            for identity in held.iter().filter(|held| !offered.contains(held.public_key().key_data())) {
+                match self.with_agent(agent, identity, &[]).await? {
+                    Door::Shut => {}
+                    door => return Ok(door),
+                }
+            }
+        }
+        Ok(Door::Shut)
+    }
+
+    /// The agent's keys, then the files everybody has.
+    async fn usual(&mut self, folder: Option<&Path>) -> Result<Door, HostError> {
+        let mut silent_agent = None;
+        let mut offered = Vec::new();
+        match self.agent().await {
+            Ok(Some((mut agent, held))) if !self.target.identities_only => {
+                for identity in &held {
+                    offered.push(identity.public_key().key_data().clone());
+                    match self.with_agent(&mut agent, identity, &[]).await? {
+                        Door::Shut => {}
+                        door => return Ok(door),
+                    }
+                }
+            }
+            Ok(_) => {}
+            Err(error) => {
+                self.tried.push(format!("{error}"));
+                silent_agent = Some(error);
+            }
+        }
+        let mut files = 0;
+        for path in folder.into_iter().flat_map(|folder| USUAL.map(|name| folder.join(name))) {
+            if !path.exists() {
+                continue;
+            }
+            match read(&path) {
+                Ok(Identity::Key(key)) if offered.contains(key.public().key_data()) => {}
+                Ok(Identity::Key(key)) => {
+                    files += 1;
+                    match self.with_key(&path, *key).await? {
+                        Door::Shut => {}
+                        door => return Ok(door),
+                    }
+                }
+                Ok(Identity::AgentOnly(key, _)) if offered.contains(key.key_data()) => {}
+                Ok(Identity::AgentOnly(_, why)) => {
+                    self.tried.push(format!("not {}, for {why}: add it to the agent (ssh-add)", path.display()));
+                }
+                Err(why) => self.tried.push(format!("not {}: {why}", path.display())),
+            }
+        }
+        match silent_agent {
+            Some(error) if files == 0 => Err(error),
+            _ => Ok(Door::Shut),
+        }
+    }
+
+    /// The certificates that go with a key: the one beside it, and those of OpenSSH's configuration.
+    fn certificates(&mut self, path: &Path, key: &PublicKey) -> Vec<Certificate> {
+        let mut beside = expanded(path).into_os_string();
+        beside.push("-cert.pub");
+        let beside = PathBuf::from(beside);
+        let mut found = Vec::new();
+        for file in std::iter::once(beside.clone()).chain(self.target.certificates.clone()) {
+            let text = match std::fs::read_to_string(expanded(&file)) {
+                Ok(text) => text,
+                Err(error) if error.kind() == io::ErrorKind::NotFound && file == beside => continue,
+                Err(error) => {
+                    self.tried.push(format!("not the certificate {}: {error}", file.display()));
+                    continue;
+                }
+            };
+            let judged = Certificate::from_openssh(&text).map_err(|error| format!("it is not understood: {error}"));
+            match judged.and_then(|certificate| worth_showing(&certificate, now()).map(|()| certificate)) {
+                Ok(certificate) if certificate.public_key() == key.key_data() => found.push(certificate),
+                // It goes with another identity.
+                Ok(_) if file != beside => {}
+                Ok(_) => self.tried.push(format!("not the certificate {}: it is another key's", file.display())),
+                Err(why) => self.tried.push(format!("not the certificate {}: {why}", file.display())),
+            }
+        }
+        found
+    }
+
+    /// A key from a file, with the certificates that go with it first.
+    async fn with_key(&mut self, path: &Path, key: Key) -> Result<Door, HostError> {
+        let certificates = self.certificates(path, key.public());
+        let name = path.display().to_string();
+        let key = match key {
+            Key::Plain(key) => Arc::new(*key),
+            Key::Rsa(mut key) => {
+                let Some(hash) = self.rsa_hash(&name).await else { return Ok(Door::Shut) };
+                return self.signed_by(&mut key, &name, Some(hash), &certificates).await;
+            }
+        };
+        let user = self.target.user.clone();
+        for certificate in certificates {
+            self.tried.push(format!("{name} with its certificate"));
+            let attempt = self.handle.authenticate_openssh_cert(user.clone(), key.clone(), certificate);
+            let outcome = timeout(self.patience, attempt).await;
+            match self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))? {
+                Door::Shut => {}
+                door => return Ok(door),
+            }
+        }
+        self.tried.push(format!("{name} ({})", describe(key.public_key())));
+        let key = PrivateKeyWithHashAlg::new(key, None);
+        let outcome = timeout(self.patience, self.handle.authenticate_publickey(user, key)).await;
+        self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))
+    }
+
+    /// The hash that an RSA key signs with here; `None` where the host knows SHA-1 only, which is then noted.
+    async fn rsa_hash(&mut self, name: &str) -> Option<HashAlg> {
+        match timeout(self.patience, self.handle.best_supported_rsa_hash()).await {
+            Ok(Ok(Some(Some(best)))) => Some(best),
+            Ok(Ok(Some(None))) => {
+                self.tried.push(format!("not {name}: the host knows RSA with SHA-1 only"));
+                None
+            }
+            // It does not say: every sshd since 2016 knows this one. And whoever has fallen silent is told as that by the attempt.
+            Ok(Ok(None) | Err(_)) | Err(_) => Some(HashAlg::Sha512),
+        }
+    }
+
+    /// A key that signs by itself, with certificates that go with it first.
+    async fn signed_by(
+        &mut self,
+        key: &mut RsaKey,
+        name: &str,
+        hash: Option<HashAlg>,
+        certificates: &[Certificate],
+    ) -> Result<Door, HostError> {
+        let user = self.target.user.clone();
+        for certificate in certificates {
+            self.tried.push(format!("{name} with its certificate"));
+            let attempt = self.handle.authenticate_certificate_with(user.clone(), certificate.clone(), hash, key);
+            let outcome = timeout(self.patience, attempt).await;
+            match self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))? {
+                Door::Shut => {}
+                door => return Ok(door),
+            }
+        }
+        let public = key.public().clone();
+        self.tried.push(format!("{name} ({})", describe(&public)));
+        let outcome = timeout(self.patience, self.handle.authenticate_publickey_with(user, public, hash, key)).await;
+        self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))
+    }
+
+    /// A key whose file cannot sign, if the agent holds it; `None` when it does not.
+    async fn held(
+        &mut self,
+        agent: &mut AgentClient<UnixStream>,
+        held: &[AgentIdentity],
+        path: &Path,
+        key: &PublicKey,
+    ) -> Result<Option<Door>, HostError> {
+        let mut ours: Vec<&AgentIdentity> =
+            held.iter().filter(|held| held.public_key().key_data() == key.key_data()).collect();
+        // What the agent has a certificate for comes first.
+        ours.sort_by_key(|held| matches!(held, AgentIdentity::PublicKey { .. }));
+        let mut door = None;
+        for identity in ours {
+            let certificates = match identity {
+                AgentIdentity::PublicKey { .. } => self.certificates(path, key),
+                AgentIdentity::Certificate { .. } => Vec::new(),
+            };
+            match self.with_agent(agent, identity, &certificates).await? {
+                Door::Shut => door = Some(Door::Shut),
+                open => return Ok(Some(open)),
+            }
+        }
+        Ok(door)
+    }
+
+    /// An identity of the agent, with certificates that go with it first.
+    async fn with_agent(
+        &mut self,
+        agent: &mut AgentClient<UnixStream>,
+        identity: &AgentIdentity,
+        certificates: &[Certificate],
+    ) -> Result<Door, HostError> {
+        let key = identity.public_key().into_owned();
+        let mut hash = None;
+        if matches!(key.algorithm(), Algorithm::Rsa { .. }) {
+            hash = self.rsa_hash(&format!("{} of the agent", identity.comment())).await;
+            if hash.is_none() {
+                return Ok(Door::Shut);
+            }
+        }
+        let user = self.target.user.clone();
+        for certificate in certificates {
+            self.tried.push(format!("{} of the agent with its certificate", identity.comment()));
+            let mut signer = ByKey(agent);
+            let attempt =
+                self.handle.authenticate_certificate_with(user.clone(), certificate.clone(), hash, &mut signer);
+            let outcome = timeout(SIGNING, attempt).await;
+            match self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))? {
+                Door::Shut => {}
+                door => return Ok(door),
+            }
+        }
+        self.tried.push(format!("{} of the agent ({})", identity.comment(), describe(&key)));
+        let outcome = match identity {
+            AgentIdentity::PublicKey { key, .. } => {
+                timeout(SIGNING, self.handle.authenticate_publickey_with(user, key.clone(), hash, agent)).await
+            }
+            AgentIdentity::Certificate { certificate, .. } => {
+                let certificate = certificate.clone();
+                timeout(SIGNING, self.handle.authenticate_certificate_with(user, certificate, hash, agent)).await
+            }
+        };
+        self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))
+    }
+
+    fn outcome(
+        &mut self,
+        outcome: Result<Result<AuthResult, String>, tokio::time::error::Elapsed>,
+    ) -> Result<Door, HostError> {
+        match outcome {
+            Ok(Ok(AuthResult::Success)) => Ok(Door::Open),
+            Ok(Ok(AuthResult::Failure { remaining_methods, partial_success })) => {
+                if self.handle.is_closed() {
+                    // Empty-handed: the reply never came. MaxAuthTries, most likely.
+                    self.tried.push("then the host hung up (too many keys? name one with ssh.identity)".to_owned());
+                    return Ok(Door::Bolted);
+                }
+                self.accepted = remaining_methods.iter().map(|m| <&str>::from(m).to_owned()).collect();
+                if partial_success {
+                    self.accepted.push("a second factor, which hactl cannot give".to_owned());
+                    return Ok(Door::Bolted);
+                }
+                Ok(if remaining_methods.contains(&MethodKind::PublicKey) { Door::Shut } else { Door::Bolted })
+            }
+            // One key that does not sign is no reason not to try the next.
+            Ok(Err(why)) => {
+                if let Some(last) = self.tried.last_mut() {
+                    last.push_str(&format!(", which did not sign: {why}"));
+                }
+                Ok(if self.handle.is_closed() { Door::Bolted } else { Door::Shut })
+            }
+            Err(_) => Err(HostError::TimedOut { doing: "logging in", after: self.patience, waiting_on: String::new() }),
+        }
+    }
+
+    /// The agent and what it holds; `None` when there is none to ask.
+    async fn agent(&self) -> Result<Option<(AgentClient<UnixStream>, Vec<AgentIdentity>)>, HostError> {
+        let Some(socket) = &self.socket else { return Ok(None) };
+        let unavailable = |why: String| HostError::AgentUnavailable { socket: socket.clone(), why };
+        let mut agent = match timeout(self.patience, AgentClient::connect_uds(socket)).await {
+            Ok(agent) => agent.map_err(|e| unavailable(e.to_string()))?,
+            Err(_) => return Err(unavailable("it did not take the connection".to_owned())),
+        };
+        match timeout(SIGNING, agent.request_identities()).await {
+            Ok(held) => Ok(Some((agent, held.map_err(|e| unavailable(e.to_string()))?))),
+            Err(_) => Err(unavailable("it did not list its keys".to_owned())),
+        }
+    }
+
+    /// The agent where files may do without it: that it does not answer is only noted.
+    async fn willing_agent(&mut self) -> Option<(AgentClient<UnixStream>, Vec<AgentIdentity>)> {
+        match self.agent().await {
+            Ok(agent) => agent,
+            Err(error) => {
+                self.tried.push(error.to_string());
+                None
+            }
+        }
+    }
+}
+
+/// `~/` is the home directory, as everybody writes it.
+pub(super) fn expanded(path: &Path) -> PathBuf {
+    match (path.strip_prefix("~"), std::env::home_dir()) {
+        (Ok(rest), Some(home)) => home.join(rest),
+        _ => path.to_owned(),
+    }
+}

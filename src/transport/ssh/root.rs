@@ -1,0 +1,291 @@
+//! Becoming root: directly, by a sudo that does not ask, or by one that asks for a password.
+//!
+//! In: a session and a constant command. Out: a [`Wire`] to it, running as root, or a [`SudoTrouble`]. The password is written only
+//! after sudo has asked, by a prompt of our own on stderr: a sudo that does not ask (NOPASSWD, or a login remembered) never gets it, so
+//! it can never reach what runs behind sudo. It is written once for each program; a second question means that it was
+//! wrong, and the program is dropped before sudo counts another failure. A password that nobody has accepted yet is tried
+//! on one host alone while the others wait: a wrong one must not lock the account everywhere.
+
+use super::Session;
+use crate::model::desired::SshTarget;
+use crate::model::secret::Secret;
+use crate::transport::access::Access;
+use crate::transport::error::{HostError, SudoTrouble};
+use crate::transport::wire::{LastWords, Wire};
+use std::collections::HashMap;
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::sync::MutexGuard;
+use tokio::time::timeout;
+
+/// What sudo says when it wants the password; nothing else on a host says this.
+const PROMPT: &str = "[hactl:sudo-password]";
+/// A longer line is no password that sudo would take.
+const LONGEST: usize = 1023;
+
+/// How a user becomes root on a host.
+#[derive(Clone)]
+pub(in crate::transport) struct Root {
+    user: String,
+    how: How,
+    patience: Duration,
+}
+
+#[derive(Clone)]
+enum How {
+    /// The user is root.
+    Already,
+    /// Sudo, which must not ask.
+    Sudo,
+    /// Sudo, which may ask.
+    Asking(Password),
+}
+
+/// A password, and whether it has been accepted anywhere.
+#[derive(Clone)]
+struct Password {
+    secret: Arc<Secret<String>>,
+    standing: Arc<tokio::sync::Mutex<Standing>>,
+}
+
+/// What is known of a password.
+#[derive(Default, Clone)]
+enum Standing {
+    #[default]
+    Untried,
+    Accepted,
+    /// The first host that did not take it.
+    Refused(String),
+}
+
+/// Where a password comes from, and for whom.
+type Source = (Option<PathBuf>, String);
+
+/// The passwords of a run.
+#[derive(Clone, Default)]
+pub(in crate::transport) struct Passwords(Arc<Mutex<HashMap<Source, Password>>>);
+
+impl Passwords {
+    fn of(&self, target: &SshTarget, access: &Access) -> Result<Option<Password>, HostError> {
+        let file = if access.sudo_password.is_some() { None } else { target.sudo_password.clone() };
+        if access.sudo_password.is_none() && file.is_none() {
+            return Ok(None);
+        }
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let source = (file.clone(), target.user.clone());
+        if let Some(password) = known.get(&source) {
+            return Ok(Some(password.clone()));
+        }
+        let secret = match (&access.sudo_password, &file) {
+            (Some(given), _) => Arc::clone(given),
+            (None, Some(path)) => {
+                Arc::new(read(path).map_err(|why| HostError::SudoPassword { path: path.clone(), why })?)
+            }
+            (None, None) => return Ok(None),
+        };
+        let password = Password { secret, standing: Arc::default() };
+        known.insert(source, password.clone());
+        Ok(Some(password))
+    }
+}
+
+/// The first line of a file that nobody else may read.
+fn read(path: &Path) -> Result<Secret<String>, String> {
+    let mut file = std::fs::File::open(path).map_err(|error| error.to_string())?;
+    let mode = file.metadata().map_err(|error| error.to_string())?.permissions().mode();
+    if mode & 0o077 != 0 {
+        return Err(format!("others may read it; run `chmod 600 {}`", path.display()));
+    }
+    let mut bytes = zeroize::Zeroizing::new(Vec::with_capacity(2 * LONGEST));
+    file.by_ref().take(LONGEST as u64 + 2).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| "it is not text".to_owned())?;
+    usable(text.lines().next().unwrap_or_default())
+}
+
+/// A password that can be typed on one line.
+pub fn usable(line: &str) -> Result<Secret<String>, String> {
+    match line {
+        "" => Err("its first line is empty".to_owned()),
+        long if long.len() > LONGEST => Err("its first line is too long for a password".to_owned()),
+        odd if odd.contains('\0') => Err("its first line has a character that no password has".to_owned()),
+        fine => Ok(Secret::new(fine.to_owned())),
+    }
+}
+
+impl Root {
+    /// How the user of this target becomes root.
+    pub(super) fn of(target: &SshTarget, access: &Access) -> Result<Self, HostError> {
+        let how = if target.user == "root" {
+            How::Already
+        } else {
+            access.passwords.of(target, access)?.map_or(How::Sudo, How::Asking)
+        };
+        Ok(Self { user: target.user.clone(), how, patience: access.connect_timeout })
+    }
+
+    /// The command with what makes it root's. Messages are wanted in English, for we read them.
+    fn command(&self, command: &str) -> String {
+        match self.how {
+            How::Already => command.to_owned(),
+            How::Sudo => format!("env LC_ALL=C sudo -n {command}"),
+            How::Asking(_) => format!("env LC_ALL=C sudo -S -p '{PROMPT}' {command}"),
+        }
+    }
+
+    /// Starts a constant command as root. With a password the wire is handed out once the command speaks or has ended: before that
+    /// nobody else may write to it.
+    pub(super) async fn exec(&self, session: &Session, command: &str) -> Result<Wire, HostError> {
+        let wire = session.exec(&self.command(command)).await?;
+        match &self.how {
+            How::Already | How::Sudo => Ok(wire),
+            How::Asking(password) => self.answer(session, wire, password).await,
+        }
+    }
+
+    async fn answer(&self, session: &Session, wire: Wire, password: &Password) -> Result<Wire, HostError> {
+        let Wire { reader, mut writer, last_words } = wire;
+        let mut reader = BufReader::new(reader);
+        if !self.asked(&mut reader, &last_words, 1).await? {
+            return Ok(Wire { reader: Box::new(reader), writer, last_words });
+        }
+        // Whoever comes first tries while the others wait; afterwards nobody waits for anybody.
+        let mut turn: Option<MutexGuard<'_, Standing>> = Some(password.standing.lock().await);
+        match turn.as_deref() {
+            Some(Standing::Refused(first)) => {
+                return Err(self.no_sudo(SudoTrouble::NotTried { first: first.clone() }, String::new()));
+            }
+            Some(Standing::Accepted) => turn = None,
+            _ => {}
+        }
+        let mut line = zeroize::Zeroizing::new(String::with_capacity(LONGEST + 2));
+        line.push_str(password.secret.reveal());
+        line.push('\n');
+        let lost = |error: std::io::Error| session.explain(HostError::Lost { why: error.to_string() });
+        writer.write_all(line.as_bytes()).await.map_err(lost)?;
+        writer.flush().await.map_err(lost)?;
+        let again = self.asked(&mut reader, &last_words, 2).await?;
+        let said = said(&last_words);
+        if again || said.contains("incorrect password") {
+            if let Some(turn) = &mut turn {
+                **turn = Standing::Refused(session.place.clone());
+            }
+            return Err(self.no_sudo(SudoTrouble::WrongPassword, said));
+        }
+        if let (Some(turn), None) = (&mut turn, session.gone()) {
+            **turn = Standing::Accepted;
+        }
+        Ok(Wire { reader: Box::new(reader), writer, last_words })
+    }
+
+    /// Waits until sudo asks for the `nth` time (true), or what runs behind it speaks or ends (false).
+    async fn asked<R>(&self, reader: &mut BufReader<R>, words: &LastWords, nth: usize) -> Result<bool, HostError>
+    where
+        R: tokio::io::AsyncRead + Unpin,
+    {
+        let waiting = async {
+            tokio::select! {
+                () = words.heard(PROMPT, nth) => true,
+                // An error reading shows again to whoever reads on.
+                _ = reader.fill_buf() => words.count(PROMPT) >= nth,
+            }
+        };
+        timeout(self.patience, waiting).await.map_err(|_| HostError::TimedOut {
+            doing: "becoming root by sudo",
+            after: self.patience,
+            waiting_on: said(words),
+        })
+    }
+
+    /// The trouble that sudo itself had, if it was sudo that spoke.
+    pub(super) fn trouble(&self, words: &str) -> Option<HostError> {
+        let kind = match self.how {
+            How::Already => return None,
+            How::Sudo | How::Asking(_) => trouble(words)?,
+        };
+        Some(self.no_sudo(kind, words.replace(PROMPT, "").trim().to_owned()))
+    }
+
+    /// Why nothing could be run as root, where sudo is in between.
+    pub(super) fn stopped(&self, words: &str) -> Option<HostError> {
+        match self.how {
+            How::Already => None,
+            _ => {
+                Some(self.trouble(words).unwrap_or_else(|| self.no_sudo(SudoTrouble::Other, words.replace(PROMPT, ""))))
+            }
+        }
+    }
+
+    fn no_sudo(&self, trouble: SudoTrouble, said: String) -> HostError {
+        HostError::NoSudo { user: self.user.clone(), trouble, said }
+    }
+}
+
+fn said(words: &LastWords) -> String {
+    words.said().replace(PROMPT, "").trim().to_owned()
+}
+
+/// What sudo complains of. A command that is not there is no complaint of ours: then hactl is put there.
+fn trouble(words: &str) -> Option<SudoTrouble> {
+    let has = |parts: &[&str]| parts.iter().any(|part| words.contains(part));
+    Some(if has(&["must have a tty"]) {
+        SudoTrouble::NeedsTerminal
+    } else if has(&["not allowed to execute", "not in the sudoers file", "may not run sudo"]) {
+        SudoTrouble::NotAllowed
+    } else if has(&["incorrect password"]) {
+        SudoTrouble::WrongPassword
+    } else if has(&["a password is required", "no password was provided", "no askpass program"]) {
+        SudoTrouble::Asks
+    } else if has(&["'sudo': No such file", "\u{2018}sudo\u{2019}: No such file", "sudo: No such file"]) {
+        SudoTrouble::Missing
+    } else {
+        return None;
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_sudo_complains_of_is_told_apart_from_a_command_that_is_not_there() {
+        for (words, expected) in [
+            ("sudo: a password is required", Some(SudoTrouble::Asks)),
+            ("sudo: sorry, you must have a tty to run sudo", Some(SudoTrouble::NeedsTerminal)),
+            ("Sorry, user ops is not allowed to execute '/bin/sh -c x' as root on cp1.", Some(SudoTrouble::NotAllowed)),
+            ("ops is not in the sudoers file.", Some(SudoTrouble::NotAllowed)),
+            ("env: 'sudo': No such file or directory", Some(SudoTrouble::Missing)),
+            ("sudo: /var/lib/hactl/bin/0a/hactl: command not found", None),
+            ("hactl host: nothing was heard for 30 s", None),
+        ] {
+            assert_eq!(trouble(words), expected, "{words}");
+        }
+    }
+
+    #[test]
+    fn a_password_file_is_read_by_its_first_line_and_only_when_nobody_else_may() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("password");
+        for (text, mode, expected) in [
+            ("s3cret\nnot this\n", 0o600, Ok("s3cret")),
+            ("with spaces \r\n", 0o400, Ok("with spaces ")),
+            ("s3cret", 0o644, Err("others may read it")),
+            ("s3cret", 0o640, Err("others may read it")),
+            ("\nsecond", 0o600, Err("empty")),
+            (&"x".repeat(2000), 0o600, Err("too long")),
+        ] {
+            std::fs::remove_file(&path).ok();
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            match (read(&path), expected) {
+                (Ok(secret), Ok(expected)) => assert_eq!(secret.reveal(), expected),
+                (Err(why), Err(part)) => assert!(why.contains(part), "{why}"),
+                (found, expected) => panic!("{:?} instead of {expected:?}", found.map(|_| "a password")),
+            }
+        }
+        assert!(read(&dir.path().join("none")).is_err());
+    }
+}
