@@ -22,9 +22,9 @@ pub mod protocol;
 pub mod render;
 pub mod report;
 pub mod snapshot;
+pub mod statedir;
 pub mod support;
 pub mod transport;
-pub mod vault;
 pub mod workflow;
 
 /// The dice of the simulated world, and damaged inputs, for the tests of what reads them.

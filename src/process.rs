@@ -46,12 +46,12 @@ pub enum ProcessError {
         tail: String,
     },
     /// A command did not end in time.
-    #[error("`{command}` did not end within {} s and was killed\n{tail}", .patience.as_secs())]
+    #[error("`{command}` did not end within {} s and was killed\n{tail}", .timeout.as_secs())]
     TimedOut {
         /// The command line.
         command: String,
         /// How long it was given.
-        patience: Duration,
+        timeout: Duration,
         /// The last lines it printed.
         tail: String,
     },
@@ -61,7 +61,7 @@ pub enum ProcessError {
 pub struct Run {
     command: Command,
     input: Option<String>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// What a command left behind.
@@ -85,7 +85,7 @@ impl Run {
     /// A command made elsewhere.
     pub fn from(mut command: Command) -> Self {
         command.env("LC_ALL", "C");
-        Self { command, input: None, patience: PATIENCE }
+        Self { command, input: None, timeout: PATIENCE }
     }
 
     /// More arguments.
@@ -104,8 +104,8 @@ impl Run {
 
     /// Another deadline than [`PATIENCE`].
     #[must_use]
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
         self
     }
 
@@ -133,11 +133,11 @@ impl Run {
             std::thread::spawn(move || drop(sink.write_all(text.as_bytes())));
         }
         let (out, err) = (Reader::of(out), Reader::of(err));
-        match wait(&mut child, self.patience) {
+        match wait(&mut child, self.timeout) {
             Ok(Some(status)) => Ok(Output { status, stdout: out.all(), stderr: err.all() }),
             Ok(None) => {
                 let tail = tail(&format!("{}{}", out.so_far(), err.so_far()));
-                Err(ProcessError::TimedOut { command: line, patience: self.patience, tail })
+                Err(ProcessError::TimedOut { command: line, timeout: self.timeout, tail })
             }
             Err(source) => Err(ProcessError::Spawn { command: line, source }),
         }
@@ -155,8 +155,8 @@ impl Run {
 }
 
 /// Waits for the child; `None` when it had to be killed.
-fn wait(child: &mut Child, patience: Duration) -> io::Result<Option<ExitStatus>> {
-    let deadline = Instant::now() + patience;
+fn wait(child: &mut Child, timeout: Duration) -> io::Result<Option<ExitStatus>> {
+    let deadline = Instant::now() + timeout;
     let mut nap = Duration::from_millis(1);
     loop {
         if let Some(status) = child.try_wait()? {
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn a_command_that_hangs_is_killed_at_its_deadline() {
         let begun = Instant::now();
-        let hung = Run::new("sleep", &["30"]).patience(Duration::from_millis(50)).ok();
+        let hung = Run::new("sleep", &["30"]).timeout(Duration::from_millis(50)).ok();
         assert!(matches!(hung, Err(ProcessError::TimedOut { .. })));
         assert!(begun.elapsed() < Duration::from_secs(5));
     }
@@ -281,7 +281,7 @@ mod tests {
     fn a_deadline_holds_for_what_a_command_has_started_too() {
         let begun = Instant::now();
         let script = "sleep 31.25 & echo begun; wait";
-        let hung = Run::new("sh", &["-c", script]).patience(Duration::from_millis(300)).ok();
+        let hung = Run::new("sh", &["-c", script]).timeout(Duration::from_millis(300)).ok();
         let Err(ProcessError::TimedOut { tail, .. }) = hung else { panic!("it hangs") };
         assert_eq!(tail, "begun");
         assert!(begun.elapsed() < Duration::from_secs(5));

@@ -156,8 +156,8 @@ fn every_folder_has_its_place_in_the_house() {
 fn every_module_says_why_it_exists() {
     // A `tests.rs` beside a module is explained by that module.
     let modules = sources(&["src", "tests"]).into_iter().filter(|s| !s.path.ends_with("/tests.rs"));
-    let silent = modules.filter(|s| !s.text.starts_with("//!")).map(|s| s.path);
-    assert_none("files that do not begin with //!", &silent.collect::<Vec<_>>());
+    let unreachable = modules.filter(|s| !s.text.starts_with("//!")).map(|s| s.path);
+    assert_none("files that do not begin with //!", &unreachable.collect::<Vec<_>>());
 }
 
 #[test]

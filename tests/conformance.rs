@@ -20,7 +20,7 @@ mod sim;
 #[path = "conformance/tamper.rs"]
 mod tamper;
 
-use act::{Act, Birth, How, Start, story};
+use act::{Act, How, InitialClusterState, Start, story};
 use hactl::model::target::FileSet;
 use play::Both;
 use proptest::prelude::*;
@@ -61,17 +61,17 @@ fn a_member_is_born_sealed_moved_aside_and_may_then_be_born_again() {
     let mut acts = act::opening(Start::Member);
     acts.extend([
         Act::Seal,
-        Act::Start(Birth::Genesis(0)),
-        Act::Start(Birth::Join),
+        Act::Start(InitialClusterState::New(0)),
+        Act::Start(InitialClusterState::Existing),
         Act::MoveAsideUnderEtcd,
-        Act::MoveAside,
+        Act::ArchiveData,
         Act::Seal,
-        Act::Start(Birth::Again),
-        Act::Start(Birth::Genesis(1)),
+        Act::Start(InitialClusterState::Restart),
+        Act::Start(InitialClusterState::New(1)),
         Act::Tamper(Tamper::DataLost),
-        Act::Start(Birth::Join),
+        Act::Start(InitialClusterState::Existing),
         Act::Wipe { delete: false },
-        Act::Stamp,
+        Act::ClusterId,
     ]);
     assert_eq!(play(&acts), Ok(()));
 }
@@ -93,7 +93,11 @@ fn a_part_that_is_cut_off_resumed_damaged_and_tampered_with_is_there_just_when_i
 #[test]
 fn a_founder_whose_etcd_never_came_up_joins_without_its_token() {
     let mut acts = act::opening(Start::Prepared);
-    acts.extend([Act::Start(Birth::Genesis(0)), Act::Start(Birth::Join), Act::Start(Birth::Again)]);
+    acts.extend([
+        Act::Start(InitialClusterState::New(0)),
+        Act::Start(InitialClusterState::Existing),
+        Act::Start(InitialClusterState::Restart),
+    ]);
     assert_eq!(play(&acts), Ok(()));
 }
 
@@ -103,11 +107,11 @@ fn a_seal_outlives_its_member_and_has_the_last_word() {
     acts.extend([
         Act::Seal,
         Act::Tamper(Tamper::MemberGone),
-        Act::Start(Birth::Genesis(0)),
-        Act::Start(Birth::Genesis(1)),
+        Act::Start(InitialClusterState::New(0)),
+        Act::Start(InitialClusterState::New(1)),
         Act::Tamper(Tamper::DataOfAnother),
         Act::Seal,
-        Act::Start(Birth::Genesis(0)),
+        Act::Start(InitialClusterState::New(0)),
         Act::Tamper(Tamper::SealGone),
         Act::Seal,
     ]);
@@ -128,9 +132,9 @@ fn a_host_that_was_taken_down_keeps_what_is_its_own_and_can_be_prepared_again() 
         Act::Prepare,
         Act::Wipe { delete: false },
         Act::Tamper(Tamper::StampOfAnother),
-        Act::Stamp,
+        Act::ClusterId,
         Act::Wipe { delete: true },
-        Act::Stamp,
+        Act::ClusterId,
         Act::Prepare,
         Act::Tamper(Tamper::SettingChanged(0, false)),
         Act::Prepare,

@@ -8,7 +8,7 @@ use hactl::model::secret::Secret;
 use hactl::model::snapshot::{Manifest, Point, Proof, SCHEMA, by_name};
 use hactl::protocol::{CopiesAsk, Op, Reply};
 use hactl::snapshot::{Recipients, Writer, new_identity, public_of};
-use hactl::transport::{Agent as _, Feed, Machine};
+use hactl::transport::{Agent as _, Machine, Payload};
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
@@ -46,7 +46,7 @@ async fn a_host_finds_a_copy_and_sends_it_as_it_lies_there() {
     bundle(&folder.path().join(NAME));
     let program = Path::new(env!("CARGO_BIN_EXE_hactl"));
     let machine = Machine::local(&"cp1".parse().expect("a name"), program, &[]).await.expect("it starts");
-    let ask = async |ask| machine.call(Op::Copies(ask), Feed::None, Duration::from_secs(30), &|_| {}).await;
+    let ask = async |ask| machine.call(Op::Copies(ask), Payload::None, Duration::from_secs(30), &|_| {}).await;
     let gone = format!("{directory}/gone");
     let find = CopiesAsk::Find {
         cluster: "lab".parse().expect("a name"),

@@ -19,10 +19,10 @@ mod upgrading;
 use hactl::model::desired::{Host, Role};
 use hactl::model::facts::{Etcd, Facts};
 use hactl::model::names::HostName;
-use hactl::model::plan::Mark;
+use hactl::model::plan::Condition;
 use hactl::model::recovery::{Diagnosis, Loss, Origin, Recovery};
 use hactl::model::refusal::Refusal;
-use hactl::plan::{Wish, diagnose};
+use hactl::plan::{RecoveryRequest, diagnose};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -174,7 +174,7 @@ fn whole(world: &World) -> Result<(), String> {
         if !member.is_some_and(|(id, m)| !m.learner && world.member_alive(&living, id)) {
             return Err(format!("{host} is no living voter"));
         }
-        if world.host(&host).born.as_ref() != Some(&living) {
+        if world.host(&host).bootstrapped.as_ref() != Some(&living) {
             return Err(format!("{host} is not sealed"));
         }
     }
@@ -192,14 +192,14 @@ fn ends_well(world: &mut World, order: u64) -> Result<(), String> {
     world.mend_everything();
     let lost = world.lost_for_good();
     let end = world.converge(order, 8).map_err(|b| format!("{b:?}"))?;
-    let orphans = world.orphans();
+    let removed_hosts = world.removed_hosts();
     match end {
-        Ended::Converged if orphans.is_empty() => whole(world),
+        Ended::Converged if removed_hosts.is_empty() => whole(world),
         Ended::Converged => {
             // Members outside the inventory are never counted as healthy, so too many of them cannot leave at once.
             let wanted = world.with(Role::Etcd).len();
-            let carried = wanted > (wanted + orphans.len() - 1) / 2;
-            world.intent.prune = orphans;
+            let carried = wanted > (wanted + removed_hosts.len() - 1) / 2;
+            world.intent.prune = removed_hosts;
             match world.converge(order, 8).map_err(|b| format!("{b:?}"))? {
                 Ended::Converged => whole(world),
                 Ended::Refused(Refusal::WouldLoseQuorum { .. }) if !carried => Ok(()),
@@ -208,7 +208,9 @@ fn ends_well(world: &mut World, order: u64) -> Result<(), String> {
         }
         Ended::Refused(Refusal::NoQuorum { .. }) if lost => Ok(()),
         // A member outside the inventory cannot be asked, so it is never counted on.
-        Ended::Refused(Refusal::WouldLoseQuorum { .. } | Refusal::NoQuorum { .. }) if !orphans.is_empty() => Ok(()),
+        Ended::Refused(Refusal::WouldLoseQuorum { .. } | Refusal::NoQuorum { .. }) if !removed_hosts.is_empty() => {
+            Ok(())
+        }
         Ended::Refused(Refusal::Preflight { problems })
             if world.rehosted && !world.acknowledged() && problems[0].contains("was begun with other etcd hosts") =>
         {
@@ -273,7 +275,7 @@ fn as_starting(facts: &Facts, host: &Host) -> Facts {
             etcd.view = None;
         }
     }
-    if let Etcd::Speaks(members) = &mut facts.etcd
+    if let Etcd::HasQuorum(members) = &mut facts.etcd
         && let Some(member) = members.0.get_mut(&host.peer_url())
     {
         member.healthy = false;
@@ -291,7 +293,7 @@ fn a_member_that_is_starting_while_the_next_run_looks_blocks_nothing_of_it() {
         let facts = world.observe();
         let plan = |facts: &Facts| hactl::plan::up(&world.desired, &world.target, facts, &world.intent);
         let runs = |host: &&Host| world.host(&host.name).runs("etcd.service");
-        for host in world.desired.with(Role::Etcd).filter(|_| matches!(facts.etcd, Etcd::Speaks(_))).filter(runs) {
+        for host in world.desired.with(Role::Etcd).filter(|_| matches!(facts.etcd, Etcd::HasQuorum(_))).filter(runs) {
             let asked = match plan(&as_starting(&facts, host)) {
                 // A founder without data cannot be taken out while another one is not counted on yet.
                 Err(Refusal::WouldLoseQuorum { .. })
@@ -302,8 +304,8 @@ fn a_member_that_is_starting_while_the_next_run_looks_blocks_nothing_of_it() {
                 asked => asked.expect("a plan"),
             };
             assert_eq!(asked.blocked, Vec::<String>::new(), "crash after {crash}, {} is starting", host.name);
-            let sealed = world.host(&host.name).born.is_some();
-            let waits = asked.steps.iter().any(|s| s.gives == Mark::Started(host.name.clone()));
+            let sealed = world.host(&host.name).bootstrapped.is_some();
+            let waits = asked.steps.iter().any(|s| s.provides == Condition::Started(host.name.clone()));
             assert_eq!(waits, !sealed, "crash after {crash}: it is waited for where a step needs it, and only there");
             seen += 1;
             unsealed += usize::from(!sealed);
@@ -450,10 +452,10 @@ fn flannels_interfaces_are_taken_down_on_the_host_whose_node_has_another_range_a
         plan.steps.into_iter().map(|step| (step.action, step.why)).collect::<Vec<_>>()
     };
     let why = "cni0 has 10.244.2.1, and its Node's range is 10.244.3.0/24 now: other hosts do not find its pods";
-    assert_eq!(steps(&world), [(Action::Rewire { host: hosts[2].clone() }, why.to_owned())]);
+    assert_eq!(steps(&world), [(Action::RecreatePodNetwork { host: hosts[2].clone() }, why.to_owned())]);
     world.desired.network.cni = Cni::None;
     assert!(
-        !steps(&world).iter().any(|(action, _)| matches!(action, Action::Rewire { .. })),
+        !steps(&world).iter().any(|(action, _)| matches!(action, Action::RecreatePodNetwork { .. })),
         "the network is another's to mend"
     );
 }

@@ -5,16 +5,16 @@
 mod sim;
 
 use hactl::model::facts::{Facts, Stale};
-use hactl::model::plan::{Birth, Guard, Plan};
+use hactl::model::plan::{InitialClusterState, Plan, Precondition};
 use hactl::model::refusal::Refusal;
 use sim::{Ended, Script, World, make};
 use std::fmt::Write as _;
 
-fn guard(guard: &Guard) -> String {
-    match guard {
-        Guard::None => String::new(),
-        Guard::Tolerates { down } => format!("; only while the cluster can lose {down}"),
-        Guard::Members { list } => {
+fn precondition(precondition: &Precondition) -> String {
+    match precondition {
+        Precondition::None => String::new(),
+        Precondition::Tolerates { down } => format!("; only while the cluster can lose {down}"),
+        Precondition::Members { list } => {
             let member = |(peer, votes): (&hactl::model::names::PeerUrl, &bool)| {
                 let address = peer.as_str().trim_start_matches("https://").trim_end_matches(":2380").to_owned();
                 if *votes { address } else { format!("{address} (learner)") }
@@ -37,9 +37,16 @@ fn text(plan: &Plan) -> String {
         };
         let membership = step.action.profile().impact >= hactl::model::plan::Impact::Restart;
         let quorum = if membership { quorum } else { String::new() };
-        let _ =
-            writeln!(out, "{index:>3} {host:<8} {}{quorum}: {}{waits}{}", step.action, step.why, guard(&step.guard));
-        if let hactl::model::plan::Action::StartMember { birth: Birth::Join { members }, .. } = &step.action {
+        let _ = writeln!(
+            out,
+            "{index:>3} {host:<8} {}{quorum}: {}{waits}{}",
+            step.action,
+            step.why,
+            precondition(&step.precondition)
+        );
+        if let hactl::model::plan::Action::StartMember { state: InitialClusterState::Existing { members }, .. } =
+            &step.action
+        {
             let list: Vec<String> = members.iter().map(|(name, peer)| format!("{name}={peer}")).collect();
             let _ = writeln!(out, "             it is told: {}", list.join(","));
         }
@@ -345,19 +352,19 @@ fn a_member_outside_the_inventory_stays_until_it_is_named() {
 #[test]
 fn a_node_outside_the_inventory_leaves_when_it_is_named_and_its_kubelet_is_silent() {
     let mut world = converged(3, 0);
-    world.strangers = [(cp(8), (true, true)), (cp(9), (false, true))].into();
+    world.unknown_nodes = [(cp(8), (true, true)), (cp(9), (false, true))].into();
     assert!(world.plan().expect("sound").0.expect("a plan").is_empty(), "nobody named one");
     world.intent.prune = vec![cp(8), cp(9)];
     golden("node-pruned", answer(&mut world));
     assert!(matches!(world.converge(1, 3), Ok(Ended::Converged)));
-    assert_eq!(world.strangers.keys().collect::<Vec<_>>(), [&cp(9)], "whoever reports stays");
+    assert_eq!(world.unknown_nodes.keys().collect::<Vec<_>>(), [&cp(9)], "whoever reports stays");
 }
 
 #[test]
 fn nodes_that_were_hactls_leave_after_a_recovery_from_a_bundle_and_those_of_others_stay() {
     let mut world = converged(3, 0);
-    world.strangers = [(cp(8), (false, true)), (cp(9), (true, false))].into();
-    world.intent.forsakes = true;
+    world.unknown_nodes = [(cp(8), (false, true)), (cp(9), (true, false))].into();
+    world.intent.abandons = true;
     golden("node-forsaken", answer(&mut world));
 }
 
@@ -413,7 +420,7 @@ fn a_cluster_is_not_founded_by_a_part_of_its_founders() {
 #[test]
 fn a_certificate_is_wanted_anew_on_every_host() {
     let mut world = converged(3, 1);
-    let id = hactl::model::target::LeafId::ApiserverEtcdClient;
+    let id = hactl::model::target::CertId::ApiserverEtcdClient;
     let leaves = [1, 2, 3].map(|n| (cp(n), [id].into())).into();
     world.intent.renew = hactl::model::leaf::Renewal { since_s: world.tick() / 1000, leaves };
     world.power_off(&cp(2));

@@ -5,7 +5,7 @@
 use super::backup::{bundles, copies};
 use super::etcd::{balancer, defragment, member, recover, survey};
 use super::fault::Outcome;
-use super::machine::{files, kept, packages, prepare, units, wipe};
+use super::machine::{files, packages, prepare, previous, units, wipe};
 use super::observe::{gather, reach, wait};
 use super::parts::{self, Blob, images};
 use super::pki::keys as pki;
@@ -27,15 +27,15 @@ pub(super) async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome
         }
         Op::Dial { registries } => reach::dial(host, registries).await.map(Reply::Dialled),
         Op::Meet(meeting) => reach::meet(host, meeting).await.map(|(heard, knocked)| Reply::Met { heard, knocked }),
-        Op::Stamp(stamp) => files::write_stamp(host, stamp).await.map(done),
+        Op::WriteClusterId(stamp) => files::write_stamp(host, stamp).await.map(done),
         Op::Prepare(preparation) => prepare::prepare(host, preparation).await.map(done),
         Op::InstallPackages { packages, proxy } => packages::install(host, &packages, &proxy).await.map(done),
         Op::Deliver(part) => parts::deliver(host, parts::Item::part(&part)?, blob).await.map(done),
         Op::DeliverSnapshot { snapshot, to } => parts::deliver_snapshot(host, snapshot, to, blob).await.map(done),
         Op::Import(part) => images::import(host, &part).await.map(done),
         Op::WriteFiles { files, remove, keep } => files::write(host, files, remove, keep).await.map(done),
-        Op::PutBack { sets } => kept::put_back(host, sets).await.map(done),
-        Op::Accept { sets } => kept::accept(host, sets).await.map(done),
+        Op::RollBack { sets } => previous::put_back(host, sets).await.map(done),
+        Op::Accept { sets } => previous::accept(host, sets).await.map(done),
         Op::MakeKeys { leaves } => pki::make_keys(host, leaves).await.map(Reply::Requests),
         Op::InstallCerts { certs } => pki::install(host, certs).await.map(done),
         Op::Blame { unit } => Err(units::blame(&unit, crate::protocol::FaultKind::Failed, "does not stay up").await),
@@ -43,7 +43,7 @@ pub(super) async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome
         Op::Balance { unit, how } => balancer::balance(host, &unit, how).await.map(done),
         Op::StopUnits { units } => units::stop(host, &units).await.map(done),
         Op::StartMember(start) => member::start(host, start).await.map(done),
-        Op::MoveAside(etcd) => member::move_aside(host, etcd).await.map(done),
+        Op::ArchiveData(etcd) => member::move_aside(host, etcd).await.map(done),
         Op::Halt { unless_serving, units, programs } => {
             if let Some(etcd) = unless_serving {
                 member::must_not_serve(host, &etcd, Duration::ZERO).await?;

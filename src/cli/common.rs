@@ -1,6 +1,6 @@
 //! What all verbs share: the common flags, the runtime, interrupts, and how an end becomes words and an exit code.
 
-use super::diary::Diary;
+use super::event_log::EventLog;
 use crate::inventory::{Loaded, Source};
 use crate::model::desired::Desired;
 use crate::model::event::{Event, Sink};
@@ -9,8 +9,8 @@ use crate::model::secret::Secret;
 use crate::observe::Wait;
 use crate::report::harmless::{print_json, tell};
 use crate::report::{self, ConnectKind, FailureKind, NoPassword, OutputKind, Reader, Style, Verdict};
+use crate::statedir::StateDir;
 use crate::transport::{AT_ONCE, Access, HostError};
-use crate::vault::Vault;
 use crate::workflow::{Failure, Places, Session};
 use clap::{Args, ValueEnum};
 use std::collections::BTreeSet;
@@ -172,7 +172,7 @@ impl Common {
 
     /// Where things of this cluster are kept.
     pub fn places(&self, loaded: &Loaded) -> Places {
-        let own = || Vault::default_dir(&loaded.base, &loaded.desired.cluster);
+        let own = || StateDir::default_dir(&loaded.base, &loaded.desired.cluster);
         Places { state: self.state.clone().unwrap_or_else(own), bundles: self.bundles() }
     }
 
@@ -253,7 +253,7 @@ impl Common {
             let opened = crate::component::Bundle::open(&places.bundles, &loaded.desired.versions.kubernetes);
             opened.map_err(|error| failure_verdict(&Failure::Bundle(error)))?;
         }
-        let diary = Arc::new(Diary::new(sink, places.state.clone()));
+        let diary = Arc::new(EventLog::new(sink, places.state.clone()));
         let sink: Arc<dyn Sink> = Arc::clone(&diary) as Arc<dyn Sink>;
         let (desired, attached, inventory) = (Arc::new(loaded.desired), loaded.attached, loaded.text);
         let sudo_password = self.sudo_password(&desired)?;
@@ -388,7 +388,7 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
             verdict
         }
         Failure::NotRenewable(why) => super::certs::verdict(why, of(&FailureKind::Usage)),
-        Failure::Vault(_) | Failure::Pki(_) => of(&FailureKind::State),
+        Failure::StateDir(_) | Failure::Pki(_) => of(&FailureKind::State),
         Failure::Bundle(crate::component::BundleError::NoSuchVersion { wanted, .. }) => {
             let mut verdict = of(&FailureKind::Inventory);
             verdict.hints = vec![

@@ -2,7 +2,7 @@
 
 use super::common::block_on;
 use crate::agent::{Fence, Root};
-use crate::model::drill::{OwnDrill, Showed, Turn};
+use crate::model::drill::{DrillOutcome, OwnDrill, Showed};
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::recovery::STAYS_DOWN;
 use crate::protocol::EtcdAsk;
@@ -231,7 +231,7 @@ pub fn drill() -> u8 {
     let held = block_on(async { Ok(crate::agent::drill(Root::host()).await) });
     // All of it goes to the journal; without one there is nobody to tell.
     let (text, code) = match held {
-        Ok(Ok(Turn::Held(OwnDrill { bundle, showed, .. }, tail))) => match showed {
+        Ok(Ok(DrillOutcome::Held(OwnDrill { bundle, showed, .. }, tail))) => match showed {
             Showed::Restored(proof) => {
                 (format!("{bundle} restores: {} keys, as they were taken, in {} ms", proof.keys, proof.restored_ms), 0)
             }
@@ -241,8 +241,8 @@ pub fn drill() -> u8 {
             }
             Showed::Failed { what, .. } => (format!("{bundle}: {what}\n{}", tail.join("\n")), 1),
         },
-        Ok(Ok(Turn::NoBundle)) => ("there is no recovery bundle on this host yet".to_owned(), 0),
-        Ok(Ok(Turn::Busy)) => ("not now: bundles are taken or restored here all the time".to_owned(), 0),
+        Ok(Ok(DrillOutcome::NoBundle)) => ("there is no recovery bundle on this host yet".to_owned(), 0),
+        Ok(Ok(DrillOutcome::Busy)) => ("not now: bundles are taken or restored here all the time".to_owned(), 0),
         Ok(Err(fault)) => (format!("no drill was held: {}\n{}", fault.what, fault.tail.join("\n")), 1),
         Err(verdict) => return verdict.exit,
     };

@@ -63,7 +63,7 @@ pub enum LabVerb {
         mirror: Option<String>,
         /// Seconds a host may take to answer
         #[arg(long, default_value_t = 90, value_name = "SECONDS")]
-        patience: u64,
+        timeout: u64,
     },
     /// Remove the lab and all that it made
     #[command(after_help = "Examples:\n  hactl lab down\n  hactl lab down --all --purge")]
@@ -151,7 +151,7 @@ fn act(args: &LabArgs, json: bool) -> Result<u8, LabError> {
     let open = || Lab::open(&root, &args.name);
     let say = |note: &Note| tell!("{note}");
     match &args.verb {
-        LabVerb::Up { hosts, etcd, load_balancers, workers, spares, kubernetes, mirror, patience } => {
+        LabVerb::Up { hosts, etcd, load_balancers, workers, spares, kubernetes, mirror, timeout } => {
             let mut spec = Spec::new(&args.name).machines(|role| match role {
                 Role::ControlPlane => *hosts,
                 Role::Etcd => *etcd,
@@ -162,7 +162,7 @@ fn act(args: &LabArgs, json: bool) -> Result<u8, LabError> {
             spec.root = root;
             spec.kubernetes.clone_from(kubernetes);
             spec.mirror.clone_from(mirror);
-            spec.patience = Duration::from_secs(*patience);
+            spec.timeout = Duration::from_secs(*timeout);
             let begun = Instant::now();
             let lab = Lab::up(&spec, &say)?;
             tell!("lab {}: up in {:.1} s", lab.name(), begun.elapsed().as_secs_f64());

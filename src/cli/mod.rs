@@ -12,7 +12,7 @@ macro_rules! tell {
 mod bundle;
 mod certs;
 mod common;
-mod diary;
+mod event_log;
 mod host;
 mod import;
 pub mod inventory;

@@ -33,16 +33,19 @@ pub fn run(common: &Common, args: &RunbookArgs) -> u8 {
             let failed = |source| Unusable::Io { doing: "write", path: to.clone(), source };
             std::fs::write(to, &text).map_err(|error| Failure::from(failed(error)))?;
         }
-        Ok((text, session.silent.keys().map(ToString::to_string).collect::<Vec<_>>()))
+        Ok((text, session.unreachable.keys().map(ToString::to_string).collect::<Vec<_>>()))
     });
-    let result = result.map(|(text, silent)| {
+    let result = result.map(|(text, unreachable)| {
         reader.pause();
         match (&args.to, common.output) {
-            (to, Output::Json) => print_json(&json!({"markdown": text, "to": to, "silent": silent})),
+            (to, Output::Json) => print_json(&json!({"markdown": text, "to": to, "silent": unreachable})),
             (None, Output::Text) => print(&text),
             (Some(to), Output::Text) => {
-                let missing =
-                    if silent.is_empty() { String::new() } else { format!(", without {}", silent.join(", ")) };
+                let missing = if unreachable.is_empty() {
+                    String::new()
+                } else {
+                    format!(", without {}", unreachable.join(", "))
+                };
                 reader.end(&Verdict::ok(format!(
                     "the runbook is {}{missing}: print it, and keep it where the cluster is not",
                     to.display()

@@ -10,8 +10,8 @@ use super::memory::Memory;
 use super::pack::{self, Blob};
 use super::tar::{self, Entry};
 use super::{Bundle, BundleError, bundle, io_error, verify};
+use crate::model::digester::Digester;
 use crate::model::names::Digest;
-use crate::model::sum::Sum;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -136,7 +136,7 @@ pub fn export(bundle: &Bundle, to: impl Write, progress: &dyn Fn(u64, u64)) -> R
     let head = serde_json::to_vec(&head).map_err(|e| written(e.into()))?;
     let text = serde_json::to_vec_pretty(&lock).map_err(|e| written(e.into()))?;
     let total: u64 = blobs(&lock).iter().map(|c| tar::BLOCK + c.sent_size + tar::padding(c.sent_size)).sum();
-    let mut to = Sum::new(to);
+    let mut to = Digester::new(to);
     enter(&mut to, HEAD, head.len() as u64, &mut head.as_slice()).map_err(written)?;
     enter(&mut to, LOCK, text.len() as u64, &mut text.as_slice()).map_err(written)?;
     for component in blobs(&lock) {
@@ -167,7 +167,7 @@ fn enter(to: &mut impl Write, name: &str, size: u64, content: &mut impl Read) ->
 /// A bundle that is being read.
 struct Reader<R> {
     from: String,
-    inner: Sum<R>,
+    inner: Digester<R>,
 }
 
 impl<R: Read> Reader<R> {
@@ -239,7 +239,7 @@ pub fn import(
     replace: bool,
     progress: &dyn Fn(&str, u64),
 ) -> Result<Carried, BundleError> {
-    let mut reader = Reader { from: from.to_owned(), inner: Sum::new(stream) };
+    let mut reader = Reader { from: from.to_owned(), inner: Digester::new(stream) };
     let mut lock = begin(&mut reader)?;
     let identity = lock.identity();
     if let Some(expected) = expected.filter(|expected| *expected != identity) {

@@ -7,8 +7,8 @@ use super::Kind;
 use super::fetch::{Archive, FetchError, member};
 use super::lock::{Component, Lock};
 use super::{BundleError, bundle, io_error, table, verify};
+use crate::model::digester::Digester;
 use crate::model::names::Digest;
-use crate::model::sum::Sum;
 use rustix::fs::FlockOperation;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write as _};
@@ -138,8 +138,8 @@ pub(super) fn compress_all(
 fn compress(store: &Path, content: &Content, index: usize, tell: &dyn Fn(u64)) -> Result<Blob, BundleError> {
     let fresh = bundle::blobs(store).join(format!("{index}.tmp"));
     let mut pour = |from: &mut dyn Read, length: u64| -> io::Result<Blob> {
-        let mut from = Sum::new(from);
-        let mut to = zstd::Encoder::new(Sum::new(File::create(&fresh)?), LEVEL)?;
+        let mut from = Digester::new(from);
+        let mut to = zstd::Encoder::new(Digester::new(File::create(&fresh)?), LEVEL)?;
         to.include_checksum(true)?;
         to.set_pledged_src_size(Some(length))?;
         let mut piece = Vec::with_capacity(PIECE);

@@ -6,8 +6,8 @@
 use super::lock::{Component, Lock};
 use super::pack::Blob;
 use super::{BundleError, bundle};
+use crate::model::digester::Digester;
 use crate::model::names::Digest;
-use crate::model::sum::Sum;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -90,7 +90,7 @@ fn whole(component: &Component, path: &Path) -> Result<(), String> {
 
 /// What a compressed file holds, by reading all of it; its content is read until it is more than `most` bytes.
 pub(super) fn measure(path: &Path, most: u64) -> io::Result<Blob> {
-    let mut compressed = io::BufReader::with_capacity(1 << 17, Sum::new(File::open(path)?));
+    let mut compressed = io::BufReader::with_capacity(1 << 17, Digester::new(File::open(path)?));
     // A frame that was tampered with may unpack to anything: stop soon after its size is wrong.
     let (digest, size) = Digest::of_all(zstd::Decoder::with_buffer(&mut compressed)?, most)?;
     io::copy(&mut compressed, &mut io::sink())?;

@@ -28,9 +28,9 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// How long one call may take.
 const CALL: Duration = Duration::from_secs(5);
 
-/// Makes one change, trying again until `patience` is over; the lead is handed over in one try, for each costs an election's time.
-pub async fn change(access: &Access, change: &MemberChange, patience: Duration) -> Result<(), EtcdError> {
-    let until = Instant::now() + if matches!(change, MemberChange::Lead(_)) { Duration::ZERO } else { patience };
+/// Makes one change, trying again until `timeout` is over; the lead is handed over in one try, for each costs an election's time.
+pub async fn change(access: &Access, change: &MemberChange, timeout: Duration) -> Result<(), EtcdError> {
+    let until = Instant::now() + if matches!(change, MemberChange::Lead(_)) { Duration::ZERO } else { timeout };
     loop {
         match Box::pin(once(access, change)).await {
             Err(error) if for_now(&error) && Instant::now() < until => sleep(AGAIN).await,

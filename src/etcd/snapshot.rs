@@ -4,7 +4,7 @@
 //! checked. The member alone answers: no quorum is needed, and nothing is locked in it meanwhile.
 
 use super::{Access, EtcdError, ask};
-use crate::model::sum::Sum;
+use crate::model::digester::Digester;
 use std::io::Write;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub async fn snapshot(access: &Access, mut to: impl Write, within: Duration) -> 
     let broken = |message: String| EtcdError::Transport { doing: DOING, message };
     let mut link = access.connect(within).await?;
     let mut stream = ask(DOING, within, link.0.snapshot()).await?;
-    let mut sum = Sum::new(());
+    let mut sum = Digester::new(());
     // The last bytes seen: they are the sum, or belong to the file once more follow.
     let mut last: Vec<u8> = Vec::new();
     let mut bytes = 0;

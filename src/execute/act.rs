@@ -1,7 +1,7 @@
 //! How each action is done: one exhaustive match from the plan's words to the host's vocabulary and the API.
 
 use super::api::{Access, Through};
-use super::guard;
+use super::precondition;
 use super::recoveries::Recoveries;
 use super::walk::{Perform, StepError};
 use crate::kube;
@@ -9,13 +9,13 @@ use crate::model::desired::{Desired, Role};
 use crate::model::event::{Event, Sink};
 use crate::model::facts::EtcdView;
 use crate::model::names::{Digest, HostName};
-use crate::model::plan::{Action, Birth, Guard, HowToRun, Step};
-use crate::model::target::{FileSet, Leaf, LeafId, MANIFESTS, NODES, Part, Target, object_key};
-use crate::observe::{Asks, Tries};
+use crate::model::plan::{Action, HowToRun, InitialClusterState, Precondition, Step};
+use crate::model::target::{CertId, CertSpec, FileSet, MANIFESTS, NODES, Part, Target, object_key};
+use crate::observe::{CrashLoopPolicy, Queries};
 use crate::protocol::{
-    Condition, FilePut, FirstBoot, Leftovers, MemberChange, MemberStart, ObserveAsk, Op, Reply, SnapshotAsk,
+    FilePut, FirstBoot, Leftovers, MemberChange, MemberStart, ObserveAsk, Op, Reply, SnapshotAsk, WaitCondition,
 };
-use crate::transport::{Agent, Agents, Feed, HostError, Progress};
+use crate::transport::{Agent, Agents, HostError, Payload, Progress};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 /// Signs a request made on a host; the authority's key never leaves the administrator's side.
-pub type Signing = Box<dyn Fn(&Leaf, &str) -> Result<String, String> + Send + Sync>;
+pub type Signing = Box<dyn Fn(&CertSpec, &str) -> Result<String, String> + Send + Sync>;
 /// Finds the compressed, verified file of a blob.
 pub type Blobs = Box<dyn Fn(&Digest) -> Result<PathBuf, String> + Send + Sync>;
 /// Writes to the journal that etcd was born, or recovered, with its cluster id and revision.
-pub type BirthRecord = Box<dyn Fn(&str, i64) -> Result<(), String> + Send + Sync>;
+pub type BootstrapRecord = Box<dyn Fn(&str, i64) -> Result<(), String> + Send + Sync>;
 
 /// Deliveries under way at once to one host: one decompresses while the other arrives.
 pub const DELIVERIES_PER_HOST: usize = 2;
@@ -39,7 +39,7 @@ pub const IMPORTS_PER_HOST: usize = 2;
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Everything the actions need.
-pub struct Hands {
+pub struct Actuator {
     /// What is wanted.
     pub desired: Arc<Desired>,
     /// What each host should hold.
@@ -49,13 +49,13 @@ pub struct Hands {
     /// File contents by host and set.
     pub files: BTreeMap<HostName, BTreeMap<FileSet, Vec<FilePut>>>,
     /// What is asked of each host.
-    pub asks: Asks,
+    pub queries: Queries,
     /// Signs leaf certificates.
     pub sign: Signing,
     /// Finds blobs.
     pub blob: Blobs,
     /// Writes to the journal that etcd was born, or recovered.
-    pub record_birth: BirthRecord,
+    pub record_bootstrap: BootstrapRecord,
     /// Where the snapshots of recoveries are kept on this side.
     pub recoveries: Recoveries,
     /// Makes API clients with a short-lived identity.
@@ -72,7 +72,7 @@ pub struct Hands {
     pub client: OnceCell<Through>,
 }
 
-impl Hands {
+impl Actuator {
     /// So many fresh slots for each of these hosts.
     pub fn slots_for<'a>(hosts: impl Iterator<Item = &'a HostName>, each: usize) -> BTreeMap<HostName, Arc<Semaphore>> {
         hosts.map(|h| (h.clone(), Arc::new(Semaphore::new(each)))).collect()
@@ -87,9 +87,9 @@ impl Hands {
         index: usize,
         host: &HostName,
         op: Op,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Reply, StepError> {
-        self.feed(index, host, op, Feed::None, patience).await
+        self.feed(index, host, op, Payload::None, timeout).await
     }
 
     pub(super) async fn feed(
@@ -97,8 +97,8 @@ impl Hands {
         index: usize,
         host: &HostName,
         op: Op,
-        feed: Feed,
-        patience: Duration,
+        feed: Payload,
+        timeout: Duration,
     ) -> Result<Reply, StepError> {
         let machine = self.machine(host)?;
         let watch = |progress: Progress| {
@@ -107,7 +107,7 @@ impl Hands {
                 Progress::Sent { done, total } => Event::Moved { step: index, done, total },
             });
         };
-        machine.call(op, feed, patience, &watch).await.map_err(step_error)
+        machine.call(op, feed, timeout, &watch).await.map_err(step_error)
     }
 
     fn part(&self, host: &HostName, digest: &Digest) -> Result<Part, StepError> {
@@ -116,20 +116,14 @@ impl Hands {
         found.ok_or_else(|| failed(format!("the bundle has no part {}", digest.short())))
     }
 
-    fn leaves(&self, host: &HostName, ids: &[LeafId]) -> Vec<Leaf> {
+    fn leaves(&self, host: &HostName, ids: &[CertId]) -> Vec<CertSpec> {
         let all = self.target.hosts.get(host).map(|t| t.leaves.as_slice()).unwrap_or_default();
         all.iter().filter(|l| ids.contains(&l.id)).cloned().collect()
     }
 
-    async fn certify(
-        &self,
-        index: usize,
-        host: &HostName,
-        ids: &[LeafId],
-        patience: Duration,
-    ) -> Result<(), StepError> {
+    async fn certify(&self, index: usize, host: &HostName, ids: &[CertId], timeout: Duration) -> Result<(), StepError> {
         let leaves = self.leaves(host, ids);
-        let reply = self.call(index, host, Op::MakeKeys { leaves: leaves.clone() }, patience).await?;
+        let reply = self.call(index, host, Op::MakeKeys { leaves: leaves.clone() }, timeout).await?;
         let Reply::Requests(requests) = reply else { return Err(unexpected(&reply)) };
         let mut certs = Vec::with_capacity(leaves.len());
         for leaf in leaves {
@@ -138,22 +132,22 @@ impl Hands {
             let pem = (self.sign)(&leaf, request).map_err(failed)?;
             certs.push((leaf, pem));
         }
-        self.call(index, host, Op::InstallCerts { certs }, patience).await.map(drop)
+        self.call(index, host, Op::InstallCerts { certs }, timeout).await.map(drop)
     }
 
     pub(super) async fn change_members(
         &self,
         index: usize,
         change: MemberChange,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), StepError> {
         let mut last = None;
         for host in self.desired.entered().filter(|h| h.is(Role::Etcd)).map(|h| &h.name) {
-            let Some(etcd) = self.asks.etcd(host) else { continue };
-            if !self.machines.contains_key(host) || !guard::speaks(self, host).await {
+            let Some(etcd) = self.queries.etcd(host) else { continue };
+            if !self.machines.contains_key(host) || !precondition::speaks(self, host).await {
                 continue;
             }
-            match self.call(index, host, Op::ChangeMembers { etcd, change: change.clone() }, patience).await {
+            match self.call(index, host, Op::ChangeMembers { etcd, change: change.clone() }, timeout).await {
                 Ok(_) => return Ok(()),
                 Err(error) => last = Some(error),
             }
@@ -162,12 +156,12 @@ impl Hands {
     }
 
     /// What the member on this host says of itself and its cluster. One that was only just started is waited for.
-    async fn view(&self, index: usize, host: &HostName, patience: Duration) -> Result<EtcdView, StepError> {
-        let until = Instant::now() + patience;
+    async fn view(&self, index: usize, host: &HostName, timeout: Duration) -> Result<EtcdView, StepError> {
+        let until = Instant::now() + timeout;
         loop {
-            let etcd = self.asks.etcd(host).ok_or_else(|| failed(format!("{host} is no etcd host")))?;
+            let etcd = self.queries.etcd(host).ok_or_else(|| failed(format!("{host} is no etcd host")))?;
             let ask = ObserveAsk { etcd: Some(etcd), ..ObserveAsk::default() };
-            let reply = self.call(index, host, Op::Observe(Box::new(ask)), patience).await?;
+            let reply = self.call(index, host, Op::Observe(Box::new(ask)), timeout).await?;
             let Reply::Facts(facts) = reply else { return Err(unexpected(&reply)) };
             if let Some(view) = facts.etcd.and_then(|e| e.view) {
                 return Ok(view);
@@ -184,13 +178,13 @@ impl Hands {
         &self,
         index: usize,
         role: &str,
-        asked: impl Iterator<Item = (&'a HostName, Condition)>,
-        patience: Duration,
+        asked: impl Iterator<Item = (&'a HostName, WaitCondition)>,
+        timeout: Duration,
         within_ms: u64,
     ) -> Result<&'a HostName, StepError> {
-        let ask = |(host, condition): (&'a HostName, Condition)| {
+        let ask = |(host, condition): (&'a HostName, WaitCondition)| {
             let op = Op::Await { condition, within_ms };
-            Box::pin(async move { self.call(index, host, op, patience).await.map(|_| host) })
+            Box::pin(async move { self.call(index, host, op, timeout).await.map(|_| host) })
         };
         let waits: Vec<_> = asked.map(ask).collect();
         if waits.is_empty() {
@@ -203,19 +197,19 @@ impl Hands {
         self.desired.with(role).map(|h| &h.name).filter(|h| self.machines.contains_key(*h))
     }
 
-    async fn prove_quorum(&self, index: usize, patience: Duration, within_ms: u64) -> Result<(), StepError> {
+    async fn prove_quorum(&self, index: usize, timeout: Duration, within_ms: u64) -> Result<(), StepError> {
         let hosts = self.connected(Role::Etcd);
-        let asked = hosts.filter_map(|host| Some((host, Condition::EtcdQuorum(self.asks.etcd(host)?))));
-        self.first_of(index, "etcd", asked, patience, within_ms).await?;
+        let asked = hosts.filter_map(|host| Some((host, WaitCondition::EtcdQuorum(self.queries.etcd(host)?))));
+        self.first_of(index, "etcd", asked, timeout, within_ms).await?;
         // One that says so proves nothing, and the journal keeps what it is told.
-        let (cluster, revision) = guard::answers(self, patience / 2).await?;
-        (self.record_birth)(&cluster, revision).map_err(failed)
+        let (cluster, revision) = precondition::answers(self, timeout / 2).await?;
+        (self.record_bootstrap)(&cluster, revision).map_err(failed)
     }
 
-    async fn await_api(&self, index: usize, patience: Duration, within_ms: u64) -> Result<(), StepError> {
-        let ask = |host| Ok((host, self.asks.serving(host, &self.target, Tries::NEW).map_err(failed)?));
+    async fn await_api(&self, index: usize, timeout: Duration, within_ms: u64) -> Result<(), StepError> {
+        let ask = |host| Ok((host, self.queries.serving(host, &self.target, CrashLoopPolicy::NEW).map_err(failed)?));
         let asked: Vec<_> = self.connected(Role::ControlPlane).map(ask).collect::<Result<_, StepError>>()?;
-        self.first_of(index, "control-plane", asked.into_iter(), patience, within_ms).await.map(drop)
+        self.first_of(index, "control-plane", asked.into_iter(), timeout, within_ms).await.map(drop)
     }
 
     /// An API client through the first control-plane host whose API server answers.
@@ -237,8 +231,8 @@ impl Hands {
         self.client.get_or_try_init(|| connect).await
     }
 
-    async fn apply(&self, name: &str, keys: &[String], patience: Duration) -> Result<(), StepError> {
-        let until = Instant::now() + patience;
+    async fn apply(&self, name: &str, keys: &[String], timeout: Duration) -> Result<(), StepError> {
+        let until = Instant::now() + timeout;
         let client = self.client().await?;
         let addon = self.target.addons.iter().find(|a| a.name == name);
         let objects = addon.map(|a| a.objects.as_slice()).unwrap_or_default();
@@ -268,9 +262,9 @@ impl Hands {
         addon: &str,
         delete: &[String],
         keep: &[String],
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), StepError> {
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         let client = self.client().await?;
         let said = |e: kube::KubeError| failed(e.to_string());
         kube::manifests::delete(client, delete, until).await.map_err(said)?;
@@ -282,7 +276,7 @@ impl Hands {
         if let Some(what) = what {
             self.pods_gone(index, client, label, until).await?;
             for host in self.desired.hosts.iter().filter(|h| h.is_node() && self.machines.contains_key(&h.name)) {
-                self.call(index, &host.name, Op::Sweep(what), patience).await?;
+                self.call(index, &host.name, Op::Sweep(what), timeout).await?;
             }
         }
         kube::record::forget(client, addon, &[delete, keep].concat(), until).await.map_err(said)
@@ -331,8 +325,8 @@ async fn slot(slots: &BTreeMap<HostName, Arc<Semaphore>>, host: &HostName) -> Op
 }
 
 /// How long a host may wait for something, milliseconds: a second less than we wait for its answer, so that it says what it saw last.
-pub(super) fn within_ms(patience: Duration) -> u64 {
-    u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).saturating_sub(1000)
+pub(super) fn within_ms(timeout: Duration) -> u64 {
+    u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).saturating_sub(1000)
 }
 
 /// A failed step without a log.
@@ -351,14 +345,14 @@ fn step_error(error: HostError) -> StepError {
 }
 
 /// How an etcd member is started, from how it is born.
-pub fn member_start(data_dir: &str, birth: &Birth) -> MemberStart {
-    let first = match birth {
-        Birth::Genesis { token, founders } => Some(FirstBoot {
+pub fn member_start(data_dir: &str, state: &InitialClusterState) -> MemberStart {
+    let first = match state {
+        InitialClusterState::New { token, initial_members } => Some(FirstBoot {
             token: Some(token.clone()),
-            members: founders.iter().map(|(name, url)| (name.to_string(), url.clone())).collect(),
+            members: initial_members.iter().map(|(name, url)| (name.to_string(), url.clone())).collect(),
         }),
-        Birth::Join { members } => Some(FirstBoot { token: None, members: members.clone() }),
-        Birth::Again => None,
+        InitialClusterState::Existing { members } => Some(FirstBoot { token: None, members: members.clone() }),
+        InitialClusterState::Restart => None,
     };
     MemberStart {
         unit: crate::plan::etcd_unit(),
@@ -368,17 +362,21 @@ pub fn member_start(data_dir: &str, birth: &Birth) -> MemberStart {
     }
 }
 
-impl Perform for Hands {
+impl Perform for Actuator {
     async fn perform(&self, index: usize, step: &Step) -> Result<(), StepError> {
         let disturbed = self.disturbs(&step.action);
-        match &step.guard {
-            Guard::None => {}
-            Guard::Members { list } => {
-                guard::members_are(self, list, &step.action).await?;
+        match &step.precondition {
+            Precondition::None => {}
+            Precondition::Members { list } => {
+                precondition::members_are(self, list, &step.action).await?;
             }
-            Guard::Tolerates { down } => {
-                let what = if disturbed.is_some() { guard::Disturbs::Member } else { guard::Disturbs::ApiServer };
-                guard::tolerates(self, down, what, step.action.profile().patience).await?;
+            Precondition::Tolerates { down } => {
+                let what = if disturbed.is_some() {
+                    precondition::Disturbs::Member
+                } else {
+                    precondition::Disturbs::ApiServer
+                };
+                precondition::tolerates(self, down, what, step.action.profile().timeout).await?;
             }
         }
         let Some((host, away)) = disturbed else { return self.act(index, step).await };
@@ -396,9 +394,9 @@ impl Perform for Hands {
     }
 
     async fn conclude(&self, index: usize, step: &Step, result: Result<(), StepError>) -> Result<(), StepError> {
-        let ended = super::fallback::conclude(self, index, step, result).await;
+        let ended = super::rollback::conclude(self, index, step, result).await;
         // It runs again, by the earlier files.
-        if matches!(ended, Err(StepError::PutBack { .. }))
+        if matches!(ended, Err(StepError::RolledBack { .. }))
             && let Some((host, away)) = self.disturbs(&step.action)
             && self.is_passed_over(host, away)
         {
@@ -408,38 +406,39 @@ impl Perform for Hands {
     }
 }
 
-impl Hands {
+impl Actuator {
     /// Does what the step says, whose guard holds.
     async fn act(&self, index: usize, step: &Step) -> Result<(), StepError> {
-        let patience = step.action.profile().patience;
+        let timeout = step.action.profile().timeout;
         let data_dir = self.desired.etcd.data_dir.display().to_string();
-        let ms = within_ms(patience);
+        let ms = within_ms(timeout);
         match &step.action {
-            Action::Stamp { host } => {
-                self.call(index, host, Op::Stamp(self.asks.stamp.of(host)), patience).await.map(drop)
+            Action::WriteClusterId { host } => {
+                self.call(index, host, Op::WriteClusterId(self.queries.stamp.of(host)), timeout).await.map(drop)
             }
             Action::Prepare { host, .. } => {
-                let mut preparation = crate::render::preparation(&self.desired, self.asks.host(host).map_err(failed)?);
+                let mut preparation =
+                    crate::render::preparation(&self.desired, self.queries.host(host).map_err(failed)?);
                 if let Some(target) = self.target.hosts.get(host) {
                     preparation.openings.clone_from(&target.openings);
                 }
-                self.call(index, host, Op::Prepare(preparation), patience).await.map(drop)
+                self.call(index, host, Op::Prepare(preparation), timeout).await.map(drop)
             }
             Action::InstallPackages { host, packages } => {
                 let proxy = crate::render::proxy_variables(&self.desired);
                 let op = Op::InstallPackages { packages: packages.clone(), proxy };
-                self.call(index, host, op, patience).await.map(drop)
+                self.call(index, host, op, timeout).await.map(drop)
             }
             Action::Deliver { host, digest, .. } => {
                 let part = self.part(host, digest)?;
                 let _slot = slot(&self.deliveries, host).await;
                 let path = (self.blob)(digest).map_err(failed)?;
-                self.feed(index, host, Op::Deliver(part), Feed::Blob(path), patience).await.map(drop)
+                self.feed(index, host, Op::Deliver(part), Payload::Blob(path), timeout).await.map(drop)
             }
             Action::Import { host, digest, .. } => {
                 let part = self.part(host, digest)?;
                 let _slot = slot(&self.imports, host).await;
-                self.call(index, host, Op::Import(part), patience).await.map(drop)
+                self.call(index, host, Op::Import(part), timeout).await.map(drop)
             }
             Action::Configure { host, set, paths, keep } => {
                 let all = self.files.get(host).and_then(|sets| sets.get(set)).map(Vec::as_slice).unwrap_or_default();
@@ -447,93 +446,95 @@ impl Hands {
                 // What is to change and is not among the files is a file that is not wanted any more.
                 let remove = paths.iter().filter(|path| !all.iter().any(|f| &f.path == *path)).cloned().collect();
                 let keep = keep.then_some(*set);
-                self.call(index, host, Op::WriteFiles { files, remove, keep }, patience).await.map(drop)
+                self.call(index, host, Op::WriteFiles { files, remove, keep }, timeout).await.map(drop)
             }
             Action::Accept { host, sets } => {
-                self.call(index, host, Op::Accept { sets: sets.clone() }, patience).await.map(drop)
+                self.call(index, host, Op::Accept { sets: sets.clone() }, timeout).await.map(drop)
             }
-            Action::Certify { host, leaves } => self.certify(index, host, leaves, patience).await,
+            Action::Certify { host, leaves } => self.certify(index, host, leaves, timeout).await,
             Action::RunUnit { host, unit, how } => {
                 let op = Op::RunUnit { unit: unit.clone(), how: *how, no_wait: false };
-                self.call(index, host, op, patience).await.map(drop)
+                self.call(index, host, op, timeout).await.map(drop)
             }
             Action::StopUnit { host, unit } => {
-                self.call(index, host, Op::StopUnits { units: vec![unit.clone()] }, patience).await.map(drop)
+                self.call(index, host, Op::StopUnits { units: vec![unit.clone()] }, timeout).await.map(drop)
             }
-            Action::EndPods { host } => self.end_pods(index, host, patience).await,
+            Action::EndPods { host } => self.end_pods(index, host, timeout).await,
             Action::ClearNode { host } => {
-                let ask = crate::render::clear_node(&self.desired, self.asks.host(host).map_err(failed)?);
-                self.call(index, host, Op::Wipe(ask), patience).await.map(drop)
+                let ask = crate::render::clear_node(&self.desired, self.queries.host(host).map_err(failed)?);
+                self.call(index, host, Op::Wipe(ask), timeout).await.map(drop)
             }
-            Action::MoveLeader { host, to } => self.hand_over(index, host, Some(to), patience).await,
+            Action::MoveLeader { host, to } => self.hand_over(index, host, Some(to), timeout).await,
             Action::UpgradeKubelet { host, version, how, ready } => {
-                self.upgrade_kubelet(index, host, (version, *how, *ready), patience).await
+                self.upgrade_kubelet(index, host, (version, *how, *ready), timeout).await
             }
-            Action::SaveBundle { host } => self.save_bundle(index, host, patience).await,
-            Action::StartMember { host, birth } => {
-                let op = Op::StartMember(member_start(&data_dir, birth));
-                self.call(index, host, op, patience).await.map(drop)
+            Action::SaveBundle { host } => self.save_bundle(index, host, timeout).await,
+            Action::StartMember { host, state } => {
+                let op = Op::StartMember(member_start(&data_dir, state));
+                self.call(index, host, op, timeout).await.map(drop)
             }
             Action::Defragment { host } => {
                 let op = Op::Defragment { unit: crate::plan::etcd_unit(), data_dir };
-                self.call(index, host, op, patience).await.map(drop)
+                self.call(index, host, op, timeout).await.map(drop)
             }
-            Action::MoveAside { host } => {
+            Action::ArchiveData { host } => {
                 let etcd = crate::render::own_etcd(&self.desired);
-                self.call(index, host, Op::MoveAside(etcd), patience).await.map(drop)
+                self.call(index, host, Op::ArchiveData(etcd), timeout).await.map(drop)
             }
             Action::Halt { host, serves } => {
                 let unless_serving = (!serves).then(|| crate::render::own_etcd(&self.desired));
                 let units = vec![crate::plan::kubelet_unit(), crate::plan::etcd_unit()];
                 let programs = STATIC_PODS.map(ToOwned::to_owned).into();
-                self.call(index, host, Op::Halt { unless_serving, units, programs }, patience).await.map(drop)
+                self.call(index, host, Op::Halt { unless_serving, units, programs }, timeout).await.map(drop)
             }
             Action::TakeSnapshot { host, recovery, aside, reach, stays } => {
                 let (aside, recovery) = (aside.clone(), recovery.clone());
                 let ask = SnapshotAsk { data_dir, aside, recovery, reach: *reach, stays: *stays };
-                self.take_snapshot(index, host, ask, patience).await
+                self.take_snapshot(index, host, ask, timeout).await
             }
-            Action::Restore { host, recovery } => self.restore(index, host, recovery, data_dir, patience).await,
-            Action::ProveQuorum => self.prove_quorum(index, patience, ms).await,
+            Action::Restore { host, recovery } => self.restore(index, host, recovery, data_dir, timeout).await,
+            Action::ProveQuorum => self.prove_quorum(index, timeout, ms).await,
             Action::Seal { host } => {
-                let op = Op::Seal { data_dir, cluster: self.view(index, host, patience).await?.cluster };
-                self.call(index, host, op, patience).await.map(drop)
+                let op = Op::Seal { data_dir, cluster: self.view(index, host, timeout).await?.cluster };
+                self.call(index, host, op, timeout).await.map(drop)
             }
             Action::RemoveMember { peer } => {
-                self.change_members(index, MemberChange::Remove(peer.clone()), patience).await
+                self.change_members(index, MemberChange::Remove(peer.clone()), timeout).await
             }
             Action::MoveMember { from, to } => {
-                self.change_members(index, MemberChange::Move(from.clone(), to.clone()), patience).await
+                self.change_members(index, MemberChange::Move(from.clone(), to.clone()), timeout).await
             }
             Action::AddLearner { peer } => {
-                self.change_members(index, MemberChange::AddLearner(peer.clone()), patience).await
+                self.change_members(index, MemberChange::AddLearner(peer.clone()), timeout).await
             }
-            Action::Promote { peer } => self.promote(index, peer, patience).await,
-            Action::AwaitServing { host, wake } => {
-                let tries = if step.fallback.is_empty() { Tries::NEW } else { Tries::TRIAL };
-                let condition = self.asks.serving(host, &self.target, tries).map_err(failed)?;
-                self.call(index, host, Op::Await { condition, within_ms: ms }, patience).await?;
-                if *wake {
+            Action::Promote { peer } => self.promote(index, peer, timeout).await,
+            Action::AwaitServing { host, restart_kubelet } => {
+                let tries = if step.rollback.is_empty() { CrashLoopPolicy::NEW } else { CrashLoopPolicy::TRIAL };
+                let condition = self.queries.serving(host, &self.target, tries).map_err(failed)?;
+                self.call(index, host, Op::Await { condition, within_ms: ms }, timeout).await?;
+                if *restart_kubelet {
                     let op = Op::RunUnit { unit: crate::plan::kubelet_unit(), how: HowToRun::Restart, no_wait: false };
-                    self.call(index, host, op, patience).await?;
+                    self.call(index, host, op, timeout).await?;
                 }
                 Ok(())
             }
-            Action::AwaitApi => self.await_api(index, patience, ms).await,
+            Action::AwaitApi => self.await_api(index, timeout, ms).await,
             Action::AwaitEndpoint => {
-                let asked = self.connected(Role::ControlPlane).map(|host| (host, self.asks.endpoint()));
-                self.first_of(index, "control-plane", asked, patience, ms).await.map(drop)
+                let asked = self.connected(Role::ControlPlane).map(|host| (host, self.queries.endpoint()));
+                self.first_of(index, "control-plane", asked, timeout, ms).await.map(drop)
             }
-            Action::Apply { addon, objects } => self.apply(addon, objects, patience).await,
-            Action::Prune { addon, delete, keep } => self.prune(index, addon, delete, keep, patience).await,
-            Action::AwaitNode { host } => self.await_node(index, host, patience).await,
-            Action::Drain { host, .. } => self.drain(index, host, patience).await,
-            Action::Uncordon { host } => self.uncordon(host, patience).await,
-            Action::Rewire { host } => self.call(index, host, Op::Sweep(Leftovers::Wires), patience).await.map(drop),
-            Action::DeleteNode { node, end } => self.delete_node(index, node, *end, patience).await,
+            Action::Apply { addon, objects } => self.apply(addon, objects, timeout).await,
+            Action::Prune { addon, delete, keep } => self.prune(index, addon, delete, keep, timeout).await,
+            Action::AwaitNode { host } => self.await_node(index, host, timeout).await,
+            Action::Drain { host, .. } => self.drain(index, host, timeout).await,
+            Action::Uncordon { host } => self.uncordon(host, timeout).await,
+            Action::RecreatePodNetwork { host } => {
+                self.call(index, host, Op::Sweep(Leftovers::Wires), timeout).await.map(drop)
+            }
+            Action::DeleteNode { node, end } => self.delete_node(index, node, *end, timeout).await,
             Action::Wipe { host, delete } => {
-                let ask = crate::render::wipe(&self.desired, self.asks.host(host).map_err(failed)?, *delete);
-                self.call(index, host, Op::Wipe(ask), patience).await.map(drop)
+                let ask = crate::render::wipe(&self.desired, self.queries.host(host).map_err(failed)?, *delete);
+                self.call(index, host, Op::Wipe(ask), timeout).await.map(drop)
             }
         }
     }

@@ -4,7 +4,7 @@
 //! clients take for answers ("missing HTTP content-type"), which the API server passes on as an error; and who connects to it in that moment
 //! is let in and cut off, after which gRPC rests for a second and longer. Who is cut off by a balancer instead asks another member at once.
 
-use super::act::{Hands, failed};
+use super::act::{Actuator, failed};
 use super::walk::StepError;
 use crate::model::desired::Role;
 use crate::model::event::Event;
@@ -14,16 +14,15 @@ use crate::plan::etcd_balancer_unit;
 use crate::protocol::{Balancing, Op};
 use futures::future::join_all;
 use std::time::Duration;
-use tokio::time::timeout;
 
 /// How long a balancer may take to pass a member over, or to send people there again. It waits for a second for its last reload.
 const TOLD: Duration = Duration::from_secs(6);
 
-impl Hands {
+impl Actuator {
     /// Nobody asks the member on a host any more.
     pub(super) async fn pass_over(&self, index: usize, host: &HostName, action: &Action) {
         // For as long as the step may take: whoever is killed in it leaves it to the timer.
-        let most_s = u32::try_from(action.profile().patience.as_secs()).unwrap_or(u32::MAX);
+        let most_s = u32::try_from(action.profile().timeout.as_secs()).unwrap_or(u32::MAX);
         let how = Balancing::PassOver { member: host.clone(), most_s };
         for (balancer, why) in self.balancers(index, TOLD, &how).await {
             let text = format!(
@@ -50,7 +49,8 @@ impl Hands {
         let told = hosts.map(async |host| {
             let op = Op::Balance { unit: etcd_balancer_unit(), how: how.clone() };
             let late = |_| Err(failed(format!("it did not do so within {within:?}")));
-            let done = timeout(within, self.call(index, &host.name, op, within)).await.unwrap_or_else(late);
+            let done =
+                tokio::time::timeout(within, self.call(index, &host.name, op, within)).await.unwrap_or_else(late);
             done.err().map(|why| (host.name.clone(), why))
         });
         join_all(told).await.into_iter().flatten().collect()

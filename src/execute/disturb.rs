@@ -3,7 +3,7 @@
 //! In: an action. Out: whose member it is, and in which way it is away: what follows from that (who hands over the lead, whether balancers pass
 //! it over, whether it is there again afterwards) is asked of this one answer.
 
-use super::act::Hands;
+use super::act::Actuator;
 use crate::model::desired::Role;
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::plan::{Action, HowToRun};
@@ -41,7 +41,7 @@ impl Away {
     }
 }
 
-impl Hands {
+impl Actuator {
     /// Whose member an action takes away from those who write, and how.
     pub(super) fn disturbs<'a>(&'a self, action: &'a Action) -> Option<(&'a HostName, Away)> {
         let of = |peer: &PeerUrl| self.desired.entered().find(|host| &host.peer_url() == peer).map(|host| &host.name);

@@ -3,7 +3,7 @@
 //! In: a Node's name. Out: done, or which pods are in the way and who says so. A Node that could not be drained stays cordoned: the same
 //! command goes on where it was. What somebody else cordoned stays cordoned afterwards.
 
-use super::act::{Hands, failed};
+use super::act::{Actuator, failed};
 use super::walk::StepError;
 use crate::kube::{Client, KubeError, Leaving, ObjectRef};
 use crate::model::event::Event;
@@ -47,11 +47,11 @@ fn in_words(names: &[String]) -> String {
     if more == 0 { named } else { format!("{named} and {more} more") }
 }
 
-impl Hands {
+impl Actuator {
     /// Cordons a Node and waits until what can run elsewhere has left it. One that is not there is empty.
-    pub(super) async fn drain(&self, index: usize, host: &HostName, patience: Duration) -> Result<(), StepError> {
+    pub(super) async fn drain(&self, index: usize, host: &HostName, timeout: Duration) -> Result<(), StepError> {
         let client = self.client().await?;
-        let until = Instant::now() + patience.saturating_sub(LAST_WORD);
+        let until = Instant::now() + timeout.saturating_sub(LAST_WORD);
         self.alone(client, host, until).await?;
         if !cordon(client, host, until).await? {
             return Ok(());
@@ -84,7 +84,7 @@ impl Hands {
                     "{} did not leave {host} within {} s: {}; the Node stays cordoned; run the same command again once they can leave, or \
                      `kubectl uncordon {host}` to give it up",
                     count(in_the_way.len()),
-                    patience.as_secs(),
+                    timeout.as_secs(),
                     in_words(&in_the_way)
                 )));
             }
@@ -108,8 +108,8 @@ impl Hands {
     }
 
     /// Lets pods come again where hactl kept them away.
-    pub(super) async fn uncordon(&self, host: &HostName, patience: Duration) -> Result<(), StepError> {
-        let (client, until) = (self.client().await?, Instant::now() + patience);
+    pub(super) async fn uncordon(&self, host: &HostName, timeout: Duration) -> Result<(), StepError> {
+        let (client, until) = (self.client().await?, Instant::now() + timeout);
         let Some(live) = client.get(&node(host), until).await.map_err(said)? else { return Ok(()) };
         if live.pointer(CORDONED).is_none() {
             return Ok(());

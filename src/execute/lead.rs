@@ -4,14 +4,13 @@
 //! told, but a follower that passed a write on waits for 7 s (5 s and two elections), and so does whoever wrote. So for that moment
 //! nothing is proposed: the balancers in front of etcd stand still on all hosts at once. Whoever asks then waits for some tenths of a second.
 
-use super::act::{Hands, failed};
-use super::guard;
+use super::act::{Actuator, failed};
+use super::precondition;
 use super::walk::StepError;
 use crate::model::event::Event;
 use crate::model::names::{HostName, PeerUrl};
 use crate::protocol::{Balancing, MemberChange, Op};
 use std::time::Duration;
-use tokio::time::timeout;
 
 /// How long the balancers stand still at most, milliseconds: below the second within which everybody is answered.
 const MOST_MS: u32 = 800;
@@ -22,13 +21,13 @@ const RUNS: Duration = Duration::from_secs(1);
 /// How long a step that is about something else waits for a lead to be handed over.
 const LATE: Duration = Duration::from_secs(15);
 
-impl Hands {
+impl Actuator {
     /// The lead may have come to a member since the plan was made, as others were restarted: it hands over before it is disturbed, too.
     pub(super) async fn must_not_lead(&self, index: usize, host: &HostName) -> Result<(), StepError> {
         let handing = async {
-            if guard::leads(self, host).await { self.hand_over(index, host, None, LATE).await } else { Ok(()) }
+            if precondition::leads(self, host).await { self.hand_over(index, host, None, LATE).await } else { Ok(()) }
         };
-        match timeout(LATE, handing).await {
+        match tokio::time::timeout(LATE, handing).await {
             Ok(handed) => handed,
             Err(_) => {
                 self.stays(host, &format!("it could not be handed over within {LATE:?}"));
@@ -49,17 +48,17 @@ impl Hands {
         index: usize,
         host: &HostName,
         to: Option<&PeerUrl>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), StepError> {
-        let etcd = self.asks.etcd(host).ok_or_else(|| failed(format!("{host} is no etcd host")))?;
+        let etcd = self.queries.etcd(host).ok_or_else(|| failed(format!("{host} is no etcd host")))?;
         // Whoever was to take it may have died since.
-        let Some(to) = guard::heir(self, host, to).await else {
+        let Some(to) = precondition::heir(self, host, to).await else {
             self.stays(host, "no other member that stays is well");
             return Ok(());
         };
         // One that does not stand still costs a write at worst, which fails after seven seconds.
         self.balancers(index, STOPPED, &Balancing::Pause { most_ms: MOST_MS }).await;
-        let done = self.call(index, host, Op::ChangeMembers { etcd, change: MemberChange::Lead(to) }, patience).await;
+        let done = self.call(index, host, Op::ChangeMembers { etcd, change: MemberChange::Lead(to) }, timeout).await;
         self.balancers(index, RUNS, &Balancing::Resume).await;
         match done {
             Err(StepError::Failed { what, .. }) => {

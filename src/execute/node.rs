@@ -3,7 +3,7 @@
 //! In: a Node's name. Out: done, or what it was last seen as. A Node whose kubelet lives is never deleted: it would not come back by itself,
 //! and what runs on its host would go on unseen.
 
-use super::act::{Hands, failed};
+use super::act::{Actuator, failed};
 use super::walk::StepError;
 use crate::kube::{Client, KubeError, ObjectRef};
 use crate::model::desired::Cni;
@@ -36,13 +36,13 @@ fn reference(name: &HostName) -> ObjectRef {
     ObjectRef::new("v1", "Node", None, name.as_str())
 }
 
-impl Hands {
+impl Actuator {
     /// Waits until a Node is Ready by the kubelet that runs on its host now.
-    pub(super) async fn await_node(&self, index: usize, host: &HostName, patience: Duration) -> Result<(), StepError> {
+    pub(super) async fn await_node(&self, index: usize, host: &HostName, timeout: Duration) -> Result<(), StepError> {
         let client = self.client().await?;
-        let (node, until) = (reference(host), Instant::now() + patience);
+        let (node, until) = (reference(host), Instant::now() + timeout);
         loop {
-            let kubelet = self.unit(index, host, crate::plan::kubelet_unit(), patience).await?;
+            let kubelet = self.unit(index, host, crate::plan::kubelet_unit(), timeout).await?;
             let ready = |live: Option<&Value>| self.node_ready(index, live, &kubelet);
             let turn = until.min(Instant::now() + ASK_AGAIN);
             match client.wait(&node, &format!("Node {host} being Ready"), turn, ready).await {
@@ -73,18 +73,18 @@ impl Hands {
         index: usize,
         name: &HostName,
         end: NodeEnd,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), StepError> {
         let client = self.client().await?;
-        let (node, until) = (reference(name), Instant::now() + patience);
+        let (node, until) = (reference(name), Instant::now() + timeout);
         let since = Mutex::new(None);
-        let silent = |live: Option<&Value>| {
+        let unreachable = |live: Option<&Value>| {
             let Some(live) = live.and_then(NodeFact::of) else { return Ok(()) };
             if end == NodeEnd::Stopped {
                 return Ok(());
             }
             let mut since = since.lock().unwrap_or_else(PoisonError::into_inner);
-            *since = live.silent.then(|| since.unwrap_or_else(Instant::now));
+            *since = live.unreachable.then(|| since.unwrap_or_else(Instant::now));
             if since.is_some_and(|at| at.elapsed() >= SILENT_FOR) {
                 return Ok(());
             }
@@ -92,10 +92,10 @@ impl Hands {
             self.sink.emit(Event::Waiting { step: index, on: on.clone() });
             Err(on)
         };
-        let live = match client.wait(&node, &format!("Node {name} being silent"), until, silent).await {
+        let live = match client.wait(&node, &format!("Node {name} being silent"), until, unreachable).await {
             Ok(Some(live)) => live,
             Ok(None) => return Ok(()),
-            Err(KubeError::TimedOut { .. }) if end == NodeEnd::Forsaken => {
+            Err(KubeError::TimedOut { .. }) if end == NodeEnd::Abandoned => {
                 let text = format!(
                     "the kubelet of {name} reports, and the inventory does not name it: its Node stays; once that host is off, \
                      `hactl up --prune {name}` deletes it"
@@ -126,13 +126,13 @@ impl Hands {
     }
 
     /// Lets the kubelet stop the pods of a control plane that is no more on this host, the API server last.
-    pub(super) async fn end_pods(&self, index: usize, host: &HostName, patience: Duration) -> Result<(), StepError> {
-        let until = Instant::now() + patience;
+    pub(super) async fn end_pods(&self, index: usize, host: &HostName, timeout: Duration) -> Result<(), StepError> {
+        let until = Instant::now() + timeout;
         let former = self.target.hosts.get(host).and_then(|target| target.sets.get(&FileSet::FormerControlPlane));
         let paths = former.map(|set| set.own.as_slice()).unwrap_or_default();
         let mut manifests: Vec<String> = paths.iter().filter(|path| path.starts_with(MANIFESTS)).cloned().collect();
         manifests.sort_by_key(|path| path.as_str() == API_MANIFEST);
-        self.call(index, host, Op::EndPods { manifests }, patience).await?;
+        self.call(index, host, Op::EndPods { manifests }, timeout).await?;
         forget_api_server(self.client().await?, host, until).await
     }
 }

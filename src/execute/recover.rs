@@ -2,12 +2,12 @@
 //!
 //! In: the recovery. Out: a verified snapshot among the [`Recoveries`](super::recoveries::Recoveries), sealed, and hosts that are restored from it.
 
-use super::act::{Hands, failed, unexpected};
+use super::act::{Actuator, failed, unexpected};
 use super::walk::StepError;
+use crate::model::digester::Digester;
 use crate::model::event::Event;
 use crate::model::names::HostName;
 use crate::model::recovery::Recovery;
-use crate::model::sum::Sum;
 use crate::protocol::{Op, Reply, RestoreAsk, SNAPSHOT_PIECE, SnapshotAsk, SnapshotUse};
 use crate::snapshot::check_room;
 use crate::transport::transfer_within;
@@ -28,28 +28,28 @@ fn explain<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) ->
     move |error| failed(format!("could not {doing} {}: {error}", path.display()))
 }
 
-impl Hands {
-    /// Takes the snapshot on the host and fetches it. The note that it is there comes last; [`Hands::restore`] sees to it that the disk has both.
+impl Actuator {
+    /// Takes the snapshot on the host and fetches it. The note that it is there comes last; [`Actuator::restore`] sees to it that the disk has both.
     pub(super) async fn take_snapshot(
         &self,
         index: usize,
         host: &HostName,
         ask: SnapshotAsk,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), StepError> {
         let folder = self.recoveries.path();
         let recovery = ask.recovery.clone();
-        let reply = self.call(index, host, Op::TakeSnapshot(ask), patience).await?;
+        let reply = self.call(index, host, Op::TakeSnapshot(ask), timeout).await?;
         let Reply::Taken(taken) = reply else { return Err(unexpected(&reply)) };
         check_room(folder, taken.sent_size).map_err(explain("write into", folder))?;
-        let mut file = Sum::new(self.recoveries.begin(&recovery).map_err(explain("write into", folder))?);
+        let mut file = Digester::new(self.recoveries.begin(&recovery).map_err(explain("write into", folder))?);
         let within = transfer_within(taken.sent_size);
         let until = Instant::now() + within;
         let id = recovery.as_str();
         let read = |from| async move {
             let op = Op::ReadSnapshot { recovery: id.to_owned(), from };
             let slow = |_| failed(format!("{host} has not sent the snapshot within {} min", within.as_secs() / 60));
-            match timeout_at(until, self.call(index, host, op, patience)).await.map_err(slow)?? {
+            match timeout_at(until, self.call(index, host, op, timeout)).await.map_err(slow)?? {
                 Reply::Bytes(text) => Ok((from, text)),
                 other => Err(unexpected(&other)),
             }
@@ -85,7 +85,7 @@ impl Hands {
         host: &HostName,
         recovery: &Recovery,
         data_dir: String,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), StepError> {
         let (folder, id) = (self.recoveries.path(), recovery.id.as_str());
         let missing = || failed(format!("the snapshot of recovery {id} is not in {}", folder.display()));
@@ -102,7 +102,7 @@ impl Hands {
             self.synced.get_or_try_init(sync).await
         };
         let deliver = Op::DeliverSnapshot { snapshot: taken, to: SnapshotUse::Recovery };
-        let delivering = self.feed(index, host, deliver, feed, patience);
+        let delivering = self.feed(index, host, deliver, feed, timeout);
         tokio::try_join!(delivering, syncing)?;
         let ask = RestoreAsk {
             data_dir,
@@ -112,6 +112,6 @@ impl Hands {
             members: recovery.members.iter().map(|(name, peer)| (name.to_string(), peer.clone())).collect(),
             base: recovery.base,
         };
-        self.call(index, host, Op::Restore(Box::new(ask)), patience).await.map(drop)
+        self.call(index, host, Op::Restore(Box::new(ask)), timeout).await.map(drop)
     }
 }

@@ -8,8 +8,8 @@ use crate::model::blob::SnapshotBlob;
 use crate::model::names::Digest;
 use crate::model::secret::Secret;
 use crate::snapshot::{Identities, Recipients, Sealed, SealedWriter, public_of};
-use crate::transport::Feed;
-use crate::vault::IDENTITY;
+use crate::statedir::IDENTITY;
+use crate::transport::Payload;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -58,15 +58,15 @@ impl Recoveries {
     }
 
     /// What a host is fed with; none: nothing lies there.
-    pub(super) fn feed(&self, id: &str, blob: &SnapshotBlob) -> io::Result<Option<Feed>> {
+    pub(super) fn feed(&self, id: &str, blob: &SnapshotBlob) -> io::Result<Option<Payload>> {
         let (sealed, open) = (self.file(id, SEALED), self.file(id, OPEN));
         match fs::metadata(&sealed) {
             Ok(found) => {
                 let identities = Identities::parse(&self.identity()?).map_err(io::Error::other)?;
                 let part = (0, found.len());
-                Ok(Some(Feed::Sealed(Sealed::new(sealed, part, Arc::new(identities), blob.sent_size))))
+                Ok(Some(Payload::Sealed(Sealed::new(sealed, part, Arc::new(identities), blob.sent_size))))
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(open.exists().then_some(Feed::Blob(open))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(open.exists().then_some(Payload::Blob(open))),
             Err(error) => Err(error),
         }
     }
@@ -79,14 +79,16 @@ impl Recoveries {
     pub fn taken(&self, id: &str) -> io::Result<Option<SnapshotBlob>> {
         let Some(taken) = self.noted(id)? else { return Ok(None) };
         let found = match self.feed(id, &taken)? {
-            None | Some(Feed::None) => return Ok(None),
-            Some(Feed::Blob(open)) => Digest::of_all(File::open(open)?, taken.sent_size)?,
-            Some(Feed::Sealed(sealed)) => match sealed.read(0).and_then(|all| Digest::of_all(all, taken.sent_size)) {
-                Ok(found) => found,
-                Err(error) if is_other_identity(&error) => return Err(error),
-                // Its end is missing, or some of it is not what was written.
-                Err(_) => return Ok(None),
-            },
+            None | Some(Payload::None) => return Ok(None),
+            Some(Payload::Blob(open)) => Digest::of_all(File::open(open)?, taken.sent_size)?,
+            Some(Payload::Sealed(sealed)) => {
+                match sealed.read(0).and_then(|all| Digest::of_all(all, taken.sent_size)) {
+                    Ok(found) => found,
+                    Err(error) if is_other_identity(&error) => return Err(error),
+                    // Its end is missing, or some of it is not what was written.
+                    Err(_) => return Ok(None),
+                }
+            }
         };
         Ok((found == (taken.sent_digest, taken.sent_size)).then_some(taken))
     }
@@ -219,7 +221,7 @@ mod tests {
             assert_eq!(mode & 0o777, 0o600);
         }
         let feed = world.recoveries().feed("one", &world.blob).expect("it opens").expect("it is there");
-        let Feed::Sealed(sealed) = feed else { panic!("{feed:?}") };
+        let Payload::Sealed(sealed) = feed else { panic!("{feed:?}") };
         let mut fed = Vec::new();
         io::Read::read_to_end(&mut sealed.read(0).expect("it opens"), &mut fed).expect("it can be read");
         assert_eq!(fed, CONTENT);

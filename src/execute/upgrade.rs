@@ -2,7 +2,7 @@
 //!
 //! In: the host, and the version that its kubelet is to be of. Out: done, or what the Node was last seen as.
 
-use super::act::{Hands, failed, unexpected, within_ms};
+use super::act::{Actuator, failed, unexpected, within_ms};
 use super::walk::StepError;
 use crate::kube::{KubeError, ObjectRef};
 use crate::model::desired::Role;
@@ -11,7 +11,7 @@ use crate::model::facts::UnitFact;
 use crate::model::names::HostName;
 use crate::model::node::NodeFact;
 use crate::model::plan::HowToRun;
-use crate::observe::Tries;
+use crate::observe::CrashLoopPolicy;
 use crate::protocol::{Op, Reply};
 use serde_json::Value;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use tokio::time::Instant;
 /// How long a kubelet is taken for the one that runs: it may be between two starts.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
-impl Hands {
+impl Actuator {
     /// Takes a bundle on a host, proof included.
-    pub(super) async fn save_bundle(&self, index: usize, host: &HostName, patience: Duration) -> Result<(), StepError> {
-        match self.call(index, host, Op::SaveBundle, patience).await? {
+    pub(super) async fn save_bundle(&self, index: usize, host: &HostName, timeout: Duration) -> Result<(), StepError> {
+        match self.call(index, host, Op::SaveBundle, timeout).await? {
             Reply::Saved(_) => Ok(()),
             other => Err(unexpected(&other)),
         }
@@ -35,15 +35,15 @@ impl Hands {
         index: usize,
         host: &HostName,
         (version, how, ready): (&str, HowToRun, bool),
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), StepError> {
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         let op = Op::RunUnit { unit: crate::plan::kubelet_unit(), how, no_wait: false };
-        self.call(index, host, op, patience).await?;
+        self.call(index, host, op, timeout).await?;
         self.shows(index, host, (Some(version), ready), until).await?;
         // A new kubelet may start static pods anew: the next host waits until these serve again.
         if self.desired.host(host).is_some_and(|host| host.is(Role::ControlPlane)) {
-            let condition = self.asks.serving(host, &self.target, Tries::NEW).map_err(failed)?;
+            let condition = self.queries.serving(host, &self.target, CrashLoopPolicy::NEW).map_err(failed)?;
             let left = until.saturating_duration_since(Instant::now());
             self.call(index, host, Op::Await { condition, within_ms: within_ms(left) }, left).await?;
         }
@@ -61,8 +61,8 @@ impl Hands {
         let client = self.client().await?;
         let node = ObjectRef::new("v1", "Node", None, host.as_str());
         loop {
-            let patience = until.saturating_duration_since(Instant::now());
-            let (kubelet, now_ms) = self.unit(index, host, crate::plan::kubelet_unit(), patience).await?;
+            let timeout = until.saturating_duration_since(Instant::now());
+            let (kubelet, now_ms) = self.unit(index, host, crate::plan::kubelet_unit(), timeout).await?;
             let seen = |live: Option<&Value>| {
                 let seen = shown(live.and_then(NodeFact::of), &kubelet, now_ms, version, ready);
                 if let Err(on) = &seen {
@@ -107,7 +107,7 @@ mod tests {
             NodeFact::of(&json!({"metadata": {"name": "cp1"}, "status": {"nodeInfo": {"kubeletVersion": version},
                 "conditions": [{"type": "Ready", "status": ready, "message": "as it said", "lastHeartbeatTime": heard}]}}))
         };
-        let started = crate::model::moment::parse_rfc3339("2026-01-01T12:00:30Z").expect("a moment");
+        let started = crate::model::timestamp::parse_rfc3339("2026-01-01T12:00:30Z").expect("a moment");
         let kubelet = UnitFact { active: "active".to_owned(), enabled: true, started_ms: started, reloaded_ms: 0 };
         let look = |node, ready| shown(node, &kubelet, started + 60_000, Some("1.35.4"), ready);
         let (before, after) = ("2026-01-01T12:00:00Z", "2026-01-01T12:00:31Z");

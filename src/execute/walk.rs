@@ -22,7 +22,7 @@ pub enum StepError {
     Overdue(Duration),
     /// It failed, and what ran before runs again by the earlier files.
     #[error("{what}; the earlier files are back, and it runs by them again")]
-    PutBack {
+    RolledBack {
         /// What happened.
         what: String,
         /// Last lines of the log that explains it, oldest first.
@@ -71,7 +71,7 @@ pub struct Outcome {
 /// Runs a plan, working on so many hosts at once. After `stop` is cancelled nothing new starts; what runs is waited for.
 pub async fn walk<P: Perform>(
     plan: &Plan,
-    hands: &Arc<P>,
+    actuator: &Arc<P>,
     sink: &Arc<dyn Sink>,
     stop: &CancellationToken,
     at_once: usize,
@@ -103,16 +103,16 @@ pub async fn walk<P: Perform>(
                     what: step.action.to_string(),
                     host: step.action.host().cloned(),
                 });
-                let hands = Arc::clone(hands);
+                let actuator = Arc::clone(actuator);
                 running.spawn(async move {
                     let start = begun.elapsed();
-                    let patience = step.action.profile().patience;
-                    let result = match tokio::time::timeout(patience, hands.perform(index, &step)).await {
+                    let timeout = step.action.profile().timeout;
+                    let result = match tokio::time::timeout(timeout, actuator.perform(index, &step)).await {
                         Ok(result) => result,
-                        Err(_) => Err(StepError::Overdue(patience)),
+                        Err(_) => Err(StepError::Overdue(timeout)),
                     };
                     let result =
-                        if step.fallback.is_empty() { result } else { hands.conclude(index, &step, result).await };
+                        if step.rollback.is_empty() { result } else { actuator.conclude(index, &step, result).await };
                     (index, start, result)
                 });
             }
@@ -160,7 +160,7 @@ pub async fn walk<P: Perform>(
             }
             Err(error) => {
                 let tail = match &error {
-                    StepError::Failed { tail, .. } | StepError::PutBack { tail, .. } => tail.clone(),
+                    StepError::Failed { tail, .. } | StepError::RolledBack { tail, .. } => tail.clone(),
                     _ => Vec::new(),
                 };
                 let why = error.to_string();
@@ -176,17 +176,17 @@ pub async fn walk<P: Perform>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::plan::{Action, Guard, Mark};
+    use crate::model::plan::{Action, Condition, Precondition};
     use std::sync::Mutex;
 
     /// Remembers on how many hosts it worked at once.
     #[derive(Default)]
-    struct Hands {
+    struct Actuator {
         now: Mutex<Vec<HostName>>,
         most: Mutex<usize>,
     }
 
-    impl Perform for Hands {
+    impl Perform for Actuator {
         async fn perform(&self, _: usize, step: &Step) -> Result<(), StepError> {
             let Some(host) = step.action.host() else { return Ok(()) };
             {
@@ -214,25 +214,25 @@ mod tests {
         let mut plan = Plan::default();
         for n in 0..12_usize {
             let host: HostName = format!("h{}", n % 6).parse().unwrap();
-            let gives = Mark::Stamped(host.clone());
-            let action = Action::Stamp { host };
+            let provides = Condition::ClusterIdWritten(host.clone());
+            let action = Action::WriteClusterId { host };
             plan.steps.push(Step {
                 action,
                 why: String::new(),
-                needs: vec![],
-                gives,
-                guard: Guard::None,
-                fallback: vec![],
+                requires: vec![],
+                provides,
+                precondition: Precondition::None,
+                rollback: vec![],
             });
             plan.after.push(vec![]);
         }
         let last = Step {
             action: Action::ProveQuorum,
             why: String::new(),
-            needs: vec![],
-            gives: Mark::Quorum,
-            guard: Guard::None,
-            fallback: vec![],
+            requires: vec![],
+            provides: Condition::Quorum,
+            precondition: Precondition::None,
+            rollback: vec![],
         };
         plan.steps.push(last);
         plan.after.push((0..12).collect());
@@ -243,10 +243,10 @@ mod tests {
     async fn no_more_hosts_are_worked_on_at_once_than_was_asked_for() {
         let sink: Arc<dyn Sink> = Arc::new(Nobody);
         for (at_once, most) in [(1, 1), (2, 2), (32, 6), (0, 1)] {
-            let hands = Arc::new(Hands::default());
-            let outcome = walk(&plan(), &hands, &sink, &CancellationToken::new(), at_once).await;
+            let actuator = Arc::new(Actuator::default());
+            let outcome = walk(&plan(), &actuator, &sink, &CancellationToken::new(), at_once).await;
             assert_eq!((outcome.done, outcome.left), (13, 0));
-            assert_eq!(*hands.most.lock().unwrap(), most, "{at_once} at once");
+            assert_eq!(*actuator.most.lock().unwrap(), most, "{at_once} at once");
         }
     }
 }

@@ -28,7 +28,7 @@ pub use openssh::{Disk, Files, Nothing};
 pub use problem::{Problem, Report, Severity};
 
 use crate::model::desired::Desired;
-use check::{Judge, NamedFile};
+use check::{NamedFile, Validator};
 use problem::Words;
 use std::ffi::OsStr;
 use std::fmt;
@@ -200,7 +200,7 @@ fn bounded(from: impl Read) -> io::Result<Vec<u8>> {
 fn judge(file: &str, text: &str, base: &Path, around: Around<'_>) -> Result<(Loaded, Vec<NamedFile>), InventoryError> {
     let raw = yaml::read(file, text)
         .map_err(|problem| InventoryError::Invalid(Report { problems: vec![*problem], warnings: Vec::new() }))?;
-    let mut judge = Judge {
+    let mut judge = Validator {
         file,
         source: text,
         base,

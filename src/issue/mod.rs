@@ -6,7 +6,7 @@
 use crate::model::authentic::DOCUMENT_SIGNING;
 use crate::model::certificate::BACKDATED;
 use crate::model::secret::Secret;
-use crate::model::target::{Leaf, LeafId};
+use crate::model::target::{CertId, CertSpec};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType, SerialNumber, SubjectPublicKeyInfo,
@@ -78,15 +78,15 @@ pub struct Signer<'a> {
 ///
 /// # Errors
 /// A request that is none, a signer that has expired, a name that does not fit.
-pub fn sign(csr_pem: &str, leaf: &Leaf, by: &Signer<'_>, now: OffsetDateTime) -> Result<String, IssueError> {
+pub fn sign(csr_pem: &str, leaf: &CertSpec, by: &Signer<'_>, now: OffsetDateTime) -> Result<String, IssueError> {
     let public = public_key(csr_pem).map_err(|why| IssueError::Request { leaf: leaf.id.to_string(), why })?;
     let order = Order {
         subject: Subject { common_name: &leaf.common_name, organizations: &leaf.organizations },
         sans: &leaf.sans,
         usage: match leaf.id {
-            LeafId::SnapshotSigner => Usage::Documents,
+            CertId::SnapshotSigner => Usage::Documents,
             id if id.issues() => Usage::Issuer,
-            _ => Usage::Leaf { server: leaf.server, client: leaf.client },
+            _ => Usage::CertSpec { server: leaf.server, client: leaf.client },
         },
         life: Duration::days(i64::from(leaf.days)),
     };
@@ -165,7 +165,7 @@ pub struct Order<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
     /// To show.
-    Leaf {
+    CertSpec {
         /// To clients.
         server: bool,
         /// To servers.
@@ -216,7 +216,7 @@ impl Order<'_> {
                 params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
                 params.extended_key_usages = vec![ExtendedKeyUsagePurpose::Other(DOCUMENT_SIGNING.to_vec())];
             }
-            Usage::Leaf { server, client } => {
+            Usage::CertSpec { server, client } => {
                 params.is_ca = IsCa::ExplicitNoCa;
                 params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
                 let usages =

@@ -357,16 +357,16 @@ impl Client {
         })
     }
 
-    /// Asks the server how a kind is spelled in a path. A kind that is missing is asked for again for as long as `patience`: its
+    /// Asks the server how a kind is spelled in a path. A kind that is missing is asked for again for as long as `timeout`: its
     /// CRD may have been created a moment ago.
     async fn discover(
         &self,
         object: &ObjectRef,
         until: Instant,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(String, bool), KubeError> {
         let key = (object.api_version.clone(), object.kind.clone());
-        let patience = until.min(Instant::now() + patience);
+        let timeout = until.min(Instant::now() + timeout);
         let url = self.url(&kinds::root(&object.api_version));
         loop {
             if let Some(known) = self.discovered().get(&key) {
@@ -386,7 +386,7 @@ impl Client {
             if self.discovered().contains_key(&key) {
                 continue;
             }
-            if Instant::now() + PAUSE >= patience {
+            if Instant::now() + PAUSE >= timeout {
                 let (kind, api_version) = (object.kind.clone(), object.api_version.clone());
                 return Err(KubeError::UnknownKind { kind, api_version });
             }

@@ -81,7 +81,7 @@ fn make(work: &Path, mirror: Option<&str>) -> Result<PathBuf> {
     let sources = sources(mirror);
     arguments.push(&target);
     arguments.extend(sources.iter().map(String::as_str));
-    Run::new("unshare", &arguments).patience(PATIENCE).ok()?;
+    Run::new("unshare", &arguments).timeout(PATIENCE).ok()?;
     files::chmod(&root, 0o755)?;
     Ok(root)
 }

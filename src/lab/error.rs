@@ -139,12 +139,12 @@ pub enum LabError {
         source: io::Error,
     },
     /// Another run holds the lock.
-    #[error("another hactl has held {} for more than {} s: let it end, or look for it with `fuser {}`", .path.display(), .patience.as_secs(), .path.display())]
+    #[error("another hactl has held {} for more than {} s: let it end, or look for it with `fuser {}`", .path.display(), .timeout.as_secs(), .path.display())]
     Locked {
         /// The lock's file.
         path: PathBuf,
         /// How long we waited.
-        patience: Duration,
+        timeout: Duration,
     },
     /// A host did not boot.
     #[error("{host} of lab {lab:?} did not boot: {why}\nits log, {}, ends:\n{tail}", .log.display())]

@@ -153,7 +153,7 @@ impl Lock {
                     std::thread::sleep(Duration::from_millis(20));
                 }
                 Err(TryLockError::WouldBlock) => {
-                    return Err(LabError::Locked { path: path.to_owned(), patience: LOCK_PATIENCE });
+                    return Err(LabError::Locked { path: path.to_owned(), timeout: LOCK_PATIENCE });
                 }
                 Err(TryLockError::Error(e)) => return Err(LabError::io("lock", path)(e)),
             }

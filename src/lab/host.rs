@@ -157,13 +157,13 @@ impl Host<'_> {
     }
 
     /// Waits until somebody can log in: sshd listens before the host lets users in.
-    pub(crate) fn wait(&self, patience: Duration) -> Result<()> {
-        let deadline = Instant::now() + patience;
+    pub(crate) fn wait(&self, timeout: Duration) -> Result<()> {
+        let deadline = Instant::now() + timeout;
         while Instant::now() < deadline {
             if greets(self.address()) {
                 let login = ssh::command(self.dir, self.name, self.address());
                 let mut login = Run::from(login);
-                login = login.words(&["true"]).patience(Duration::from_secs(10));
+                login = login.words(&["true"]).timeout(Duration::from_secs(10));
                 if login.output().is_ok_and(|output| output.status.success()) {
                     return Ok(());
                 }
@@ -173,7 +173,7 @@ impl Host<'_> {
             }
             std::thread::sleep(Duration::from_millis(30));
         }
-        Err(self.no_boot(&format!("nobody could log in at {} within {} s", self.address(), patience.as_secs())))
+        Err(self.no_boot(&format!("nobody could log in at {} within {} s", self.address(), timeout.as_secs())))
     }
 
     fn no_boot(&self, why: &str) -> LabError {

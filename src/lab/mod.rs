@@ -208,7 +208,7 @@ impl Lab {
     ///
     /// # Errors
     /// When there is no such host or it does not answer in time.
-    pub fn start(&self, host: &str, patience: Duration) -> Result<()> {
+    pub fn start(&self, host: &str, timeout: Duration) -> Result<()> {
         machine::check()?;
         let host = self.host(host)?;
         host.settle()?;
@@ -216,7 +216,7 @@ impl Lab {
             host.start()?;
         }
         host.network.cable(host.index, true)?;
-        host.wait(patience)
+        host.wait(timeout)
     }
 
     /// Pulls a host's cable, at the machine's end: the host sees a link without carrier, and runs on.

@@ -38,7 +38,7 @@ pub struct Spec {
     /// A mirror of Debian, with `/debian` and `/debian-security` below it; without one, Debian's own.
     pub mirror: Option<String>,
     /// How long a host may take to answer SSH.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Spec {
@@ -54,7 +54,7 @@ impl Spec {
             }),
             kubernetes: "1.36.3".to_owned(),
             mirror: None,
-            patience: Duration::from_secs(90),
+            timeout: Duration::from_secs(90),
         }
     }
 

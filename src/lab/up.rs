@@ -180,7 +180,7 @@ fn power_on(lab: &Lab, spec: &Spec, progress: &dyn Progress) -> Result<()> {
                         progress.on(&Note::Already { host: host.name.to_owned(), address: host.address() });
                         return Ok(());
                     }
-                    host.wait(spec.patience)?;
+                    host.wait(spec.timeout)?;
                     let (host, address) = (host.name.to_owned(), host.address());
                     progress.on(&if already {
                         Note::Already { host, address }

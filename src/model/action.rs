@@ -4,35 +4,35 @@
 
 use super::names::{Digest, HostName, PeerUrl, UnitName};
 use super::recovery::Recovery;
-use super::target::{FileSet, LeafId};
+use super::target::{CertId, FileSet};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
 /// How a member is started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub enum Birth {
+pub enum InitialClusterState {
     /// As one of the founders, all of which get the same list and token.
-    Genesis {
+    New {
         /// Random, spent once quorum is proven.
         token: String,
         /// Name and peer URL of every founder.
-        founders: Vec<(HostName, PeerUrl)>,
+        initial_members: Vec<(HostName, PeerUrl)>,
     },
     /// Into a living cluster, by the member list as it will be then.
-    Join {
+    Existing {
         /// Name and peer URL of every member.
         members: Vec<(String, PeerUrl)>,
     },
     /// From the data that is there.
-    Again,
+    Restart,
 }
 
 /// What a step does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Action {
     /// Writes which cluster the host belongs to.
-    Stamp {
+    WriteClusterId {
         /// Where.
         host: HostName,
     },
@@ -84,7 +84,7 @@ pub enum Action {
         /// Where.
         host: HostName,
         /// Which.
-        leaves: Vec<LeafId>,
+        leaves: Vec<CertId>,
     },
     /// Starts, restarts or reloads a unit and enables it.
     RunUnit {
@@ -136,7 +136,7 @@ pub enum Action {
         /// Where.
         host: HostName,
         /// As what.
-        birth: Birth,
+        state: InitialClusterState,
     },
     /// Stops the member, writes its store anew without the room that holds nothing, and starts it again.
     Defragment {
@@ -144,7 +144,7 @@ pub enum Action {
         host: HostName,
     },
     /// Moves a stale data directory aside.
-    MoveAside {
+    ArchiveData {
         /// Where.
         host: HostName,
     },
@@ -223,7 +223,7 @@ pub enum Action {
         /// Whether the kubelet is restarted then. One that asked for an API before there was any waits longer after each
         /// refusal, up to half a minute (client-go's reflectors: 0.8 s, doubled each time, jittered by as much again), and
         /// would not see its Node and its pods for that long.
-        wake: bool,
+        restart_kubelet: bool,
     },
     /// Waits for the first API server.
     AwaitApi,
@@ -264,7 +264,7 @@ pub enum Action {
     },
     /// Takes flannel's interfaces down and kills the pods that hang on them. flannel starts anew and makes them in the Node's range; so do those
     /// of the pods that are ever started again.
-    Rewire {
+    RecreatePodNetwork {
         /// Where.
         host: HostName,
     },
@@ -292,7 +292,7 @@ pub enum NodeEnd {
     /// A person named it: one that lives is an error.
     Asked,
     /// It is of before a recovery: one that lives is left as it is.
-    Forsaken,
+    Abandoned,
 }
 
 /// How a unit is brought to run by its files.
@@ -323,7 +323,7 @@ pub enum Impact {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Profile {
     /// How long it may take before it counts as failed.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// How much it disturbs.
     pub impact: Impact,
     /// Which stage its time is counted under.
@@ -364,7 +364,7 @@ impl Action {
     /// The host it happens on, when it happens on one.
     pub fn host(&self) -> Option<&HostName> {
         match self {
-            Self::Stamp { host }
+            Self::WriteClusterId { host }
             | Self::Prepare { host, .. }
             | Self::InstallPackages { host, .. }
             | Self::Deliver { host, .. }
@@ -380,7 +380,7 @@ impl Action {
             | Self::SaveBundle { host }
             | Self::StartMember { host, .. }
             | Self::Defragment { host }
-            | Self::MoveAside { host }
+            | Self::ArchiveData { host }
             | Self::Halt { host, .. }
             | Self::TakeSnapshot { host, .. }
             | Self::Restore { host, .. }
@@ -390,7 +390,7 @@ impl Action {
             | Self::AwaitNode { host }
             | Self::Drain { host, .. }
             | Self::Uncordon { host }
-            | Self::Rewire { host }
+            | Self::RecreatePodNetwork { host }
             | Self::Wipe { host, .. } => Some(host),
             Self::ProveQuorum
             | Self::RemoveMember { .. }
@@ -407,9 +407,9 @@ impl Action {
 
     /// Patience, impact and stage; one exhaustive match.
     pub fn profile(&self) -> Profile {
-        let p = |seconds, impact, stage| Profile { patience: Duration::from_secs(seconds), impact, stage };
+        let p = |seconds, impact, stage| Profile { timeout: Duration::from_secs(seconds), impact, stage };
         match self {
-            Self::Stamp { .. } => p(20, Impact::None, Stage::Prepare),
+            Self::WriteClusterId { .. } => p(20, Impact::None, Stage::Prepare),
             // A firewall takes its rules one by one, about a second each on a host that is busy.
             Self::Prepare { .. } => p(180, Impact::None, Stage::Prepare),
             Self::InstallPackages { .. } => p(600, Impact::None, Stage::Prepare),
@@ -425,7 +425,7 @@ impl Action {
             Self::UpgradeKubelet { .. } => p(300, Impact::Restart, Stage::ControlPlane),
             Self::SaveBundle { .. } => p(1800, Impact::None, Stage::Etcd),
             Self::StartMember { .. } => p(120, Impact::None, Stage::Etcd),
-            Self::MoveAside { .. } => p(60, Impact::Destructive, Stage::Etcd),
+            Self::ArchiveData { .. } => p(60, Impact::Destructive, Stage::Etcd),
             Self::Halt { .. } => p(180, Impact::Destructive, Stage::Etcd),
             Self::TakeSnapshot { .. } => p(1800, Impact::None, Stage::Etcd),
             Self::Restore { .. } => p(1800, Impact::Destructive, Stage::Etcd),
@@ -445,7 +445,7 @@ impl Action {
             Self::AwaitNode { .. } => p(300, Impact::None, Stage::Cluster),
             Self::Drain { within_s, .. } => p(u64::from(*within_s), Impact::Restart, Stage::Cluster),
             Self::Uncordon { .. } => p(60, Impact::None, Stage::Cluster),
-            Self::Rewire { .. } => p(60, Impact::Restart, Stage::Cluster),
+            Self::RecreatePodNetwork { .. } => p(60, Impact::Restart, Stage::Cluster),
             // The controllers must lead first, and then miss a kubelet for 50 seconds, and for half a minute more.
             Self::DeleteNode { .. } => p(240, Impact::Destructive, Stage::Cluster),
             Self::Wipe { .. } => p(180, Impact::Destructive, Stage::Cluster),
@@ -456,7 +456,7 @@ impl Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Stamp { .. } => f.write_str("mark as a host of this cluster"),
+            Self::WriteClusterId { .. } => f.write_str("mark as a host of this cluster"),
             Self::Prepare { gaps, .. } => write!(f, "prepare: {}", gaps.join(", ")),
             Self::InstallPackages { packages, .. } => write!(f, "install {}", packages.join(", ")),
             Self::Deliver { part, digest, .. } => write!(f, "deliver {part} ({})", digest.short()),
@@ -490,13 +490,15 @@ impl fmt::Display for Action {
                 write!(f, "{verb} the kubelet as {version}, and wait for its Node to {node}")
             }
             Self::SaveBundle { .. } => f.write_str("take a recovery bundle, and prove it"),
-            Self::StartMember { birth, .. } => match birth {
-                Birth::Genesis { founders, .. } => write!(f, "start etcd as one of {} founders", founders.len()),
-                Birth::Join { .. } => f.write_str("start etcd as a learner"),
-                Birth::Again => f.write_str("start etcd from its data"),
+            Self::StartMember { state, .. } => match state {
+                InitialClusterState::New { initial_members, .. } => {
+                    write!(f, "start etcd as one of {} founders", initial_members.len())
+                }
+                InitialClusterState::Existing { .. } => f.write_str("start etcd as a learner"),
+                InitialClusterState::Restart => f.write_str("start etcd from its data"),
             },
             Self::Defragment { .. } => f.write_str("write etcd's store anew while it is down"),
-            Self::MoveAside { .. } => f.write_str("move the stale etcd data aside"),
+            Self::ArchiveData { .. } => f.write_str("move the stale etcd data aside"),
             Self::Halt { .. } => f.write_str("stop kubelet, the control plane's pods and etcd"),
             Self::TakeSnapshot { aside: None, .. } => f.write_str("take a snapshot of its data, which stays as it is"),
             Self::TakeSnapshot { aside: Some(name), .. } => {
@@ -511,8 +513,10 @@ impl fmt::Display for Action {
             Self::MoveMember { from, to } => write!(f, "list member {from} as {to}"),
             Self::AddLearner { peer } => write!(f, "add learner {peer}"),
             Self::Promote { peer } => write!(f, "promote {peer} once it has caught up"),
-            Self::AwaitServing { wake: false, .. } => f.write_str("wait for the API server"),
-            Self::AwaitServing { wake: true, .. } => f.write_str("wait for the API server, then restart the kubelet"),
+            Self::AwaitServing { restart_kubelet: false, .. } => f.write_str("wait for the API server"),
+            Self::AwaitServing { restart_kubelet: true, .. } => {
+                f.write_str("wait for the API server, then restart the kubelet")
+            }
             Self::AwaitApi => f.write_str("wait for the first API server"),
             Self::AwaitEndpoint => f.write_str("wait for the endpoint"),
             Self::Apply { addon, objects } => {
@@ -526,7 +530,7 @@ impl fmt::Display for Action {
             Self::AwaitNode { .. } => f.write_str("wait for the Node to be Ready"),
             Self::Drain { within_s, .. } => write!(f, "drain the Node within {within_s} s"),
             Self::Uncordon { .. } => f.write_str("uncordon the Node"),
-            Self::Rewire { .. } => {
+            Self::RecreatePodNetwork { .. } => {
                 f.write_str("take flannel's interfaces down and kill the pods on them, to be made anew")
             }
             Self::DeleteNode { node, end: NodeEnd::Stopped } => write!(f, "delete the Node {node} and its pods"),

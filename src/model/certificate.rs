@@ -3,9 +3,9 @@
 //! In: the text of files, what running components present. Out: facts that travel, rows of `certs list`, and one rule for
 //! how near its end a certificate is, so that `certs list` and `status` cannot disagree.
 
-use super::facts::Silence;
-use super::moment::millis;
+use super::facts::Unreachable;
 use super::names::{Digest, HostName};
+use super::timestamp::millis;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -66,10 +66,10 @@ pub struct CertFact {
     /// SHA-256 of the certificate in DER.
     pub fingerprint: Digest,
     /// Start of validity, seconds since 1970.
-    #[serde(deserialize_with = "super::moment::bounded")]
+    #[serde(deserialize_with = "super::timestamp::bounded")]
     pub not_before_s: i64,
     /// End of validity, seconds since 1970.
-    #[serde(deserialize_with = "super::moment::bounded")]
+    #[serde(deserialize_with = "super::timestamp::bounded")]
     pub not_after_s: i64,
 }
 
@@ -148,7 +148,7 @@ pub fn term(not_before_s: i64, not_after_s: i64, now_ms: i64) -> Term {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
     /// Each host that was asked for, in the inventory's order: its certificates, or why there are none.
-    pub hosts: Vec<(HostName, Result<OfHost, Silence>)>,
+    pub hosts: Vec<(HostName, Result<OfHost, Unreachable>)>,
     /// What the administrator keeps; judged by this machine's clock.
     pub own: OfHost,
 }

@@ -56,12 +56,12 @@ impl Period {
 #[serde(deny_unknown_fields)]
 pub struct OwnDrill {
     /// When, by the host's clock, milliseconds since 1970.
-    #[serde(deserialize_with = "super::moment::bounded")]
+    #[serde(deserialize_with = "super::timestamp::bounded")]
     pub at_ms: i64,
     /// File name of the bundle: the newest that it had.
     pub bundle: String,
     /// When that was taken, by its name.
-    #[serde(deserialize_with = "super::moment::bounded")]
+    #[serde(deserialize_with = "super::timestamp::bounded")]
     pub taken_ms: i64,
     /// What came of it.
     pub showed: Showed,
@@ -86,7 +86,7 @@ pub enum Showed {
 
 /// How a turn of the timer ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Turn {
+pub enum DrillOutcome {
     /// It was held, and noted; and the last lines of what failed.
     Held(OwnDrill, Vec<String>),
     /// There is no bundle yet.

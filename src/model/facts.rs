@@ -1,7 +1,7 @@
 //! What is known of the world: one reply per host, and what the replies say together about etcd.
 //!
 //! In: decoded from `hactl host` by `host/`, put together by `observe/`. Out: read by `plan/` and `report/`.
-//! Missing facts stay visible: a host that did not answer is a [`Silence`], never an empty answer.
+//! Missing facts stay visible: a host that did not answer is a [`Unreachable`], never an empty answer.
 
 use super::certificate::CertificatesFact;
 use super::firewall::FirewallFact;
@@ -9,14 +9,14 @@ use super::names::{ClusterName, Digest, HostName, PeerUrl, UnitName};
 use super::node::NodeFact;
 use super::positions::Position;
 use super::snapshot::BundlesFact;
-use super::target::{FileSet, LeafId};
+use super::target::{CertId, FileSet};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// Why a host told us nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Silence {
+pub struct Unreachable {
     /// What happened, one sentence.
     pub why: String,
     /// What to do about it.
@@ -27,9 +27,9 @@ pub struct Silence {
 #[derive(Debug, Clone, Serialize)]
 pub struct Facts {
     /// Each host of the inventory: its facts, or why there are none.
-    pub hosts: BTreeMap<HostName, Result<HostFacts, Silence>>,
+    pub hosts: BTreeMap<HostName, Result<HostFacts, Unreachable>>,
     /// The same of hosts that the inventory does not name any more and that may leave.
-    pub leaving: BTreeMap<HostName, Result<HostFacts, Silence>>,
+    pub leaving: BTreeMap<HostName, Result<HostFacts, Unreachable>>,
     /// What the hosts say together about etcd.
     pub etcd: Etcd,
     /// Per add-on, the objects that are missing or differ: object key and what differs. An add-on that is not named here
@@ -53,7 +53,7 @@ pub struct Stale {
 
 impl Facts {
     /// Whether an object can be asked for now: the Node of a host that is silent is made by its kubelet, some day.
-    pub fn can_exist(object: &serde_json::Value, hosts: &BTreeMap<HostName, Result<HostFacts, Silence>>) -> bool {
+    pub fn can_exist(object: &serde_json::Value, hosts: &BTreeMap<HostName, Result<HostFacts, Unreachable>>) -> bool {
         let name = object.pointer("/metadata/name").and_then(serde_json::Value::as_str);
         let node = name.filter(|_| object["kind"] == "Node");
         let answer = node.and_then(|name| hosts.iter().find(|(host, _)| host.as_str() == name));
@@ -78,7 +78,7 @@ impl Facts {
     }
     /// What a member says that has a quorum behind it; of several the one that as many are ahead of as behind: none of them decides alone.
     pub fn living(&self) -> Option<&EtcdView> {
-        let Etcd::Speaks(_) = &self.etcd else { return None };
+        let Etcd::HasQuorum(_) = &self.etcd else { return None };
         let entered = self.hosts.values().chain(self.leaving.values());
         let views = entered.filter_map(|f| f.as_ref().ok()?.etcd.as_ref()?.view.as_ref());
         let mut views: Vec<&EtcdView> = views.filter(|v| v.linearizable).collect();
@@ -91,16 +91,16 @@ impl Facts {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum Etcd {
     /// Every etcd host answered, and none has data, a genesis token or a seal.
-    NeverBorn,
+    Uninitialized,
     /// Every etcd host answered; some hold data of a genesis that was never proven, all of the same token.
-    Founding {
+    Bootstrapping {
         /// The token of that genesis.
         token: String,
     },
     /// A quorum answered a linearizable read.
-    Speaks(Members),
+    HasQuorum(Members),
     /// A cluster exists or may exist, and no quorum answers.
-    Silent(Vec<Evidence>),
+    NoQuorum(Vec<Evidence>),
     /// Some members say that a quorum stands behind them, and no majority of those who must know says so.
     Disputed(Vec<Evidence>),
 }
@@ -179,24 +179,24 @@ pub struct HostFacts {
     /// Whether swap is in use.
     pub swap: bool,
     /// The host's clock, milliseconds since 1970.
-    #[serde(deserialize_with = "super::moment::bounded")]
+    #[serde(deserialize_with = "super::timestamp::bounded")]
     pub now_ms: i64,
     /// Whether `/run/systemd/resolve/resolv.conf` exists.
     pub systemd_resolved: bool,
     /// The host's addresses.
     pub addresses: Vec<InterfaceAddress>,
     /// Which cluster this host belongs to, written when it first joined.
-    pub stamp: Option<Stamp>,
+    pub stamp: Option<ClusterId>,
     /// Files that were asked for and exist.
     pub files: BTreeMap<String, FileFact>,
     /// Parts that were asked for, exist and are intact.
     pub blobs: BTreeSet<Digest>,
     /// Sets whose earlier files are kept, because the new ones have not proven themselves yet.
-    pub unproven: BTreeSet<FileSet>,
+    pub on_trial: BTreeSet<FileSet>,
     /// Units that were asked for.
     pub units: BTreeMap<UnitName, UnitFact>,
     /// Leaf certificates that were asked for and exist.
-    pub leaves: BTreeMap<LeafId, LeafFact>,
+    pub leaves: BTreeMap<CertId, LeafFact>,
     /// Other certificates that were asked for, and what components present.
     pub certificates: CertificatesFact,
     /// Images in containerd's store: reference to the digest of the part it was imported from, or something else for
@@ -247,7 +247,7 @@ pub fn disbelief(host: &HostName, doubt: &str) -> String {
 /// A host's membership of a cluster, kept in `/var/lib/hactl/cluster.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Stamp {
+pub struct ClusterId {
     /// The cluster's name.
     pub cluster: ClusterName,
     /// SHA-256 of the DER of the certificate of the authority that the cluster was founded with: what makes two clusters of one name
@@ -270,7 +270,7 @@ fn is_none_yet(stages: &u64) -> bool {
     *stages == 0
 }
 
-impl Stamp {
+impl ClusterId {
     /// The same for a host of the cluster.
     #[must_use]
     pub fn of(&self, host: &HostName) -> Self {
@@ -293,7 +293,7 @@ pub struct FileFact {
     /// Owner's name, or number where there is no name.
     pub owner: String,
     /// Inode change time, milliseconds since 1970: when content, mode or owner last changed.
-    #[serde(deserialize_with = "super::moment::bounded")]
+    #[serde(deserialize_with = "super::timestamp::bounded")]
     pub changed_ms: i64,
 }
 
@@ -306,18 +306,18 @@ pub struct UnitFact {
     /// Whether it starts at boot.
     pub enabled: bool,
     /// When its main process started, milliseconds since 1970; 0 when it is not running.
-    #[serde(deserialize_with = "super::moment::bounded")]
+    #[serde(deserialize_with = "super::timestamp::bounded")]
     pub started_ms: i64,
     /// When it was last reloaded by hactl, milliseconds since 1970; 0 when never.
-    #[serde(deserialize_with = "super::moment::bounded")]
+    #[serde(deserialize_with = "super::timestamp::bounded")]
     pub reloaded_ms: i64,
 }
 
 impl HostFacts {
     /// Whether it carries this stamp, as this host of the cluster and as this machine.
-    pub fn is_stamped(&self, cluster: &Stamp, host: &HostName) -> bool {
+    pub fn is_stamped(&self, cluster: &ClusterId, host: &HostName) -> bool {
         let machine = Some(self.machine_id.clone()).filter(|id| !id.is_empty());
-        self.stamp == Some(Stamp { machine, ..cluster.of(host) })
+        self.stamp == Some(ClusterId { machine, ..cluster.of(host) })
     }
     /// Whether a member of etcd ran here, by its unit: with no data beside that, the data is lost, or its volume is not mounted.
     pub fn ran_etcd(&self) -> bool {
@@ -354,15 +354,15 @@ pub struct LeafFact {
     /// The authority of that one, where its certificate follows in the file and is below another: hexadecimal.
     pub through: Option<String>,
     /// Start of validity, seconds since 1970.
-    #[serde(deserialize_with = "super::moment::bounded")]
+    #[serde(deserialize_with = "super::timestamp::bounded")]
     pub not_before_s: i64,
     /// End of validity, seconds since 1970.
-    #[serde(deserialize_with = "super::moment::bounded")]
+    #[serde(deserialize_with = "super::timestamp::bounded")]
     pub not_after_s: i64,
     /// Whether the key beside it is its own.
     pub key_matches: bool,
     /// When certificate or key last changed (the later of their inodes' change times), milliseconds since 1970.
-    #[serde(deserialize_with = "super::moment::bounded")]
+    #[serde(deserialize_with = "super::timestamp::bounded")]
     pub changed_ms: i64,
 }
 
@@ -387,7 +387,7 @@ pub struct EtcdFact {
     /// The token of the genesis this host was told to take part in, while unproven.
     pub token: Option<String>,
     /// The cluster id written once quorum was proven here ("born").
-    pub born: Option<String>,
+    pub bootstrapped: Option<String>,
     /// What the running member says; `None` when nothing answers.
     pub view: Option<EtcdView>,
     /// Why there is no view, or no linearizable one.
@@ -431,7 +431,7 @@ pub struct DiskFact {
     /// Size of the store's file, bytes.
     pub db_bytes: u64,
     /// When the log was last written to, by the host's clock, milliseconds since 1970.
-    #[serde(deserialize_with = "super::moment::bounded")]
+    #[serde(deserialize_with = "super::timestamp::bounded")]
     pub written_ms: i64,
     /// Whether a record of its log is damaged that was whole once: what is before it can be recovered from, and no member starts from it.
     #[serde(default)]
@@ -560,10 +560,10 @@ pub struct LeaseFact {
     /// Who holds it.
     pub holder: String,
     /// Age of the last renewal by the host's clock, milliseconds.
-    #[serde(deserialize_with = "super::moment::bounded")]
+    #[serde(deserialize_with = "super::timestamp::bounded")]
     pub age_ms: i64,
     /// How long a renewal lasts, seconds.
-    #[serde(deserialize_with = "super::moment::bounded")]
+    #[serde(deserialize_with = "super::timestamp::bounded")]
     pub duration_s: i64,
 }
 
@@ -584,6 +584,6 @@ pub struct PodFact {
     /// Why it is not, such as `CrashLoopBackOff`.
     pub reason: String,
     /// How long past its deletion grace period it still exists, seconds; 0 when it is not being deleted.
-    #[serde(deserialize_with = "super::moment::bounded")]
+    #[serde(deserialize_with = "super::timestamp::bounded")]
     pub overdue_s: i64,
 }

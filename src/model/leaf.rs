@@ -5,7 +5,7 @@
 
 use super::facts::LeafFact;
 use super::names::HostName;
-use super::target::{Leaf, LeafId};
+use super::target::{CertId, CertSpec};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// No run takes longer, seconds: what is valid from later on was issued by a clock that ran ahead, and not since somebody asked.
@@ -18,12 +18,12 @@ pub struct Renewal {
     /// backdated by: so a plan that was run asks for nothing again.
     pub since_s: i64,
     /// Which, by host.
-    pub leaves: BTreeMap<HostName, BTreeSet<LeafId>>,
+    pub leaves: BTreeMap<HostName, BTreeSet<CertId>>,
 }
 
 impl Renewal {
     /// Why this leaf of this host is to be issued, or `None`. One that its component renews itself is never asked for.
-    pub fn wants(&self, host: &HostName, leaf: &Leaf, fact: &LeafFact) -> Option<String> {
+    pub fn wants(&self, host: &HostName, leaf: &CertSpec, fact: &LeafFact) -> Option<String> {
         let asked = !leaf.self_renewing && self.leaves.get(host).is_some_and(|leaves| leaves.contains(&leaf.id));
         let new = (self.since_s..self.since_s.saturating_add(LONGEST_RUN_S)).contains(&fact.not_before_s);
         (asked && !new).then(|| "it is to be issued anew".to_owned())
@@ -33,9 +33,9 @@ impl Renewal {
 /// Why a leaf has to be issued, or `None` when it is good.
 ///
 /// A leaf is renewed when less than a third of its life is left. One that its component renews itself
-/// ([`Leaf::self_renewing`]) is only looked at for being there, being in force and coming from the right authority:
+/// ([`CertSpec::self_renewing`]) is only looked at for being there, being in force and coming from the right authority:
 /// its subject is checked by whoever signs the renewal, and it may be younger or older than ours at any time.
-pub fn needs_renewal(leaf: &Leaf, fact: Option<&LeafFact>, now_ms: i64) -> Option<String> {
+pub fn needs_renewal(leaf: &CertSpec, fact: Option<&LeafFact>, now_ms: i64) -> Option<String> {
     let Some(fact) = fact else { return Some("it does not exist".to_owned()) };
     let now_s = now_ms.div_euclid(1000);
     if !fact.key_matches {
@@ -65,13 +65,13 @@ fn expired(fact: &LeafFact, now_s: i64) -> Option<String> {
 }
 
 /// Whether the leaf's authority signed what was found, or an issuer that it vouches for. An issuer itself is signed by nobody else.
-fn is_of(fact: &LeafFact, leaf: &Leaf) -> bool {
+fn is_of(fact: &LeafFact, leaf: &CertSpec) -> bool {
     fact.authority == leaf.authority
         || leaf.id.may_be_renewed_by_its_host() && fact.through.as_ref() == Some(&leaf.authority)
 }
 
 /// Why the time of a leaf that is as it should be is up, or `None`.
-fn aged(leaf: &Leaf, fact: &LeafFact, now_s: i64) -> Option<String> {
+fn aged(leaf: &CertSpec, fact: &LeafFact, now_s: i64) -> Option<String> {
     if let Some(why) = expired(fact, now_s) {
         return Some(why);
     }
@@ -89,7 +89,7 @@ fn aged(leaf: &Leaf, fact: &LeafFact, now_s: i64) -> Option<String> {
 
 /// Why a host renews a leaf by an issuer of its own, or `None`: its time is up, or it was cut off while it put the last one in place. Whatever
 /// else is wrong with one is for `up`, which knows more than what it once left on the host.
-pub fn renews_by_itself(leaf: &Leaf, fact: &LeafFact, now_ms: i64) -> Option<String> {
+pub fn renews_by_itself(leaf: &CertSpec, fact: &LeafFact, now_ms: i64) -> Option<String> {
     if !leaf.id.may_be_renewed_by_its_host() || leaf.self_renewing || !is_of(fact, leaf) {
         None
     } else if fact.key_matches {
@@ -129,9 +129,9 @@ mod tests {
 
     const DAY: i64 = 86_400;
 
-    fn leaf() -> Leaf {
-        Leaf {
-            id: LeafId::Apiserver,
+    fn leaf() -> CertSpec {
+        CertSpec {
+            id: CertId::Apiserver,
             ca: CaId::Cluster,
             authority: "aa".into(),
             common_name: "kube-apiserver".into(),
@@ -162,7 +162,7 @@ mod tests {
         }
     }
 
-    fn why(leaf: &Leaf, fact: &LeafFact, day: i64) -> String {
+    fn why(leaf: &CertSpec, fact: &LeafFact, day: i64) -> String {
         needs_renewal(leaf, Some(fact), day * DAY * 1000).unwrap_or_default()
     }
 
@@ -180,13 +180,13 @@ mod tests {
         assert_eq!(why(&leaf(), &by_issuer, 1), "");
         let strange = LeafFact { through: Some("bb".into()), ..by_issuer.clone() };
         assert!(why(&leaf(), &strange, 1).contains("another authority"));
-        let issuer = Leaf { id: LeafId::ClusterIssuer, ..leaf() };
+        let issuer = CertSpec { id: CertId::ClusterIssuer, ..leaf() };
         assert!(why(&issuer, &by_issuer, 1).contains("another authority"), "issuers sign no issuers");
     }
 
     #[test]
     fn an_issuer_is_issued_anew_when_a_tenth_of_its_life_is_gone() {
-        let issuer = Leaf { id: LeafId::ClusterIssuer, ..leaf() };
+        let issuer = CertSpec { id: CertId::ClusterIssuer, ..leaf() };
         assert_eq!(why(&issuer, &fact(), 30), "");
         assert_eq!(why(&issuer, &fact(), 31), "it expires in 269 d");
     }
@@ -199,14 +199,15 @@ mod tests {
 
     #[test]
     fn a_host_renews_what_is_near_its_end_or_past_it_and_leaves_the_rest_to_up() {
-        let renews = |leaf: &Leaf, fact: &LeafFact, day: i64| renews_by_itself(leaf, fact, day * DAY * 1000).is_some();
+        let renews =
+            |leaf: &CertSpec, fact: &LeafFact, day: i64| renews_by_itself(leaf, fact, day * DAY * 1000).is_some();
         assert!(!renews(&leaf(), &fact(), 200) && renews(&leaf(), &fact(), 201) && renews(&leaf(), &fact(), 900));
         assert!(renews(&leaf(), &LeafFact { sans: vec![], ..fact() }, 201), "by what up asked for last");
         assert!(renews(&leaf(), &LeafFact { key_matches: false, ..fact() }, 1), "it was cut off");
         for (other, of) in [
             (leaf(), LeafFact { authority: "bb".into(), ..fact() }),
-            (Leaf { self_renewing: true, ..leaf() }, fact()),
-            (Leaf { id: LeafId::ClusterIssuer, ..leaf() }, fact()),
+            (CertSpec { self_renewing: true, ..leaf() }, fact()),
+            (CertSpec { id: CertId::ClusterIssuer, ..leaf() }, fact()),
         ] {
             assert!(!renews(&other, &of, 900), "{other:?} {of:?}");
         }
@@ -231,7 +232,7 @@ mod tests {
         let (one, other): (HostName, HostName) = ("cp1".parse().unwrap(), "cp2".parse().unwrap());
         let renewal = Renewal {
             since_s: 100,
-            leaves: [(one.clone(), [LeafId::Apiserver].into()), (other.clone(), [].into())].into(),
+            leaves: [(one.clone(), [CertId::Apiserver].into()), (other.clone(), [].into())].into(),
         };
         let old = LeafFact { not_before_s: 99, ..fact() };
         assert!(renewal.wants(&one, &leaf(), &old).is_some());
@@ -239,13 +240,13 @@ mod tests {
         let ahead = LeafFact { not_before_s: 100 + 7 * 3600, ..fact() };
         assert!(renewal.wants(&one, &leaf(), &ahead).is_some(), "whoever issued it had a clock that ran ahead");
         assert_eq!(renewal.wants(&other, &leaf(), &old), None);
-        assert_eq!(renewal.wants(&one, &Leaf { id: LeafId::Scheduler, ..leaf() }, &old), None);
-        assert_eq!(renewal.wants(&one, &Leaf { self_renewing: true, ..leaf() }, &old), None);
+        assert_eq!(renewal.wants(&one, &CertSpec { id: CertId::Scheduler, ..leaf() }, &old), None);
+        assert_eq!(renewal.wants(&one, &CertSpec { self_renewing: true, ..leaf() }, &old), None);
     }
 
     #[test]
     fn a_leaf_renewed_by_its_component_is_replaced_only_when_gone_expired_or_of_another_authority() {
-        let kubelet = Leaf { self_renewing: true, ..leaf() };
+        let kubelet = CertSpec { self_renewing: true, ..leaf() };
         assert_eq!(why(&kubelet, &LeafFact { common_name: "x".into(), ..fact() }, 299), "");
         assert!(why(&kubelet, &fact(), 300).contains("expired"));
         assert!(why(&kubelet, &LeafFact { authority: "bb".into(), ..fact() }, 1).contains("another authority"));

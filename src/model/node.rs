@@ -5,7 +5,7 @@
 
 use super::desired::Cidr;
 use super::facts::{InterfaceAddress, UnitFact};
-use super::moment::parse_rfc3339;
+use super::timestamp::parse_rfc3339;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::net::IpAddr;
@@ -43,7 +43,7 @@ pub struct NodeFact {
     /// The Ready condition's message.
     pub message: String,
     /// When its kubelet last reported, by its own clock, milliseconds since 1970; 0 when never.
-    #[serde(deserialize_with = "super::moment::bounded")]
+    #[serde(deserialize_with = "super::timestamp::bounded")]
     pub heard_ms: i64,
     /// Kubelet version with the `v`.
     pub version: String,
@@ -54,7 +54,7 @@ pub struct NodeFact {
     /// Whether it is hactl that cordoned it, to drain it, and has not taken that back.
     pub drained: bool,
     /// Whether the controllers have given up hearing of its kubelet.
-    pub silent: bool,
+    pub unreachable: bool,
     /// Whether hactl has had it in an inventory: it bears the memory of [`OWNS`].
     pub ours: bool,
     /// The range that its pods have their addresses of, once it was given one.
@@ -79,7 +79,7 @@ impl NodeFact {
             runtime: text(object, "/status/nodeInfo/containerRuntimeVersion"),
             unschedulable: object.pointer("/spec/unschedulable").and_then(Value::as_bool).unwrap_or(false),
             drained: object.pointer(CORDONED).is_some(),
-            silent: ready.is_none_or(|c| c["status"] == "Unknown"),
+            unreachable: ready.is_none_or(|c| c["status"] == "Unknown"),
             ours: object.pointer(OWNS).is_some(),
             pods: object.pointer("/spec/podCIDR").and_then(Value::as_str).and_then(range),
             tunnel: (text(object, PUBLIC_IP), mac(&text(object, BACKEND_DATA))),
@@ -89,7 +89,7 @@ impl NodeFact {
     /// An interface of flannel's that has addresses, by what its host says, and none of the Node's range: pods on it have addresses that the
     /// other hosts look for elsewhere. A Node has another range than its host where it was deleted and registered itself anew, or where etcd
     /// went back to when it had. flannel reads the range when it starts, and the bridge plugin never gives a bridge that is there another address.
-    pub fn astray<'a>(&self, addresses: &'a [InterfaceAddress]) -> Option<&'a InterfaceAddress> {
+    pub fn pod_cidr_mismatch<'a>(&self, addresses: &'a [InterfaceAddress]) -> Option<&'a InterfaceAddress> {
         let pods = self.pods?;
         // What a host gives to interfaces by itself tells nothing.
         let counts = |a: &&InterfaceAddress| matches!(a.address, IpAddr::V4(v4) if !v4.is_link_local());
@@ -171,7 +171,9 @@ mod tests {
         let others = [at("eth0", "10.0.0.11", 24), at("cni0", "fe80::1", 64)];
         let whole = [&others[..], &[at("cni0", "10.244.1.1", 24), at("flannel.1", "10.244.1.0", 32)]].concat();
         let found = |pods: &str, has: &[InterfaceAddress]| {
-            node(json!({"podCIDR": pods})).astray(has).map(|astray| astray.interface.clone())
+            node(json!({"podCIDR": pods}))
+                .pod_cidr_mismatch(has)
+                .map(|pod_cidr_mismatch| pod_cidr_mismatch.interface.clone())
         };
         assert_eq!(found("10.244.1.0/24", &whole), None);
         assert_eq!(found("10.244.1.0/24", &others), None, "a host that has no pods yet");
@@ -181,6 +183,6 @@ mod tests {
         assert_eq!(found("10.244.1.0/24", &more), None, "somebody gave it another one besides");
         assert_eq!(found("10.244.1.0/24", &[at("cni0", "169.254.1.1", 16)]), None, "a host gave that by itself");
         assert_eq!(found("", &whole), None);
-        assert_eq!(node(json!({})).astray(&whole), None, "nobody has given it a range yet");
+        assert_eq!(node(json!({})).pod_cidr_mismatch(&whole), None, "nobody has given it a range yet");
     }
 }

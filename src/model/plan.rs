@@ -3,9 +3,9 @@
 //! In: built by `plan/`. Out: printed by `report/`, run by `execute/`. A plan holds no content, no secret and no
 //! closure; two plans can be compared.
 
-pub use super::action::{Action, Birth, HowToRun, Impact, NodeEnd, Profile, Stage, object_in_words};
+pub use super::action::{Action, HowToRun, Impact, InitialClusterState, NodeEnd, Profile, Stage, object_in_words};
+pub use super::condition::Condition;
 use super::facts::{Member, Members};
-pub use super::mark::Mark;
 use super::names::{HostName, PeerUrl};
 use super::target::FileSet;
 use serde::Serialize;
@@ -16,7 +16,7 @@ pub const STAND_IN: &str = "other-";
 
 /// What the world must still be like just before a step runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub enum Guard {
+pub enum Precondition {
     /// Nothing to check.
     None,
     /// The member list is exactly as forecast, and a quorum of it is healthy without counting on `without`.
@@ -39,20 +39,21 @@ pub struct Step {
     /// Why, for people.
     pub why: String,
     /// What must hold first.
-    pub needs: Vec<Mark>,
+    pub requires: Vec<Condition>,
     /// What holds afterwards.
-    pub gives: Mark,
+    pub provides: Condition,
     /// What is re-checked live just before.
-    pub guard: Guard,
+    pub precondition: Precondition,
     /// Sets whose earlier files are put back on the host if it fails, and by which what ran before runs again then. Where it succeeds
     /// they are let go of.
-    pub fallback: Vec<FileSet>,
+    pub rollback: Vec<FileSet>,
 }
 
 impl Step {
     /// How much it disturbs: what must be tolerated is a restart, whatever brings it about (a manifest that is written, say).
     pub fn impact(&self) -> Impact {
-        let guarded = if matches!(self.guard, Guard::Tolerates { .. }) { Impact::Restart } else { Impact::None };
+        let guarded =
+            if matches!(self.precondition, Precondition::Tolerates { .. }) { Impact::Restart } else { Impact::None };
         self.action.profile().impact.max(guarded)
     }
 }
@@ -81,7 +82,7 @@ impl Plan {
     }
     /// Whether the member list of an etcd that lives is changed.
     pub fn changes_members(&self) -> bool {
-        self.steps.iter().any(|step| matches!(step.guard, Guard::Members { .. }))
+        self.steps.iter().any(|step| matches!(step.precondition, Precondition::Members { .. }))
     }
     /// The most disturbing impact of all steps.
     pub fn impact(&self) -> Impact {

@@ -131,7 +131,7 @@ fn rolled_back(desired: &Desired, facts: &Facts, host: &HostName) -> Option<Unfi
     let etcd = found.etcd.as_ref().filter(|etcd| etcd.view.is_none())?;
     let disk = etcd.disk.as_ref()?;
     // A single voter has nobody whom its vote could help against what was acknowledged.
-    if disk.voters().is_some_and(|voters| voters.count() == 1) && !matches!(facts.etcd, Etcd::Speaks(_)) {
+    if disk.voters().is_some_and(|voters| voters.count() == 1) && !matches!(facts.etcd, Etcd::HasQuorum(_)) {
         return None;
     }
     // No member has applied what those with a quorum behind them have not: who says so is wrong, or they all went back.
@@ -156,10 +156,10 @@ fn of_another<'a>(desired: &'a Desired, facts: &Facts, host: &Host) -> Option<&'
         (None, None) => return None,
     };
     let listed = match (&facts.etcd, facts.living(), &etcd.disk) {
-        (Etcd::Speaks(members), Some(living), _) if &living.cluster == cluster => {
+        (Etcd::HasQuorum(members), Some(living), _) if &living.cluster == cluster => {
             members.0.iter().map(|(peer, m)| (m.id, peer)).collect::<Vec<_>>()
         }
-        (Etcd::Speaks(_), ..) => return None,
+        (Etcd::HasQuorum(_), ..) => return None,
         (_, _, Some(disk)) => disk.members.as_ref()?.iter().map(|(id, _, peer, _)| (*id, peer)).collect(),
         (_, _, None) => return None,
     };

@@ -191,7 +191,7 @@ pub enum Loss {
         ms: u64,
     },
     /// The person chose a source of before a recovery, and the cluster that this made wrote since: all of that.
-    Forsaken,
+    Abandoned,
     /// The person goes back from what etcd has now to what was there before: everything since.
     Undone {
         /// Revisions that were given out since, as far as can be seen.
@@ -261,7 +261,7 @@ pub enum Diagnosis {
         voters: usize,
     },
     /// There never was a cluster.
-    NeverBorn,
+    Uninitialized,
     /// Enough members have their data and only have to be started.
     Asleep,
     /// A quorum answers and takes no writes, for a store has reached its quota (the alarm `NOSPACE`). Who leads comes last.

@@ -28,10 +28,10 @@ pub enum Refusal {
         evidence: Vec<Evidence>,
     },
     /// Etcd hosts did not answer, so nobody can tell whether a cluster exists.
-    #[error("cannot tell whether a cluster exists: {} did not answer", names(.silent))]
+    #[error("cannot tell whether a cluster exists: {} did not answer", names(.unreachable))]
     CannotTell {
         /// Hosts that did not answer.
-        silent: Vec<HostName>,
+        unreachable: Vec<HostName>,
     },
     /// A membership change would leave too few healthy voters.
     #[error("{what} would leave {healthy} healthy of {voters} voters, fewer than the quorum of {quorum}")]

@@ -4,7 +4,7 @@
 //! another version of hactl reads, too.
 
 use super::names::UnitName;
-use super::target::{Leaf, LeafId};
+use super::target::{CertId, CertSpec};
 use serde::{Deserialize, Serialize};
 
 /// Where the settings lie on a host.
@@ -17,7 +17,7 @@ pub const TIMER: &str = "hactl-renew.timer";
 pub const SERVICE: &str = "hactl-renew.service";
 
 /// Where an issuer lies: its certificate and its key.
-pub fn issuer_paths(id: LeafId) -> (String, String) {
+pub fn issuer_paths(id: CertId) -> (String, String) {
     (format!("{ISSUERS}/{id}.crt"), format!("{ISSUERS}/{id}.key"))
 }
 
@@ -26,7 +26,7 @@ pub fn issuer_paths(id: LeafId) -> (String, String) {
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// Its leaves, as they should be, and its issuers.
-    pub leaves: Vec<Leaf>,
+    pub leaves: Vec<CertSpec>,
     /// Who has to be told.
     pub readers: Vec<Reader>,
 }
@@ -38,16 +38,16 @@ pub struct Reader {
     /// The unit; it takes new certificates by a reload.
     pub unit: UnitName,
     /// Which it reads.
-    pub reads: Vec<LeafId>,
+    pub reads: Vec<CertId>,
 }
 
 /// What one turn did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Renewed {
     /// What was renewed, and why.
-    pub leaves: Vec<(LeafId, String)>,
+    pub leaves: Vec<(CertId, String)>,
     /// What is due and could not be renewed, and why not.
-    pub left: Vec<(LeafId, String)>,
+    pub left: Vec<(CertId, String)>,
     /// How many were looked at.
     pub looked_at: usize,
 }

@@ -145,7 +145,7 @@ impl fmt::Display for NoRotation {
             Self::NotWhole { steps, first } => write!(f, "`up` has work to do first ({steps} in all): {first}"),
             Self::NotBegun => write!(f, "no rotation of it is under way that could be ended"),
             Self::StillVouched { until_s } => {
-                let until = super::moment::rfc3339(until_s.saturating_mul(1000));
+                let until = super::timestamp::rfc3339(until_s.saturating_mul(1000));
                 let day = until.get(..10).unwrap_or(&until);
                 write!(f, "pods from before the last one may trust only the authority of then, until {day}")
             }

@@ -38,7 +38,7 @@ pub struct Manifest {
     /// Who took it.
     pub host: HostName,
     /// When, by that host's clock, milliseconds since 1970.
-    #[serde(deserialize_with = "super::moment::bounded")]
+    #[serde(deserialize_with = "super::timestamp::bounded")]
     pub taken_ms: i64,
     /// How far etcd was.
     pub point: Point,
@@ -206,7 +206,7 @@ pub struct BundlesFact {
 #[serde(deny_unknown_fields)]
 pub struct Drill {
     /// When, by the host's clock, milliseconds since 1970.
-    #[serde(deserialize_with = "super::moment::bounded")]
+    #[serde(deserialize_with = "super::timestamp::bounded")]
     pub at_ms: i64,
     /// What it showed.
     pub proof: Proof,
@@ -221,7 +221,7 @@ pub struct BundleFact {
     /// Its size.
     pub bytes: u64,
     /// When it was taken, milliseconds since 1970.
-    #[serde(deserialize_with = "super::moment::bounded")]
+    #[serde(deserialize_with = "super::timestamp::bounded")]
     pub taken_ms: i64,
     /// Fingerprint of the cluster's authority.
     pub authority: Digest,
@@ -294,7 +294,7 @@ pub fn by_name(name: &str) -> Option<ByName<'_>> {
     // Clusters and hosts may have dashes in their names; a time has none.
     let read = |(from, to): (usize, usize)| {
         let taken = PrimitiveDateTime::parse(&stem[from + 1..to], STAMP).ok()?.assume_utc();
-        Some(ByName { cluster: &stem[..from], taken_ms: super::moment::millis(taken)?, host: &stem[to + 1..] })
+        Some(ByName { cluster: &stem[..from], taken_ms: super::timestamp::millis(taken)?, host: &stem[to + 1..] })
     };
     dashes.clone().zip(dashes.skip(1)).find_map(read).filter(|by| !by.cluster.is_empty() && !by.host.is_empty())
 }

@@ -28,7 +28,7 @@ pub struct HostTarget {
     /// Files, by set.
     pub sets: BTreeMap<FileSet, SetTarget>,
     /// Leaf certificates.
-    pub leaves: Vec<Leaf>,
+    pub leaves: Vec<CertSpec>,
     /// Kernel settings: sysctl name to value.
     pub sysctls: BTreeMap<String, String>,
     /// Directories and other paths that preparation creates.
@@ -190,7 +190,7 @@ pub struct SetTarget {
     /// Whether the unit can take new files by a reload; else it is restarted.
     pub reload: bool,
     /// Certificates that the unit reads only when it starts or reloads; most programs read theirs again by themselves.
-    pub reads: Vec<LeafId>,
+    pub reads: Vec<CertId>,
     /// Folders that are this set's alone: what else lies in them is removed.
     pub folders: Vec<String>,
     /// Other paths that were this set's: removed where they are, in this order.
@@ -223,7 +223,7 @@ pub struct FileTarget {
 /// A leaf certificate's place in the certificate table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum LeafId {
+pub enum CertId {
     /// etcd to its clients.
     EtcdServer,
     /// etcd among its peers.
@@ -258,7 +258,7 @@ pub enum LeafId {
     FrontProxyIssuer,
 }
 
-impl LeafId {
+impl CertId {
     /// All of them, in the order of the certificate table.
     pub const ALL: [Self; 16] = [
         Self::EtcdServer,
@@ -298,7 +298,7 @@ impl LeafId {
     }
 }
 
-impl fmt::Display for LeafId {
+impl fmt::Display for CertId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::EtcdServer => "etcd-server",
@@ -336,9 +336,9 @@ pub enum CaId {
 /// A leaf certificate as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Leaf {
+pub struct CertSpec {
     /// Which one.
-    pub id: LeafId,
+    pub id: CertId,
     /// Who signs it.
     pub ca: CaId,
     /// The authority's key identifier, hexadecimal: a leaf of another authority is replaced.

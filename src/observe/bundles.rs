@@ -4,11 +4,11 @@ use super::drills::{self, Trouble};
 use crate::model::authentic::Authenticity;
 use crate::model::check::{Check, Outcome};
 use crate::model::desired::{Desired, Role};
+use crate::model::duration::{human_duration, seconds};
 use crate::model::facts::{Etcd, Facts, HostFacts};
-use crate::model::moment::is_ahead;
 use crate::model::names::HostName;
 use crate::model::snapshot::{BundleFact, LEADER_WAITS, STALE_AFTER};
-use crate::model::span::{seconds, span};
+use crate::model::timestamp::is_ahead;
 
 /// The check's name.
 pub const BUNDLES: &str = "recovery bundles";
@@ -18,7 +18,7 @@ const TIMER: &str = "hactl-snapshot.timer";
 
 /// The check; none where no cluster speaks.
 pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
-    if !matches!(facts.etcd, Etcd::Speaks(_)) {
+    if !matches!(facts.etcd, Etcd::HasQuorum(_)) {
         return None;
     }
     let say = |outcome, host: Option<&HostName>, detail: String| {
@@ -29,7 +29,7 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
         desired.with(Role::Etcd).filter_map(|h| Some((&h.name, facts.host(&h.name)?))).collect();
     for (host, fact) in &hosts {
         if let Some((at, what)) = fact.bundles.as_ref().and_then(|b| b.trouble.as_ref()) {
-            let since = span(fact.now_ms.saturating_sub(*at));
+            let since = human_duration(fact.now_ms.saturating_sub(*at));
             return say(Outcome::Fail, Some(host), format!("the last attempt failed {since} ago: {what}"));
         }
         if let Some(damaged) = fact.bundles.as_ref().and_then(|b| b.damaged.first()) {
@@ -75,7 +75,7 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
             Some(age) if age <= own_ms => {}
             age => {
                 let detail = match age {
-                    Some(age) => format!("its timer runs, and its newest is {} old", span(age)),
+                    Some(age) => format!("its timer runs, and its newest is {} old", human_duration(age)),
                     None => "its timer runs, and it has taken none".to_owned(),
                 };
                 return Some(fails((host, detail, OF_ONE)));
@@ -95,13 +95,13 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
             let restores = restores.max_by_key(|b| b.taken_ms).map_or(0, |b| b.proof.restored_ms);
             let detail = format!(
                 "the newest is {} old, and was restored for proof in {}; {}",
-                span(age),
+                human_duration(age),
                 seconds(restores),
                 drills::told(desired, &hosts)
             );
             say(Outcome::Pass, None, detail)
         }
-        (Some(age), _) => say(Outcome::Fail, None, format!("the newest is {} old", span(age))),
+        (Some(age), _) => say(Outcome::Fail, None, format!("the newest is {} old", human_duration(age))),
         (None, Some(waited)) if waited <= stale_ms => {
             say(Outcome::Skip, None, "none yet; the hosts take their first soon".to_owned())
         }

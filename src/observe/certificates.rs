@@ -7,8 +7,8 @@ use crate::model::check::{Check, Outcome};
 use crate::model::desired::Desired;
 use crate::model::facts::{Facts, HostFacts};
 use crate::model::leaf::span;
-use crate::model::moment::rfc3339;
 use crate::model::names::HostName;
+use crate::model::timestamp::rfc3339;
 use crate::pki::{KUBELET_SERVING, Kind, authority_paths, leaf_ids, serving_path};
 use std::collections::BTreeMap;
 
@@ -186,9 +186,9 @@ mod tests {
     use super::*;
     use crate::model::certificate::CertFact;
     use crate::model::desired::{Role, sample};
-    use crate::model::facts::{Etcd, LeafFact, Silence};
+    use crate::model::facts::{Etcd, LeafFact, Unreachable};
     use crate::model::names::Digest;
-    use crate::model::target::LeafId;
+    use crate::model::target::CertId;
 
     const DAY: i64 = 86_400;
     const NOW: i64 = 400 * DAY;
@@ -240,7 +240,7 @@ mod tests {
         let hosts = desired.hosts.iter().map(|h| h.name.clone()).zip(all.into_iter().map(Ok)).collect();
         let facts = Facts {
             hosts,
-            etcd: Etcd::NeverBorn,
+            etcd: Etcd::Uninitialized,
             drift: BTreeMap::new(),
             stale: BTreeMap::new(),
             leaving: BTreeMap::new(),
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn all_that_last_are_counted_and_the_first_to_end_is_named() {
-        let (outcome, detail, hint) = told(|all| drop(all[1].leaves.insert(LeafId::Scheduler, leaf(120)))).unwrap();
+        let (outcome, detail, hint) = told(|all| drop(all[1].leaves.insert(CertId::Scheduler, leaf(120)))).unwrap();
         assert_eq!(outcome, Outcome::Pass);
         assert_eq!(
             detail, "all 43 last; the first to end is scheduler on cp2, in 120 d",
@@ -263,9 +263,9 @@ mod tests {
     #[test]
     fn less_than_thirty_days_warn_and_an_end_fails() {
         let near = |all: &mut Vec<HostFacts>| {
-            all[1].leaves.insert(LeafId::Apiserver, leaf(12));
-            all[2].leaves.insert(LeafId::EtcdPeer, leaf(29));
-            all[0].leaves.insert(LeafId::EtcdPeer, leaf(31));
+            all[1].leaves.insert(CertId::Apiserver, leaf(12));
+            all[2].leaves.insert(CertId::EtcdPeer, leaf(29));
+            all[0].leaves.insert(CertId::EtcdPeer, leaf(31));
         };
         let (outcome, detail, hint) = told(near).unwrap();
         assert_eq!(outcome, Outcome::Warn);
@@ -273,7 +273,7 @@ mod tests {
         assert!(hint.contains("hactl up"), "{hint}");
         let (outcome, detail, _) = told(|all| {
             near(all);
-            all[0].leaves.insert(LeafId::Observer, leaf(-3));
+            all[0].leaves.insert(CertId::Observer, leaf(-3));
         })
         .unwrap();
         assert_eq!(
@@ -295,7 +295,7 @@ mod tests {
         .unwrap();
         assert_eq!((outcome, detail.as_str()), (Outcome::Warn, "the lab etcd authority ends in 20 d, within 30 days"));
         assert!(hint.contains("hactl certs rotate"), "{hint}");
-        let (outcome, _, hint) = told(|all| drop(all[2].leaves.insert(LeafId::Kubelet, leaf(9)))).unwrap();
+        let (outcome, _, hint) = told(|all| drop(all[2].leaves.insert(CertId::Kubelet, leaf(9)))).unwrap();
         assert!(outcome == Outcome::Warn && hint.contains("hactl-approver"), "{hint}");
         let path = "/var/lib/kubelet/pki/kubelet-server-current.pem".to_owned();
         let (outcome, detail, _) =
@@ -325,11 +325,11 @@ mod tests {
         assert_eq!(told(|all| all.iter_mut().for_each(|f| *f = HostFacts::default())), None);
         let mut desired = sample(1);
         desired.hosts[0].roles = vec![Role::Spare];
-        let silence = Silence { why: String::new(), hint: None };
+        let silence = Unreachable { why: String::new(), hint: None };
         let hosts = [(desired.hosts[0].name.clone(), Err(silence))].into();
         let facts = Facts {
             hosts,
-            etcd: Etcd::NeverBorn,
+            etcd: Etcd::Uninitialized,
             drift: BTreeMap::new(),
             stale: BTreeMap::new(),
             leaving: BTreeMap::new(),

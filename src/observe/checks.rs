@@ -79,7 +79,7 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
         if let Some(unfit) = positions::unfit(desired, facts, host) {
             let hint = match (&unfit, &facts.etcd) {
                 (Unfit::Swapped(_), _) => None,
-                (_, Etcd::Speaks(_)) => Some("hactl up takes the host in again, and keeps its data aside"),
+                (_, Etcd::HasQuorum(_)) => Some("hactl up takes the host in again, and keeps its data aside"),
                 _ => Some("bring the other hosts back; if they are lost, hactl recover"),
             };
             list.push(check(DISKS, Some(&host.name), Outcome::Fail, unfit.on(&host.name), hint));
@@ -87,16 +87,16 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
     }
     list.extend(all_back(facts));
     let members = match &facts.etcd {
-        Etcd::Speaks(members) => members,
-        Etcd::NeverBorn => {
+        Etcd::HasQuorum(members) => members,
+        Etcd::Uninitialized => {
             list.push(check(name, None, Outcome::Down, "no etcd cluster exists yet".to_owned(), Some(UP)));
             return;
         }
-        Etcd::Founding { .. } => {
+        Etcd::Bootstrapping { .. } => {
             list.push(check(name, None, Outcome::Down, "its founding was interrupted".to_owned(), Some(UP)));
             return;
         }
-        Etcd::Silent(evidence) | Etcd::Disputed(evidence) => {
+        Etcd::NoQuorum(evidence) | Etcd::Disputed(evidence) => {
             let said: Vec<String> = evidence.iter().map(|e| format!("{} {}", e.host, e.what)).collect();
             let (what, hint) = match &facts.etcd {
                 Etcd::Disputed(_) => {
@@ -247,8 +247,8 @@ fn cluster(desired: &Desired, api: &ApiFact, facts: &Facts, list: &mut Vec<Check
     }
     nodes(desired, api, facts, list);
     pods(desired, facts, api, list);
-    let astray = list.iter().any(|check| check.name == RANGES);
-    list.extend(super::dns::check(desired, facts, api, astray));
+    let pod_cidr_mismatch = list.iter().any(|check| check.name == RANGES);
+    list.extend(super::dns::check(desired, facts, api, pod_cidr_mismatch));
     let secret =
         facts.hosts.values().filter_map(|f| f.as_ref().ok()?.etcd.as_ref()?.secret_is_ciphertext).reduce(|a, b| a && b);
     let (outcome, detail) = match secret {
@@ -263,7 +263,7 @@ fn nodes(desired: &Desired, api: &ApiFact, facts: &Facts, list: &mut Vec<Check>)
     let wanted: Vec<&str> = desired.hosts.iter().filter(|h| h.is_node()).map(|h| h.name.as_str()).collect();
     let mut ready = 0;
     for name in &wanted {
-        astray(desired, api, facts, name, list);
+        pod_cidr_mismatch(desired, api, facts, name, list);
         match api.nodes.iter().find(|n| n.name == *name) {
             Some(node) if node.ready => ready += 1,
             Some(_) if desired.network.cni == Cni::None => {}
@@ -298,14 +298,14 @@ fn nodes(desired: &Desired, api: &ApiFact, facts: &Facts, list: &mut Vec<Check>)
 }
 
 /// Pods with addresses that the other hosts look for elsewhere.
-fn astray(desired: &Desired, api: &ApiFact, facts: &Facts, name: &str, list: &mut Vec<Check>) {
+fn pod_cidr_mismatch(desired: &Desired, api: &ApiFact, facts: &Facts, name: &str, list: &mut Vec<Check>) {
     let host = name.parse().ok().filter(|_| desired.network.cni == Cni::Flannel);
     let found = host.as_ref().and_then(|host| {
         let node = api.nodes.iter().find(|n| n.name == *name)?;
-        Some((node.astray(&facts.host(host)?.addresses)?, node.pods?))
+        Some((node.pod_cidr_mismatch(&facts.host(host)?.addresses)?, node.pods?))
     });
-    if let Some((astray, pods)) = found {
-        let (interface, address) = (&astray.interface, astray.address);
+    if let Some((pod_cidr_mismatch, pods)) = found {
+        let (interface, address) = (&pod_cidr_mismatch.interface, pod_cidr_mismatch.address);
         let detail =
             format!("{interface} has {address}, and the Node's range is {pods}: other hosts do not find its pods");
         list.push(check(RANGES, host.as_ref(), Outcome::Fail, detail, Some(UP)));
@@ -372,7 +372,7 @@ mod tests {
         let hosts = BTreeMap::from([("cp1".parse().unwrap(), Ok(host))]);
         rolling(&Facts {
             hosts,
-            etcd: Etcd::NeverBorn,
+            etcd: Etcd::Uninitialized,
             drift: BTreeMap::new(),
             stale: BTreeMap::new(),
             leaving: BTreeMap::new(),
@@ -396,7 +396,7 @@ mod tests {
             let etcd = EtcdFact { data: true, disk: Some(disk), ..EtcdFact::default() };
             let two = HostFacts { etcd: Some(etcd), ..HostFacts::default() };
             let hosts = desired.hosts.iter().map(|h| h.name.clone()).zip([Ok(one), Ok(two)]).collect();
-            let etcd = Etcd::Speaks(crate::model::facts::Members::default());
+            let etcd = Etcd::HasQuorum(crate::model::facts::Members::default());
             Facts {
                 hosts,
                 etcd,

@@ -14,32 +14,32 @@ pub fn classify(desired: &Desired, known: &KnownCluster, hosts: &mut Answers) ->
     }
     let hosts = &*hosts;
     let mut facts: BTreeMap<&HostName, &EtcdFact> = BTreeMap::new();
-    let mut silent = Vec::new();
+    let mut unreachable = Vec::new();
     for host in desired.with(Role::Etcd) {
         match hosts.get(&host.name) {
             Some(Ok(answer)) => match &answer.etcd {
                 Some(etcd) => drop(facts.insert(&host.name, etcd)),
-                None => silent.push(&host.name),
+                None => unreachable.push(&host.name),
             },
-            _ => silent.push(&host.name),
+            _ => unreachable.push(&host.name),
         }
     }
     let stamped = hosts.values().filter_map(|f| f.as_ref().ok()).any(|f| f.stamp.is_some());
-    let touched = facts.values().any(|e| e.data || e.token.is_some() || e.born.is_some() || e.view.is_some());
-    if !touched && silent.is_empty() {
+    let touched = facts.values().any(|e| e.data || e.token.is_some() || e.bootstrapped.is_some() || e.view.is_some());
+    if !touched && unreachable.is_empty() {
         // Stamps alone are the trace of a run that ended before etcd's turn came.
-        return Etcd::NeverBorn;
+        return Etcd::Uninitialized;
     }
     if !touched && !stamped {
         // The planner refuses a genesis while an etcd host is silent.
-        return Etcd::NeverBorn;
+        return Etcd::Uninitialized;
     }
-    let unborn = facts.values().all(|e| e.born.is_none() && (!e.data || e.token.is_some()));
+    let unborn = facts.values().all(|e| e.bootstrapped.is_none() && (!e.data || e.token.is_some()));
     let tokens: BTreeSet<&String> = facts.values().filter_map(|e| e.token.as_ref()).collect();
-    if let (true, true, 1, Some(token)) = (silent.is_empty(), unborn, tokens.len(), tokens.first()) {
-        return Etcd::Founding { token: (*token).clone() };
+    if let (true, true, 1, Some(token)) = (unreachable.is_empty(), unborn, tokens.len(), tokens.first()) {
+        return Etcd::Bootstrapping { token: (*token).clone() };
     }
-    Etcd::Silent(evidence(desired, hosts))
+    Etcd::NoQuorum(evidence(desired, hosts))
 }
 
 /// What each etcd host has, in words.
@@ -97,13 +97,13 @@ fn far(disk: &DiskFact, now_ms: i64, newest: Option<(u64, u64)>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::facts::Silence;
+    use crate::model::facts::Unreachable;
 
     fn shape(one: &EtcdFact, two: Option<&EtcdFact>) -> Etcd {
         let desired = crate::model::desired::sample(2);
         let ok = |e: &EtcdFact| Ok(HostFacts { etcd: Some(e.clone()), ..HostFacts::default() });
-        let silent = || Err(Silence { why: "no route".to_owned(), hint: None });
-        let second = two.map_or_else(silent, ok);
+        let unreachable = || Err(Unreachable { why: "no route".to_owned(), hint: None });
+        let second = two.map_or_else(unreachable, ok);
         let names: Vec<HostName> = desired.hosts.iter().map(|h| h.name.clone()).collect();
         classify(
             &desired,
@@ -114,25 +114,25 @@ mod tests {
 
     #[test]
     fn blank_hosts_that_all_answered_were_never_born() {
-        assert_eq!(shape(&EtcdFact::default(), Some(&EtcdFact::default())), Etcd::NeverBorn);
+        assert_eq!(shape(&EtcdFact::default(), Some(&EtcdFact::default())), Etcd::Uninitialized);
     }
 
     #[test]
     fn a_wiped_host_beside_a_silent_one_with_a_seal_elsewhere_is_silence_not_birth() {
-        let sealed = EtcdFact { data: true, born: Some("c1".to_owned()), ..EtcdFact::default() };
-        assert!(matches!(shape(&sealed, None), Etcd::Silent(_)));
-        assert!(matches!(shape(&sealed, Some(&EtcdFact::default())), Etcd::Silent(_)));
+        let sealed = EtcdFact { data: true, bootstrapped: Some("c1".to_owned()), ..EtcdFact::default() };
+        assert!(matches!(shape(&sealed, None), Etcd::NoQuorum(_)));
+        assert!(matches!(shape(&sealed, Some(&EtcdFact::default())), Etcd::NoQuorum(_)));
     }
 
     #[test]
     fn an_interrupted_genesis_is_founding_while_all_answer_and_none_is_sealed() {
         let begun = EtcdFact { data: true, token: Some("t".to_owned()), ..EtcdFact::default() };
-        assert_eq!(shape(&begun, Some(&EtcdFact::default())), Etcd::Founding { token: "t".to_owned() });
-        assert!(matches!(shape(&begun, None), Etcd::Silent(_)));
+        assert_eq!(shape(&begun, Some(&EtcdFact::default())), Etcd::Bootstrapping { token: "t".to_owned() });
+        assert!(matches!(shape(&begun, None), Etcd::NoQuorum(_)));
         let other = EtcdFact { token: Some("u".to_owned()), ..EtcdFact::default() };
-        assert!(matches!(shape(&begun, Some(&other)), Etcd::Silent(_)), "two tokens are two geneses");
+        assert!(matches!(shape(&begun, Some(&other)), Etcd::NoQuorum(_)), "two tokens are two geneses");
         let bare = EtcdFact { data: true, ..EtcdFact::default() };
-        assert!(matches!(shape(&begun, Some(&bare)), Etcd::Silent(_)), "data of unknown origin is not ours to join");
+        assert!(matches!(shape(&begun, Some(&bare)), Etcd::NoQuorum(_)), "data of unknown origin is not ours to join");
     }
 
     #[test]
@@ -153,17 +153,18 @@ mod tests {
             flaws: vec![],
         };
         let host = |disk: DiskFact| {
-            let etcd = EtcdFact { data: true, born: Some("c1".to_owned()), disk: Some(disk), ..EtcdFact::default() };
+            let etcd =
+                EtcdFact { data: true, bootstrapped: Some("c1".to_owned()), disk: Some(disk), ..EtcdFact::default() };
             Ok(HostFacts { etcd: Some(etcd), now_ms: 1_000_000 + 300_000, ..HostFacts::default() })
         };
-        let silent = || Err(Silence { why: "no route".to_owned(), hint: None });
+        let unreachable = || Err(Unreachable { why: "no route".to_owned(), hint: None });
         let names: Vec<HostName> = desired.hosts.iter().map(|h| h.name.clone()).collect();
         let answers = [
             (names[0].clone(), host(disk(4, 120, 99))),
             (names[1].clone(), host(disk(5, 90, 80))),
-            (names[2].clone(), silent()),
+            (names[2].clone(), unreachable()),
         ];
-        let Etcd::Silent(evidence) = classify(&desired, &KnownCluster::default(), &mut answers.into()) else {
+        let Etcd::NoQuorum(evidence) = classify(&desired, &KnownCluster::default(), &mut answers.into()) else {
             panic!("nobody has a quorum")
         };
         assert_eq!(

@@ -14,8 +14,8 @@ const PARTS: [&str; 3] = ["coredns-", "kube-proxy-", "flannel-"];
 /// So many pods are named.
 const MOST: usize = 3;
 
-/// The checks. With `astray`, pods have wrong addresses, and that is what is to be mended.
-pub(super) fn check(desired: &Desired, facts: &Facts, api: &ApiFact, astray: bool) -> Vec<Check> {
+/// The checks. With `pod_cidr_mismatch`, pods have wrong addresses, and that is what is to be mended.
+pub(super) fn check(desired: &Desired, facts: &Facts, api: &ApiFact, pod_cidr_mismatch: bool) -> Vec<Check> {
     let one = |host: Option<&HostName>, outcome, detail: String, hint| Check {
         name: NAME,
         host: host.cloned(),
@@ -31,7 +31,7 @@ pub(super) fn check(desired: &Desired, facts: &Facts, api: &ApiFact, astray: boo
     }
     let failed = |(host, dns): (&HostName, &DnsFact)| match dns {
         DnsFact::Failed(why) if desired.network.is_whole() => {
-            let hint = (!astray).then(|| hint(desired, api, host, why, asked > 0));
+            let hint = (!pod_cidr_mismatch).then(|| hint(desired, api, host, why, asked > 0));
             Some(one(Some(host), Outcome::Fail, why.clone(), hint))
         }
         _ => None,
@@ -96,7 +96,7 @@ mod tests {
             let hosts = desired.hosts.iter().map(|h| h.name.clone()).zip([Ok(one), Ok(two)]).collect();
             let facts = Facts {
                 hosts,
-                etcd: Etcd::NeverBorn,
+                etcd: Etcd::Uninitialized,
                 drift: BTreeMap::new(),
                 stale: BTreeMap::new(),
                 leaving: BTreeMap::new(),

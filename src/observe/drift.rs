@@ -1,11 +1,11 @@
 //! Which objects are missing or differ, and which nobody asks for any more, told from what the API servers hold.
 
-use crate::model::facts::{ApiFact, Facts, HostFacts, Silence, Stale};
+use crate::model::facts::{ApiFact, Facts, HostFacts, Stale, Unreachable};
 use crate::model::names::HostName;
 use crate::model::target::{Addon, MANIFESTS, NODES, RECORD, identity, object_key};
 use std::collections::{BTreeMap, BTreeSet};
 
-type Hosts = BTreeMap<HostName, Result<HostFacts, Silence>>;
+type Hosts = BTreeMap<HostName, Result<HostFacts, Unreachable>>;
 
 /// What the API server says that could tell most.
 pub(super) fn api(hosts: &Hosts) -> Option<&ApiFact> {

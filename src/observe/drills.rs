@@ -5,11 +5,11 @@
 
 use crate::model::desired::Desired;
 use crate::model::drill::{OVERDUE_AFTER, OwnDrill, Period, Showed, TIMER};
+use crate::model::duration::{human_duration, seconds};
 use crate::model::facts::HostFacts;
-use crate::model::moment::is_ahead;
 use crate::model::names::HostName;
 use crate::model::snapshot::{BundlesFact, Drill};
-use crate::model::span::{seconds, span};
+use crate::model::timestamp::is_ahead;
 
 /// What is wrong: on which host, the words, what to do.
 pub(super) type Trouble<'a> = (&'a HostName, String, &'static str);
@@ -27,7 +27,7 @@ pub(super) fn failed<'a>(desired: &Desired, hosts: &[(&'a HostName, &HostFacts)]
         else {
             return None;
         };
-        let ago = span(fact.now_ms.saturating_sub(*at_ms));
+        let ago = human_duration(fact.now_ms.saturating_sub(*at_ms));
         let named = if what.contains(bundle.as_str()) { String::new() } else { format!("{bundle}: ") };
         Some(if *damaged {
             let means = "a recovery from this bundle would not work";
@@ -53,8 +53,10 @@ pub(super) fn overdue<'a>(desired: &Desired, hosts: &[(&'a HostName, &HostFacts)
         let before = matches!(bundles(fact)?.own_drill, Some(OwnDrill { showed: Showed::SealedBefore, .. }));
         let why = if before { "; its newest bundle is of before it had an identity for them" } else { "" };
         let each = if period == Period::Daily { "day" } else { "week" };
-        let detail =
-            format!("it has held no drill by itself for {}, and is to hold one every {each}{why}", span(waits));
+        let detail = format!(
+            "it has held no drill by itself for {}, and is to hold one every {each}{why}",
+            human_duration(waits)
+        );
         Some((
             *host,
             detail,
@@ -78,7 +80,7 @@ pub(super) fn told(desired: &Desired, hosts: &[(&HostName, &HostFacts)]) -> Stri
     let by_owners = hosts.iter().filter_map(|(_, fact)| Some((fact.now_ms, bundles(fact)?.drill?)));
     let by_owners = match by_owners.max_by_key(|(_, drill)| drill.at_ms) {
         Some((now_ms, Drill { at_ms, proof })) => {
-            let (ago, took) = (span(now_ms.saturating_sub(at_ms)), seconds(proof.restored_ms));
+            let (ago, took) = (human_duration(now_ms.saturating_sub(at_ms)), seconds(proof.restored_ms));
             format!("the last drill with the owners' identity was {ago} ago: {took}, {} keys", grouped(proof.keys))
         }
         None => "no drill with the owners' identity yet: hactl recover --drill".to_owned(),
@@ -95,7 +97,10 @@ fn by_themselves(period: Period, hosts: &[(&HostName, &HostFacts)]) -> String {
     for (host, fact) in hosts {
         match bundles(fact).and_then(|found| found.own_drill.as_ref()) {
             Some(OwnDrill { at_ms, taken_ms, showed: Showed::Restored(proof), .. }) => {
-                let (ago, old) = (span(fact.now_ms.saturating_sub(*at_ms)), span(at_ms.saturating_sub(*taken_ms)));
+                let (ago, old) = (
+                    human_duration(fact.now_ms.saturating_sub(*at_ms)),
+                    human_duration(at_ms.saturating_sub(*taken_ms)),
+                );
                 held.push((fact.now_ms.saturating_sub(*at_ms), *host, proof, ago, old));
             }
             _ => none.push(host.as_str()),

@@ -2,11 +2,11 @@
 //!
 //! etcd's own start-up corruption check costs seconds per peer and proved nothing in our experiments, so it is off.
 
-use super::Asks;
+use super::Queries;
 use crate::model::facts::Facts;
 use crate::model::names::HostName;
 use crate::protocol::{Op, Reply};
-use crate::transport::{Agents, Feed};
+use crate::transport::{Agents, Payload};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -53,13 +53,13 @@ struct Hashed {
 }
 
 /// Asks every running member for its hash at the lowest revision among them; again when they were caught in a compaction.
-pub async fn hashes(facts: &Facts, machines: &Agents, asks: &Asks) -> HashCheck {
+pub async fn hashes(facts: &Facts, machines: &Agents, queries: &Queries) -> HashCheck {
     let mut last = HashCheck::Unknown("no member answers".to_owned());
     for attempt in 0..ATTEMPTS {
         if attempt > 0 {
             tokio::time::sleep(AGAIN).await;
         }
-        last = once(facts, machines, asks).await;
+        last = once(facts, machines, queries).await;
         if !matches!(last, HashCheck::Incomparable(_)) {
             break;
         }
@@ -67,7 +67,7 @@ pub async fn hashes(facts: &Facts, machines: &Agents, asks: &Asks) -> HashCheck 
     last
 }
 
-async fn once(facts: &Facts, machines: &Agents, asks: &Asks) -> HashCheck {
+async fn once(facts: &Facts, machines: &Agents, queries: &Queries) -> HashCheck {
     let views = facts.hosts.iter().filter_map(|(h, f)| Some((h, f.as_ref().ok()?.etcd.as_ref()?.view.as_ref()?)));
     let running: Vec<(&HostName, i64)> = views.map(|(h, v)| (h, v.revision)).collect();
     let Some(revision) = running.iter().map(|(_, r)| *r).min() else {
@@ -75,8 +75,8 @@ async fn once(facts: &Facts, machines: &Agents, asks: &Asks) -> HashCheck {
     };
     let one = async |host: &HostName| {
         let machine = machines.get(host).ok_or_else(|| format!("{host} is not connected"))?;
-        let etcd = asks.etcd(host).ok_or_else(|| format!("{host} is no etcd host"))?;
-        match machine.call(Op::EtcdHash { etcd, revision }, Feed::None, PATIENCE, &|_| {}).await {
+        let etcd = queries.etcd(host).ok_or_else(|| format!("{host} is no etcd host"))?;
+        match machine.call(Op::EtcdHash { etcd, revision }, Payload::None, PATIENCE, &|_| {}).await {
             Ok(Reply::Hash { hash, compacted, .. }) => Ok((host.clone(), Hashed { hash, compacted })),
             Ok(_) => Err(format!("{host} answered something else than was asked")),
             Err(error) => Err(format!("{host}: {error}")),

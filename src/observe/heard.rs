@@ -4,7 +4,7 @@
 //! contradicts. One host can at most withhold its own vote: the list of others, their health and the cluster's id never depend on it.
 
 use super::Answers;
-use super::pace::decides;
+use super::stragglers::decides;
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{DiskFact, Etcd, EtcdFact, EtcdView, Member, Members};
 use crate::model::names::{HostName, PeerUrl};
@@ -68,7 +68,7 @@ fn own_vote(etcd: &EtcdFact) -> Option<(&str, Option<i64>)> {
     match (&etcd.view, &etcd.disk) {
         (Some(view), _) => (!view.learner).then_some((view.cluster.as_str(), Some(view.revision))),
         (None, Some(disk)) => Some(disk).filter(voter).map(|disk| (disk.cluster.as_str(), disk.revision)),
-        (None, None) => etcd.born.as_deref().filter(|_| etcd.data).map(|born| (born, None)),
+        (None, None) => etcd.bootstrapped.as_deref().filter(|_| etcd.data).map(|bootstrapped| (bootstrapped, None)),
     }
 }
 
@@ -136,7 +136,7 @@ impl<'a> Court<'a> {
     /// who cannot be asked they are a quorum.
     fn believed(&self, list: &List, revision: i64) -> Option<BTreeSet<u64>> {
         let confirmed = self.confirmed(list);
-        let (mut yes, mut no, mut silent) = (0, 0, 0);
+        let (mut yes, mut no, mut unreachable) = (0, 0, 0);
         let mut voters = BTreeSet::new();
         for (id, peer) in list.voters() {
             let host = self.of_member(list, id, peer);
@@ -145,18 +145,18 @@ impl<'a> Court<'a> {
                 _ if confirmed.contains(&id) => yes += 1,
                 // Its disk is another member's: it does not speak for this one, and it contradicts nobody.
                 Some(Ok(_)) if host.and_then(|host| self.claim(host)).is_some_and(|view| &List::of(view) == list) => {
-                    silent += 1;
+                    unreachable += 1;
                 }
                 Some(Ok(facts)) if facts.etcd.as_ref().is_some_and(|etcd| etcd.view.is_some()) => no += 1,
                 // One that is stopped, slow or lost its disk says nothing of the list: it is missing from the quorum.
                 Some(Ok(_)) => {}
-                Some(Err(_)) | None => silent += 1,
+                Some(Err(_)) | None => unreachable += 1,
             }
         }
         let others = self.desired.with(Role::Etcd).filter(|host| !voters.contains(&host.name));
         no += others.filter(|host| self.opposes(host, (list, revision))).count();
         let quorum = list.voters().count() / 2 + 1;
-        (yes > no && yes + silent >= quorum).then_some(confirmed)
+        (yes > no && yes + unreachable >= quorum).then_some(confirmed)
     }
 }
 
@@ -239,7 +239,7 @@ pub(super) fn hear(desired: &Desired, known: &KnownCluster, answers: &mut Answer
         let healthy = if *learner { learners.contains(id) } else { confirmed.contains(id) };
         (peer.clone(), Member { id: *id, name: name.clone(), learner: *learner, healthy })
     };
-    Some(Etcd::Speaks(Members(list.members.iter().map(member).collect())))
+    Some(Etcd::HasQuorum(Members(list.members.iter().map(member).collect())))
 }
 
 /// Peer URLs of the members that a host's own data or member tells of.

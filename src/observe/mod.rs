@@ -2,7 +2,6 @@
 //!
 //! In: connected machines and what to ask of each. Out: facts, in which silence stays silence.
 
-mod asks;
 mod bundles;
 mod certificates;
 mod checks;
@@ -12,25 +11,26 @@ mod drift;
 mod drills;
 mod hash;
 mod heard;
-mod pace;
 pub mod preflight;
+mod queries;
+mod stragglers;
 mod tunnels;
 
-pub use asks::{Asks, Depth, Tries};
 pub use bundles::BUNDLES;
 pub use certificates::CERTIFICATES;
 pub use checks::{BELIEVED, checks};
 pub use classify::classify;
 pub use hash::{HashCheck, hashes};
 pub use heard::KnownCluster;
-pub use pace::{Pace, Wait, carries, decides};
+pub use queries::{CrashLoopPolicy, Queries, QueryScope};
+pub use stragglers::{Stragglers, Wait, carries, decides};
 
 use crate::model::desired::{Desired, Role};
-use crate::model::facts::{EtcdFact, Facts, HostFacts, Silence, Stamp, UnitFact};
+use crate::model::facts::{ClusterId, EtcdFact, Facts, HostFacts, UnitFact, Unreachable};
 use crate::model::names::HostName;
 use crate::model::target::Addon;
 use crate::protocol::{Op, Reply};
-use crate::transport::{Agents, Feed};
+use crate::transport::{Agents, Payload};
 use futures::StreamExt as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -40,42 +40,42 @@ use tokio::time::Instant;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What hosts said.
-pub type Answers = BTreeMap<HostName, Result<HostFacts, Silence>>;
+pub type Answers = BTreeMap<HostName, Result<HostFacts, Unreachable>>;
 
-/// Asks every connected host what is asked for, so many at once; hosts in `silent` could not be connected to. With
+/// Asks every connected host what is asked for, so many at once; hosts in `unreachable` could not be connected to. With
 /// [`Wait::ForMost`] those who take much longer than all others are taken for silent; the answer's second half says whether
 /// anybody was.
 pub async fn round(
     desired: &Desired,
     machines: &Agents,
-    silent: &BTreeMap<HostName, Silence>,
-    asks: &Asks,
+    unreachable: &BTreeMap<HostName, Unreachable>,
+    queries: &Queries,
     at_once: usize,
     wait: Wait,
 ) -> (Answers, bool) {
     let one = async |host: &HostName| {
         let begun = Instant::now();
         let Some(machine) = machines.get(host) else {
-            let unknown = Silence { why: "it was not connected to".to_owned(), hint: None };
-            return (host.clone(), Err(silent.get(host).cloned().unwrap_or(unknown)), begun.elapsed());
+            let unknown = Unreachable { why: "it was not connected to".to_owned(), hint: None };
+            return (host.clone(), Err(unreachable.get(host).cloned().unwrap_or(unknown)), begun.elapsed());
         };
-        let ask = asks.of(host);
+        let ask = queries.of(host);
         let asks_api = ask.api.is_some();
-        let answer = match machine.call(Op::Observe(Box::new(ask)), Feed::None, PATIENCE, &|_| {}).await {
+        let answer = match machine.call(Op::Observe(Box::new(ask)), Payload::None, PATIENCE, &|_| {}).await {
             Ok(Reply::Facts(mut facts)) => {
                 // Whoever was not asked about the API does not speak for it.
                 facts.api = facts.api.filter(|_| asks_api);
                 Ok(*facts)
             }
-            Ok(_) => Err(Silence { why: "it answered something else than was asked".to_owned(), hint: None }),
-            Err(error) => Err(Silence { why: error.to_string(), hint: None }),
+            Ok(_) => Err(Unreachable { why: "it answered something else than was asked".to_owned(), hint: None }),
+            Err(error) => Err(Unreachable { why: error.to_string(), hint: None }),
         };
         (host.clone(), answer, begun.elapsed())
     };
     let all: Vec<_> = desired.entered().map(|h| one(&h.name)).collect();
     let mut asked = futures::stream::iter(all).buffer_unordered(at_once.max(1));
     let mut left: BTreeSet<&HostName> = desired.entered().map(|h| &h.name).collect();
-    let (mut answers, mut pace) = (Answers::new(), Pace::start());
+    let (mut answers, mut pace) = (Answers::new(), Stragglers::start());
     loop {
         let needed = |host: &&HostName| desired.host(host).is_some_and(decides);
         let may_go = wait != Wait::ForAll && !left.iter().any(needed) && answers.values().any(Result::is_ok);
@@ -97,7 +97,7 @@ pub async fn round(
     let hurried = !left.is_empty();
     for host in left {
         let why = "it takes longer to answer than all others; it is asked again when they are done".to_owned();
-        answers.insert(host.clone(), Err(Silence { why, hint: None }));
+        answers.insert(host.clone(), Err(Unreachable { why, hint: None }));
     }
     (answers, hurried)
 }
@@ -108,7 +108,7 @@ pub fn without_members(desired: &Desired, answers: &mut Answers) -> Vec<HostName
     for host in desired.entered().filter(|host| !host.is(Role::Etcd)) {
         let facts = answers.get_mut(&host.name).and_then(|answer| answer.as_mut().ok());
         // Data counts only with hactl's own mark beside it: an etcd of somebody else's is nobody's business.
-        let marked = |etcd: &EtcdFact| etcd.data && (etcd.born.is_some() || etcd.token.is_some());
+        let marked = |etcd: &EtcdFact| etcd.data && (etcd.bootstrapped.is_some() || etcd.token.is_some());
         let has = |facts: &HostFacts| facts.etcd.as_ref().is_some_and(|etcd| etcd.view.is_some() || marked(etcd));
         if facts.as_deref().is_some_and(has) {
             continue;
@@ -123,7 +123,7 @@ pub fn without_members(desired: &Desired, answers: &mut Answers) -> Vec<HostName
 
 /// Hosts that carry neither etcd nor the API and say of themselves that they are another cluster's, or that they know of later keys than this
 /// state: they are left out. One that carries something refuses the run (`plan`).
-pub fn set_apart(desired: &Desired, ours: &Stamp, answers: &mut Answers) {
+pub fn set_apart(desired: &Desired, ours: &ClusterId, answers: &mut Answers) {
     for host in desired.hosts.iter().filter(|host| !carries(host)) {
         let Some(answer) = answers.get_mut(&host.name) else { continue };
         let Some(theirs) = answer.as_ref().ok().and_then(|facts| facts.stamp.as_ref()) else { continue };
@@ -135,7 +135,7 @@ pub fn set_apart(desired: &Desired, ours: &Stamp, answers: &mut Answers) {
         } else {
             continue;
         };
-        *answer = Err(Silence { why, hint: None });
+        *answer = Err(Unreachable { why, hint: None });
     }
 }
 

@@ -12,7 +12,7 @@ use super::{Authority, PkiError, Publics};
 use crate::issue::{Order, Subject, Usage};
 use crate::model::desired::{BroughtAuthority, BroughtPki};
 use crate::model::secret::Secret;
-use crate::vault::{KeyPairPem, PublicAuthority};
+use crate::statedir::{KeyPairPem, PublicAuthority};
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384};
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -217,7 +217,7 @@ fn authority(
     };
     let authority = Authority::new(cert_pem, key_pem).map_err(|error| {
         let why = error.to_string();
-        let of_key = matches!(error, crate::vault::BadAuthority::KeyMismatch | crate::vault::BadAuthority::Key);
+        let of_key = matches!(error, crate::statedir::BadAuthority::KeyMismatch | crate::statedir::BadAuthority::Key);
         bad(
             if of_key { &files.key } else { path },
             why,
@@ -301,7 +301,7 @@ fn try_out(path: &Path, authority: &Authority, now: OffsetDateTime) -> Result<()
     let order = Order {
         subject: Subject { common_name: "trial", organizations: &[] },
         sans: &[],
-        usage: Usage::Leaf { server: true, client: true },
+        usage: Usage::CertSpec { server: true, client: true },
         life: Duration::hours(1),
     };
     let issued = order.sign(&key, &signer(authority), now)?;

@@ -7,14 +7,14 @@ use super::places::{KUBELET_SERVING, Kind};
 use super::table::leaf_ids;
 use crate::model::desired::Desired;
 use crate::model::names::HostName;
-use crate::model::target::LeafId;
+use crate::model::target::CertId;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is to be renewed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Chosen {
     /// Leaves by host; no host is here without one.
-    pub leaves: BTreeMap<HostName, BTreeSet<LeafId>>,
+    pub leaves: BTreeMap<HostName, BTreeSet<CertId>>,
     /// Whether the administrator's kubeconfig is to be made anew.
     pub admin: bool,
 }
@@ -54,7 +54,7 @@ pub enum NotRenewable {
 
 /// The names that can be renewed, as people write them.
 pub fn renewable() -> Vec<String> {
-    let ours = LeafId::ALL.into_iter().filter(|id| *id != LeafId::Kubelet).map(|id| id.to_string());
+    let ours = CertId::ALL.into_iter().filter(|id| *id != CertId::Kubelet).map(|id| id.to_string());
     ours.chain([ADMIN.to_owned()]).collect()
 }
 
@@ -63,14 +63,14 @@ pub fn renewable() -> Vec<String> {
 /// # Errors
 /// A name that is none, or of something that is not renewed so.
 pub fn choose(desired: &Desired, names: &[String], hosts: &[HostName]) -> Result<Chosen, NotRenewable> {
-    let there: Vec<(&HostName, BTreeSet<LeafId>)> = desired
+    let there: Vec<(&HostName, BTreeSet<CertId>)> = desired
         .hosts
         .iter()
         .filter(|host| hosts.is_empty() || hosts.contains(&host.name))
         .map(|host| (&host.name, leaf_ids(desired, host).filter(|(_, own)| !own).map(|(id, _)| id).collect()))
         .collect();
     let mut chosen = Chosen::default();
-    let mut take = |wanted: &dyn Fn(LeafId) -> bool| {
+    let mut take = |wanted: &dyn Fn(CertId) -> bool| {
         let mut taken = false;
         for (host, leaves) in &there {
             for id in leaves.iter().filter(|id| wanted(**id)) {
@@ -86,10 +86,10 @@ pub fn choose(desired: &Desired, names: &[String], hosts: &[HostName]) -> Result
     }
     let mut admin = false;
     for name in names {
-        match LeafId::named(name) {
+        match CertId::named(name) {
             _ if name == ADMIN => admin = true,
             _ if name == KUBELET_SERVING => return Err(NotRenewable::SelfRenewing { name: name.clone() }),
-            Some(LeafId::Kubelet) => return Err(NotRenewable::SelfRenewing { name: name.clone() }),
+            Some(CertId::Kubelet) => return Err(NotRenewable::SelfRenewing { name: name.clone() }),
             Some(id) if take(&|other| other == id) => {}
             Some(_) => {
                 let hosts = there.iter().map(|(host, _)| (*host).clone()).collect();

@@ -10,7 +10,7 @@ use super::table::ADMINISTRATORS;
 use crate::issue::{Order, Subject, Usage};
 use crate::model::names::{ClusterName, Digest};
 use crate::model::secret::Secret;
-use crate::vault::Authority;
+use crate::statedir::Authority;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use time::{Duration, OffsetDateTime};
@@ -44,7 +44,7 @@ pub fn client_credential(
     let order = Order {
         subject: Subject { common_name, organizations },
         sans: &[],
-        usage: Usage::Leaf { server: false, client: true },
+        usage: Usage::CertSpec { server: false, client: true },
         life,
     };
     let issued = order.sign(&key, &signer(ca), now)?;

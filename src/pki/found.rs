@@ -10,7 +10,7 @@ use crate::issue::{IssueError, Subject, random_serial};
 use crate::model::certificate::BACKDATED;
 use crate::model::names::ClusterName;
 use crate::model::secret::Secret;
-use crate::vault::{Authority, Contents, KeyPairPem, Turning, new_encryption_key};
+use crate::statedir::{Authority, Contents, KeyPairPem, Rotations, new_encryption_key};
 use rcgen::{
     BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     PKCS_ECDSA_P256_SHA256,
@@ -35,7 +35,7 @@ pub fn found(cluster: &ClusterName, brought: Brought, now: OffsetDateTime) -> Re
     Ok(Contents {
         etcd: or_made(brought.etcd, "etcd", BELOW_OTHERS)?,
         front_proxy: or_made(brought.front_proxy, "front-proxy", BELOW_OTHERS)?,
-        turning: Turning::never(cluster_ca.fingerprint()),
+        rotations: Rotations::never(cluster_ca.fingerprint()),
         cluster: cluster_ca,
         signing,
         kubelet_serving: Some(kubelet_serving(&format!("{cluster} kubelet-serving CA"), now)?),

@@ -9,8 +9,8 @@ use crate::model::desired::{Desired, Host};
 use crate::model::facts::HostFacts;
 use crate::model::leaf::{needs_renewal, span};
 use crate::model::rotation::{Rotatable, Stage};
-use crate::model::target::Leaf;
-use crate::vault::Publics;
+use crate::model::target::CertSpec;
+use crate::statedir::Publics;
 use std::collections::BTreeMap;
 
 /// The name of the administrator's kubeconfig in lists, which is whom it names.
@@ -19,7 +19,7 @@ pub const ADMIN: &str = "admin";
 pub const RENEW_KUBECONFIG_DAYS: i64 = 30;
 
 /// The certificates of a host that answered. `leaves` are those that it should have.
-pub fn of_host(desired: &Desired, host: &Host, leaves: &[Leaf], publics: &Publics, facts: &HostFacts) -> OfHost {
+pub fn of_host(desired: &Desired, host: &Host, leaves: &[CertSpec], publics: &Publics, facts: &HostFacts) -> OfHost {
     let presented = presented(desired, host, leaves, facts);
     let mut rows: Vec<Certificate> = leaves
         .iter()
@@ -97,7 +97,7 @@ fn issuer(found: &CertFact, file: &[CertFact], publics: &Publics) -> Option<Stri
     (!Kind::ALL.iter().any(known)).then(|| above.issuer().map(|id| id.to_string())).flatten()
 }
 
-fn of_leaf(leaf: &Leaf, unattended: bool, publics: &Publics, facts: &HostFacts) -> Certificate {
+fn of_leaf(leaf: &CertSpec, unattended: bool, publics: &Publics, facts: &HostFacts) -> Certificate {
     let all = facts.certificates.files.get(&leaf.cert_path).map(Vec::as_slice).unwrap_or_default();
     let found = all.first().cloned();
     let due = needs_renewal(leaf, facts.leaves.get(&leaf.id), facts.now_ms);
@@ -208,7 +208,7 @@ fn authorities(host: &Host, publics: &Publics, facts: &HostFacts) -> Vec<Certifi
 }
 
 /// What components present, by the name of the certificate that they should.
-fn presented(desired: &Desired, host: &Host, leaves: &[Leaf], facts: &HostFacts) -> BTreeMap<String, Presented> {
+fn presented(desired: &Desired, host: &Host, leaves: &[CertSpec], facts: &HostFacts) -> BTreeMap<String, Presented> {
     let one = |(name, ask): (String, crate::model::certificate::Presenting)| {
         let seen = match (facts.certificates.presented.get(&ask.path)?, first(facts, &ask.path)) {
             (Err(why), _) => Seen::Nothing(why.clone()),
@@ -247,7 +247,7 @@ mod tests {
         fn host(&self) -> &Host {
             &self.desired.hosts[0]
         }
-        fn leaves(&self) -> Vec<Leaf> {
+        fn leaves(&self) -> Vec<CertSpec> {
             leaves(&self.desired, self.host(), &self.contents.publics())
         }
         /// A host on which everything is as it should be, `days` after it was made.

@@ -14,7 +14,7 @@ pub mod rotate;
 mod sign;
 mod table;
 
-pub use crate::vault::{Authority, Contents, Publics};
+pub use crate::statedir::{Authority, Contents, Publics};
 pub use choice::{Chosen, NotRenewable, choose, renewable};
 pub use credential::{
     Credential, admin_credential, break_glass_credential, client_credential, key_id, kubeconfig, own_credential,
@@ -28,7 +28,7 @@ pub use table::{
 };
 
 use crate::issue::IssueError;
-use crate::vault::{BadAuthority, VaultError};
+use crate::statedir::{BadAuthority, StateDirError};
 
 /// Why a certificate could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +76,7 @@ pub enum PkiError {
     Issue(#[from] IssueError),
     /// No randomness.
     #[error("cannot draw a random number")]
-    Random(#[source] VaultError),
+    Random(#[source] StateDirError),
 }
 
 #[cfg(test)]

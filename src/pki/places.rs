@@ -5,9 +5,9 @@
 
 use crate::model::certificate::{CertificatesAsk, Presenting};
 use crate::model::desired::{Desired, Host, Role};
-use crate::model::target::{KUBELET_SERVES_WITH, Leaf, LeafId};
-use crate::model::ways::{ETCD_CLIENTS, ETCD_PEERS, KUBELET};
-use crate::vault::{PublicAuthority, Publics};
+use crate::model::ports::{ETCD_CLIENTS, ETCD_PEERS, KUBELET};
+use crate::model::target::{CertId, CertSpec, KUBELET_SERVES_WITH};
+use crate::statedir::{PublicAuthority, Publics};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// The name of the certificate that a kubelet serves with.
@@ -43,11 +43,11 @@ impl Kind {
         }
     }
     /// The leaf that signs for it on a host, where hosts renew their own.
-    pub const fn issuer(self) -> Option<LeafId> {
+    pub const fn issuer(self) -> Option<CertId> {
         match self {
-            Self::Cluster => Some(LeafId::ClusterIssuer),
-            Self::Etcd => Some(LeafId::EtcdIssuer),
-            Self::FrontProxy => Some(LeafId::FrontProxyIssuer),
+            Self::Cluster => Some(CertId::ClusterIssuer),
+            Self::Etcd => Some(CertId::EtcdIssuer),
+            Self::FrontProxy => Some(CertId::FrontProxyIssuer),
             Self::Signing | Self::KubeletServing => None,
         }
     }
@@ -97,21 +97,21 @@ pub fn serving_path(host: &Host) -> Option<&'static str> {
 }
 
 /// The components of a host that serve with a certificate, with the name of it. `leaves` are the host's.
-pub fn serving(desired: &Desired, host: &Host, leaves: &[Leaf]) -> Vec<(String, Presenting)> {
+pub fn serving(desired: &Desired, host: &Host, leaves: &[CertSpec]) -> Vec<(String, Presenting)> {
     let local = IpAddr::from(Ipv4Addr::LOCALHOST);
-    let pair = |id: LeafId| {
+    let pair = |id: CertId| {
         let leaf = leaves.iter().find(|leaf| leaf.id == id)?;
         Some((leaf.cert_path.clone(), leaf.key_path.clone()))
     };
-    let of = |id: LeafId, at, identity| {
+    let of = |id: CertId, at, identity| {
         let (path, _) = pair(id)?;
         Some((id.to_string(), Presenting { path, at, identity }))
     };
     // etcd demands a certificate of those who ask, and notes who shows none.
     let all = [
-        of(LeafId::EtcdServer, (local, ETCD_CLIENTS), pair(LeafId::EtcdObserver)),
-        of(LeafId::EtcdPeer, (host.address, ETCD_PEERS), pair(LeafId::EtcdPeer)),
-        of(LeafId::Apiserver, (host.address, desired.api_port), None),
+        of(CertId::EtcdServer, (local, ETCD_CLIENTS), pair(CertId::EtcdObserver)),
+        of(CertId::EtcdPeer, (host.address, ETCD_PEERS), pair(CertId::EtcdPeer)),
+        of(CertId::Apiserver, (host.address, desired.api_port), None),
         serving_path(host).map(|path| {
             let ask = Presenting { path: path.to_owned(), at: (host.address, KUBELET), identity: None };
             (KUBELET_SERVING.to_owned(), ask)
@@ -121,7 +121,7 @@ pub fn serving(desired: &Desired, host: &Host, leaves: &[Leaf]) -> Vec<(String, 
 }
 
 /// Everything about the certificates of a host that its leaves do not say.
-pub fn certificates_ask(desired: &Desired, host: &Host, leaves: &[Leaf]) -> CertificatesAsk {
+pub fn certificates_ask(desired: &Desired, host: &Host, leaves: &[CertSpec]) -> CertificatesAsk {
     let fixed = authority_paths(host).into_iter().chain(serving_path(host)).map(str::to_owned);
     CertificatesAsk {
         files: fixed.chain(leaves.iter().map(|leaf| leaf.cert_path.clone())).collect(),

@@ -9,7 +9,9 @@ use crate::model::certificate::CertFact;
 use crate::model::names::ClusterName;
 use crate::model::rotation::{Rotatable, Stage};
 use crate::model::secret::Secret;
-use crate::vault::{Authority, BadAuthority, Contents, Former, Pair, PublicAuthority, Turn, new_encryption_key};
+use crate::statedir::{
+    Authority, BadAuthority, Contents, Former, KeyText, PublicAuthority, Rotation, new_encryption_key,
+};
 use time::OffsetDateTime;
 
 /// Makes what is to come. Nothing changes where a rotation is under way.
@@ -30,7 +32,7 @@ pub fn begin(
         .format(time::macros::format_description!("[year]-[month]-[day] [hour]:[minute]:[second]"))
         .unwrap_or_default();
     let name = |which: &str| format!("{cluster} {which} authority of {stamp}");
-    let mut made: Vec<(Rotatable, Pair)> = Vec::new();
+    let mut made: Vec<(Rotatable, KeyText)> = Vec::new();
     match what {
         Rotatable::ClusterCa => {
             let above = root(&name("cluster"), BELOW_CLUSTER, now)?;
@@ -46,26 +48,26 @@ pub fn begin(
         }
         Rotatable::ServiceAccount => {
             let pair = token_key()?;
-            made.push((what, Pair { public: pair.public, private: pair.private }));
+            made.push((what, KeyText { public: pair.public, private: pair.private }));
         }
         Rotatable::Encryption => {
             let key = new_encryption_key().map_err(PkiError::Random)?;
-            made.push((what, Pair { public: String::new(), private: key }));
+            made.push((what, KeyText { public: String::new(), private: key }));
         }
     }
     for (what, other) in made {
-        contents.turning.turns.insert(what, turn_at(Stage::Spread, other, now));
+        contents.rotations.under_way.insert(what, turn_at(Stage::Spread, other, now));
     }
-    contents.turning.stages += 1;
+    contents.rotations.stages += 1;
     Ok(())
 }
 
-fn turn_at(stage: Stage, other: Pair, now: OffsetDateTime) -> Turn {
-    Turn { stage, other, since_s: now.unix_timestamp(), everywhere_s: None }
+fn turn_at(stage: Stage, other: KeyText, now: OffsetDateTime) -> Rotation {
+    Rotation { stage, other, since_s: now.unix_timestamp(), everywhere_s: None }
 }
 
-fn of(authority: &Authority) -> Pair {
-    Pair { public: authority.cert_pem().to_owned(), private: Secret::new(authority.key().reveal().clone()) }
+fn of(authority: &Authority) -> KeyText {
+    KeyText { public: authority.cert_pem().to_owned(), private: Secret::new(authority.key().reveal().clone()) }
 }
 
 /// The new one takes the old one's place, and the old one is trusted beside it. Nothing changes where that is so already.
@@ -78,29 +80,29 @@ pub fn issue(contents: &mut Contents, what: Rotatable, now: OffsetDateTime) -> R
     }
     if what == Rotatable::ClusterCa {
         let next = cross(contents, now)?;
-        contents.turning.cross.clone_from(&next);
+        contents.rotations.cross.clone_from(&next);
         let former = Former { public: contents.cluster.public().clone(), next, until_s: None };
-        contents.turning.former.push(former);
+        contents.rotations.former.push(former);
     }
     for what in what.along().iter().copied() {
-        let Some(turn) = contents.turning.turns.remove(&what) else { continue };
+        let Some(turn) = contents.rotations.under_way.remove(&what) else { continue };
         let old = contents.pair(what);
         contents.put(what, turn.other).map_err(|source| unusable(what, source))?;
         if what == Rotatable::Encryption {
-            contents.turning.retired.push(Secret::new(old.private.reveal().clone()));
+            contents.rotations.retired.push(Secret::new(old.private.reveal().clone()));
         }
         // Its key signs nothing any more, so it is not kept.
-        let other = Pair { public: old.public, private: Secret::new(String::new()) };
-        contents.turning.turns.insert(what, turn_at(Stage::Issued, other, now));
+        let other = KeyText { public: old.public, private: Secret::new(String::new()) };
+        contents.rotations.under_way.insert(what, turn_at(Stage::Issued, other, now));
     }
-    contents.turning.stages += 1;
+    contents.rotations.stages += 1;
     Ok(())
 }
 
 /// The cluster's next authority as the one before it vouches for it; nothing where that one's word is worth nothing any more.
 fn cross(contents: &Contents, now: OffsetDateTime) -> Result<Option<PublicAuthority>, PkiError> {
     let what = Rotatable::ClusterCa;
-    let Some(turn) = contents.turning.turns.get(&what) else { return Ok(None) };
+    let Some(turn) = contents.rotations.under_way.get(&what) else { return Ok(None) };
     if contents.cluster.public().not_after_s <= now.unix_timestamp() {
         return Ok(None);
     }
@@ -118,7 +120,7 @@ fn unusable(what: Rotatable, source: BadAuthority) -> PkiError {
 /// Every host is as this stage asks; noted the first time.
 pub fn arrived(contents: &mut Contents, what: Rotatable, now: OffsetDateTime) {
     for what in what.along() {
-        if let Some(turn) = contents.turning.turns.get_mut(what) {
+        if let Some(turn) = contents.rotations.under_way.get_mut(what) {
             turn.everywhere_s.get_or_insert(now.unix_timestamp());
         }
     }
@@ -130,35 +132,35 @@ pub fn end(contents: &mut Contents, what: Rotatable, now: OffsetDateTime) {
         return;
     }
     if what == Rotatable::ClusterCa
-        && let Some(former) = contents.turning.former.last_mut()
+        && let Some(former) = contents.rotations.former.last_mut()
     {
         former.until_s.get_or_insert(now.unix_timestamp());
     }
     for what in what.along() {
-        if let Some(turn) = contents.turning.turns.get_mut(what) {
+        if let Some(turn) = contents.rotations.under_way.get_mut(what) {
             (turn.stage, turn.since_s, turn.everywhere_s) = (Stage::Ending, now.unix_timestamp(), None);
         }
     }
-    contents.turning.stages += 1;
+    contents.rotations.stages += 1;
 }
 
 /// No host trusts the old one any more.
 pub fn finish(contents: &mut Contents, what: Rotatable) {
     for what in what.along() {
-        contents.turning.turns.remove(what);
+        contents.rotations.under_way.remove(what);
     }
 }
 
 /// Data of a bundle is back that may be encrypted with any key there ever was: all of them decrypt again, until everything is written anew.
 pub fn reread(contents: &mut Contents, now: OffsetDateTime) {
-    let turn = contents.turning.turns.get(&Rotatable::Encryption);
-    if contents.turning.retired.is_empty() || turn.is_some_and(|turn| turn.stage == Stage::Issued) {
+    let turn = contents.rotations.under_way.get(&Rotatable::Encryption);
+    if contents.rotations.retired.is_empty() || turn.is_some_and(|turn| turn.stage == Stage::Issued) {
         return;
     }
     // A key that was spread and not used yet is none that anything was encrypted with.
-    let other = Pair { public: String::new(), private: Secret::new(String::new()) };
-    contents.turning.turns.insert(Rotatable::Encryption, turn_at(Stage::Issued, other, now));
-    contents.turning.stages += 1;
+    let other = KeyText { public: String::new(), private: Secret::new(String::new()) };
+    contents.rotations.under_way.insert(Rotatable::Encryption, turn_at(Stage::Issued, other, now));
+    contents.rotations.stages += 1;
 }
 
 #[cfg(test)]
@@ -208,29 +210,29 @@ mod tests {
             let new = contents.pair(what).public;
             assert_ne!(new, old, "{what}: the new one signs");
             assert_eq!(trusted(&contents), spread, "{what}: who trusts both needs no other file");
-            assert!(contents.turning.turns[&what].other.private.reveal().is_empty(), "{what}: its key is gone");
+            assert!(contents.rotations.under_way[&what].other.private.reveal().is_empty(), "{what}: its key is gone");
 
             arrived(&mut contents, what, at(3));
             arrived(&mut contents, what, at(4));
             assert_eq!(
-                contents.turning.turns[&what].everywhere_s,
+                contents.rotations.under_way[&what].everywhere_s,
                 Some(at(3).unix_timestamp()),
                 "{what}: the first time"
             );
             end(&mut contents, what, at(5));
             assert_eq!(trusted(&contents).trim(), new.trim(), "{what}: the old one is trusted no more");
             assert_eq!(contents.stage(what), Some(Stage::Ending), "{what}: until all hosts have heard of that");
-            let stages = contents.turning.stages;
+            let stages = contents.rotations.stages;
             finish(&mut contents, what);
             assert_eq!(
-                (stages, contents.turning.stages),
+                (stages, contents.rotations.stages),
                 (3, 3),
                 "{what}: hosts hear of three stages, and see no fourth"
             );
             assert_eq!(trusted(&contents).trim(), new.trim(), "{what}");
-            assert!(contents.turning.turns.is_empty());
+            assert!(contents.rotations.under_way.is_empty());
             assert_eq!(
-                contents.turning.founded,
+                contents.rotations.founded,
                 founded_with(&old, what, &contents),
                 "{what}: the cluster is who it was"
             );
@@ -248,13 +250,13 @@ mod tests {
     fn a_stage_is_reached_once_however_often_it_is_asked_for() {
         let (cluster, mut contents) = founded();
         begin(&cluster, &mut contents, Rotatable::ClusterCa, at(1)).unwrap();
-        let next = contents.turning.turns[&Rotatable::ClusterCa].other.public.clone();
+        let next = contents.rotations.under_way[&Rotatable::ClusterCa].other.public.clone();
         begin(&cluster, &mut contents, Rotatable::ClusterCa, at(2)).unwrap();
-        assert_eq!(contents.turning.turns[&Rotatable::ClusterCa].other.public, next);
+        assert_eq!(contents.rotations.under_way[&Rotatable::ClusterCa].other.public, next);
         for day in [3, 4] {
             issue(&mut contents, Rotatable::ClusterCa, at(day)).unwrap();
             assert_eq!(contents.cluster.cert_pem(), next);
-            assert_eq!(contents.turning.turns[&Rotatable::ClusterCa].since_s, at(3).unix_timestamp());
+            assert_eq!(contents.rotations.under_way[&Rotatable::ClusterCa].since_s, at(3).unix_timestamp());
         }
     }
 
@@ -274,14 +276,14 @@ mod tests {
         let old = contents.cluster.public().clone();
         begin(&cluster, &mut contents, Rotatable::ClusterCa, at(1)).unwrap();
         issue(&mut contents, Rotatable::ClusterCa, at(2)).unwrap();
-        let cross = contents.turning.cross.as_ref().expect("one that is in force vouches");
+        let cross = contents.rotations.cross.as_ref().expect("one that is in force vouches");
         let fact = CertFact::read_pem(cross.cert_pem.as_bytes()).remove(0);
         let new = CertFact::read_pem(contents.cluster.cert_pem().as_bytes()).remove(0);
         assert_eq!((fact.authority, &fact.key_id), (old.id, &new.key_id), "the same key, signed by the old one");
         assert_eq!(fact.common_name, new.common_name);
         assert!(fact.not_after_s <= old.not_after_s);
         finish(&mut contents, Rotatable::ClusterCa);
-        assert!(contents.turning.cross.is_some(), "whoever was not started anew since still needs it");
+        assert!(contents.rotations.cross.is_some(), "whoever was not started anew since still needs it");
     }
 
     #[test]
@@ -315,7 +317,7 @@ mod tests {
         let (cluster, mut contents) = founded();
         begin(&cluster, &mut contents, Rotatable::ClusterCa, at(3700)).unwrap();
         issue(&mut contents, Rotatable::ClusterCa, at(3700)).unwrap();
-        assert!(contents.turning.cross.is_none());
+        assert!(contents.rotations.cross.is_none());
     }
 
     fn keys(contents: &Contents) -> Vec<(String, String)> {

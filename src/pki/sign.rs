@@ -4,8 +4,8 @@
 
 use super::PkiError;
 use crate::issue::{self, Signer};
-use crate::model::target::Leaf;
-use crate::vault::{Authority, PublicAuthority};
+use crate::model::target::CertSpec;
+use crate::statedir::{Authority, PublicAuthority};
 use time::OffsetDateTime;
 
 /// An authority as who signs: what one below another signs comes with its certificate.
@@ -23,7 +23,7 @@ pub(super) fn signer(ca: &Authority) -> Signer<'_> {
 ///
 /// # Errors
 /// A [`PkiError`] for another authority than the leaf's, or a request that is none.
-pub fn sign(csr_pem: &str, leaf: &Leaf, ca: &Authority, now: OffsetDateTime) -> Result<String, PkiError> {
+pub fn sign(csr_pem: &str, leaf: &CertSpec, ca: &Authority, now: OffsetDateTime) -> Result<String, PkiError> {
     if ca.id() != leaf.authority {
         return Err(PkiError::WrongAuthority {
             leaf: leaf.id.to_string(),
@@ -41,7 +41,7 @@ pub fn sign(csr_pem: &str, leaf: &Leaf, ca: &Authority, now: OffsetDateTime) -> 
 /// As [`sign`].
 pub fn sign_vouched(
     csr_pem: &str,
-    leaf: &Leaf,
+    leaf: &CertSpec,
     ca: &Authority,
     vouched: Option<&PublicAuthority>,
     now: OffsetDateTime,

@@ -8,9 +8,9 @@ use crate::model::names::{Digest, HostName};
 use crate::model::rotation::Rotatable;
 use crate::model::secret::Secret;
 use crate::model::snapshot::{BundleFact, Claimed, Manifest, Piece, Point, Proof, SCHEMA};
-use crate::model::target::LeafId;
+use crate::model::target::CertId;
 use crate::snapshot::{Bundle, Recipients, Signer, Writer, new_identity, public_of};
-use crate::vault::PublicAuthority;
+use crate::statedir::PublicAuthority;
 use proptest::prelude::*;
 use rcgen::{CertificateParams, KeyPair};
 use std::fs::File;
@@ -30,10 +30,10 @@ fn contents() -> Contents {
 }
 
 /// A key with the certificate of the leaf that this host has.
-fn signer_as(leaf: LeafId, desired: &Desired, host: usize, contents: &Contents, by: &Authority, day: i64) -> Signer {
+fn signer_as(leaf: CertId, desired: &Desired, host: usize, contents: &Contents, by: &Authority, day: i64) -> Signer {
     let host = desired.with(Role::Etcd).nth(host).unwrap();
     let leaf = leaves(desired, host, &contents.publics()).into_iter().find(|one| one.id == leaf).unwrap();
-    let leaf = crate::model::target::Leaf { authority: by.id().to_owned(), ..leaf };
+    let leaf = crate::model::target::CertSpec { authority: by.id().to_owned(), ..leaf };
     let key = KeyPair::generate().unwrap();
     let request = CertificateParams::default().serialize_request(&key).unwrap().pem().unwrap();
     let pem = sign(&request, &leaf, by, at(day)).unwrap();
@@ -43,7 +43,7 @@ fn signer_as(leaf: LeafId, desired: &Desired, host: usize, contents: &Contents, 
 }
 
 fn signer(host: usize, contents: &Contents, day: i64) -> Signer {
-    signer_as(LeafId::SnapshotSigner, &sample(3), host, contents, &contents.cluster, day)
+    signer_as(CertId::SnapshotSigner, &sample(3), host, contents, &contents.cluster, day)
 }
 
 fn name(host: &str) -> HostName {
@@ -156,9 +156,9 @@ fn nobody_signs_for_a_host_but_that_host_by_a_leaf_of_the_clusters_own_ca() {
     let judged = |signer: &Signer| trust.judge(&made("cp1", ms(1), Some(signer)).claimed);
     forged(&judged(&signer(1, &contents, 0)), "cp2 signed it");
     forged(&judged(&signer(0, &theirs, 0)), "does not vouch");
-    forged(&judged(&signer_as(LeafId::SnapshotSigner, &desired, 0, &contents, &contents.signing, 0)), "does not vouch");
-    forged(&judged(&signer_as(LeafId::SnapshotSigner, &desired, 0, &contents, &contents.etcd, 0)), "does not vouch");
-    for leaf in [LeafId::Observer, LeafId::Scheduler, LeafId::Apiserver, LeafId::ClusterIssuer] {
+    forged(&judged(&signer_as(CertId::SnapshotSigner, &desired, 0, &contents, &contents.signing, 0)), "does not vouch");
+    forged(&judged(&signer_as(CertId::SnapshotSigner, &desired, 0, &contents, &contents.etcd, 0)), "does not vouch");
+    for leaf in [CertId::Observer, CertId::Scheduler, CertId::Apiserver, CertId::ClusterIssuer] {
         forged(&judged(&signer_as(leaf, &desired, 0, &contents, &contents.cluster, 0)), "is not for snapshots");
     }
     forged(&judged(&signer(0, &contents, 2)), "was not valid");
@@ -179,10 +179,10 @@ fn a_signers_certificate_authenticates_no_client_and_no_server_and_lasts_as_long
     let days = |unattended_days| {
         let desired = Desired { unattended_days, ..sample(3) };
         let all = leaves(&desired, &desired.hosts[0], &contents.publics());
-        all.into_iter().find(|leaf| leaf.id == LeafId::SnapshotSigner).unwrap().days
+        all.into_iter().find(|leaf| leaf.id == CertId::SnapshotSigner).unwrap().days
     };
     assert_eq!((days(None), days(Some(90)), days(Some(1095))), (365, 365, 3285));
-    assert!(!LeafId::SnapshotSigner.may_be_renewed_by_its_host());
+    assert!(!CertId::SnapshotSigner.may_be_renewed_by_its_host());
 }
 
 #[test]
@@ -190,8 +190,8 @@ fn what_is_told_of_a_file_must_be_what_was_signed_and_under_its_own_name_and_on_
     let contents = contents();
     let trust = contents.snapshot_trust();
     let claimed = made("cp1", ms(1), Some(&signer(0, &contents, 0))).claimed;
-    let stamp = crate::model::moment::stamp(ms(1)).replace('.', "");
-    let fact = BundleFact::of(format!("lab-{stamp}-cp1.hactl"), 9, &claimed);
+    let file_timestamp = crate::model::timestamp::file_timestamp(ms(1)).replace('.', "");
+    let fact = BundleFact::of(format!("lab-{file_timestamp}-cp1.hactl"), 9, &claimed);
     let judged = |own: Option<&str>, change: &dyn Fn(&mut BundleFact)| {
         let mut fact = fact.clone();
         change(&mut fact);
@@ -244,8 +244,8 @@ fn a_ca_that_was_replaced_vouches_for_what_was_taken_in_its_time_and_the_chain_f
         let lineage = contents.lineage();
         assert!(lineage.is_whole() && lineage.anchor() == first && lineage.has(&contents.cluster.fingerprint()));
         // It survives being carried.
-        let carried = crate::vault::carry(&cluster, &contents, &new_identity(), "");
-        assert_eq!(crate::vault::uncarry(&carried).unwrap().contents.lineage(), lineage);
+        let carried = crate::statedir::carry(&cluster, &contents, &new_identity(), "");
+        assert_eq!(crate::statedir::uncarry(&carried).unwrap().contents.lineage(), lineage);
     }
     assert_eq!(contents.lineage().length(), 3);
 }
@@ -256,9 +256,10 @@ fn neither_another_ca_nor_the_signing_intermediate_passes_for_the_heir_of_a_clus
     let first = ours.cluster.fingerprint();
     let claims = |next: Option<PublicAuthority>, mine: Authority| {
         let mut made = contents();
-        made.turning.founded = first;
-        made.turning.stages = 999_999;
-        made.turning.former = vec![crate::vault::Former { public: ours.cluster.public().clone(), next, until_s: None }];
+        made.rotations.founded = first;
+        made.rotations.stages = 999_999;
+        made.rotations.former =
+            vec![crate::statedir::Former { public: ours.cluster.public().clone(), next, until_s: None }];
         made.cluster = mine;
         made.lineage()
     };

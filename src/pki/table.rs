@@ -5,8 +5,8 @@
 use crate::model::authentic::{SIGNER_CERT, SIGNER_KEY};
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::HostFacts;
-use crate::model::target::{CaId, Leaf, LeafId};
-use crate::vault::{PublicAuthority, Publics};
+use crate::model::target::{CaId, CertId, CertSpec};
+use crate::statedir::{PublicAuthority, Publics};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -65,7 +65,7 @@ enum Usage {
 
 /// One row. `{host}` stands for the host's name.
 struct Row {
-    id: LeafId,
+    id: CertId,
     on: On,
     by: By,
     common_name: &'static str,
@@ -80,7 +80,7 @@ struct Row {
 
 const TABLE: [Row; 16] = [
     Row {
-        id: LeafId::EtcdServer,
+        id: CertId::EtcdServer,
         on: On::Etcd,
         by: By::Etcd,
         common_name: "{host}",
@@ -94,7 +94,7 @@ const TABLE: [Row; 16] = [
         self_renewing: false,
     },
     Row {
-        id: LeafId::EtcdPeer,
+        id: CertId::EtcdPeer,
         on: On::Etcd,
         by: By::Etcd,
         common_name: "{host}",
@@ -107,7 +107,7 @@ const TABLE: [Row; 16] = [
         self_renewing: false,
     },
     Row {
-        id: LeafId::EtcdObserver,
+        id: CertId::EtcdObserver,
         on: On::Etcd,
         by: By::Etcd,
         common_name: "hactl-observer",
@@ -120,7 +120,7 @@ const TABLE: [Row; 16] = [
         self_renewing: false,
     },
     Row {
-        id: LeafId::ApiserverEtcdClient,
+        id: CertId::ApiserverEtcdClient,
         on: On::ControlPlane,
         by: By::Etcd,
         common_name: "kube-apiserver-etcd-client",
@@ -133,7 +133,7 @@ const TABLE: [Row; 16] = [
         self_renewing: false,
     },
     Row {
-        id: LeafId::Apiserver,
+        id: CertId::Apiserver,
         on: On::ControlPlane,
         by: By::Cluster,
         common_name: "kube-apiserver",
@@ -146,7 +146,7 @@ const TABLE: [Row; 16] = [
         self_renewing: false,
     },
     Row {
-        id: LeafId::ApiserverKubeletClient,
+        id: CertId::ApiserverKubeletClient,
         on: On::ControlPlane,
         by: By::Cluster,
         common_name: "kube-apiserver-kubelet-client",
@@ -159,7 +159,7 @@ const TABLE: [Row; 16] = [
         self_renewing: false,
     },
     Row {
-        id: LeafId::FrontProxyClient,
+        id: CertId::FrontProxyClient,
         on: On::ControlPlane,
         by: By::FrontProxy,
         common_name: "front-proxy-client",
@@ -172,7 +172,7 @@ const TABLE: [Row; 16] = [
         self_renewing: false,
     },
     Row {
-        id: LeafId::ControllerManager,
+        id: CertId::ControllerManager,
         on: On::ControlPlane,
         by: By::Cluster,
         common_name: "system:kube-controller-manager",
@@ -185,7 +185,7 @@ const TABLE: [Row; 16] = [
         self_renewing: false,
     },
     Row {
-        id: LeafId::Scheduler,
+        id: CertId::Scheduler,
         on: On::ControlPlane,
         by: By::Cluster,
         common_name: "system:kube-scheduler",
@@ -198,7 +198,7 @@ const TABLE: [Row; 16] = [
         self_renewing: false,
     },
     Row {
-        id: LeafId::Kubelet,
+        id: CertId::Kubelet,
         on: On::Nodes,
         by: By::Signing,
         common_name: "system:node:{host}",
@@ -211,7 +211,7 @@ const TABLE: [Row; 16] = [
         self_renewing: true,
     },
     Row {
-        id: LeafId::Observer,
+        id: CertId::Observer,
         on: On::ControlPlane,
         by: By::Cluster,
         common_name: "hactl:observer:{host}",
@@ -224,7 +224,7 @@ const TABLE: [Row; 16] = [
         self_renewing: false,
     },
     Row {
-        id: LeafId::Approver,
+        id: CertId::Approver,
         on: On::ControlPlane,
         by: By::Cluster,
         common_name: "hactl:approver:{host}",
@@ -237,7 +237,7 @@ const TABLE: [Row; 16] = [
         self_renewing: false,
     },
     Row {
-        id: LeafId::SnapshotSigner,
+        id: CertId::SnapshotSigner,
         on: On::Etcd,
         by: By::Cluster,
         common_name: "hactl:snapshots:{host}",
@@ -250,7 +250,7 @@ const TABLE: [Row; 16] = [
         self_renewing: false,
     },
     Row {
-        id: LeafId::ClusterIssuer,
+        id: CertId::ClusterIssuer,
         on: On::ControlPlane,
         by: By::Cluster,
         common_name: "hactl cluster issuer on {host}",
@@ -263,7 +263,7 @@ const TABLE: [Row; 16] = [
         self_renewing: false,
     },
     Row {
-        id: LeafId::EtcdIssuer,
+        id: CertId::EtcdIssuer,
         on: On::EtcdOrControlPlane,
         by: By::Etcd,
         common_name: "hactl etcd issuer on {host}",
@@ -276,7 +276,7 @@ const TABLE: [Row; 16] = [
         self_renewing: false,
     },
     Row {
-        id: LeafId::FrontProxyIssuer,
+        id: CertId::FrontProxyIssuer,
         on: On::ControlPlane,
         by: By::FrontProxy,
         common_name: "hactl front-proxy issuer on {host}",
@@ -292,7 +292,7 @@ const TABLE: [Row; 16] = [
 
 /// The leaves a host should have, in the order of the table. An authority that may have nobody below it has no issuers either: what it signed
 /// is renewed by `up` alone ([`attended`]).
-pub fn leaves(desired: &Desired, host: &Host, authorities: &Publics) -> Vec<Leaf> {
+pub fn leaves(desired: &Desired, host: &Host, authorities: &Publics) -> Vec<CertSpec> {
     let all = rows(desired, host).map(|row| (row, row.leaf(desired, host, authorities)));
     all.filter(|(row, _)| !row.id.issues() || row.by.authority(authorities).1.below != Some(0))
         .map(|(_, leaf)| leaf)
@@ -302,8 +302,8 @@ pub fn leaves(desired: &Desired, host: &Host, authorities: &Publics) -> Vec<Leaf
 /// A member stays who it is under its earlier address for as long as its host has that, too: from a host with both the connections come by the
 /// older one, and members let in only those whose certificate names where they come from (etcd has checked that since 3.2). Kept is what the
 /// certificate names already, so that nothing is added that hactl did not once give the host itself.
-pub fn keep_addresses(leaves: &mut [Leaf], facts: &HostFacts) {
-    let Some(leaf) = leaves.iter_mut().find(|leaf| leaf.id == LeafId::EtcdPeer) else { return };
+pub fn keep_addresses(leaves: &mut [CertSpec], facts: &HostFacts) {
+    let Some(leaf) = leaves.iter_mut().find(|leaf| leaf.id == CertId::EtcdPeer) else { return };
     let Some(found) = facts.leaves.get(&leaf.id) else { return };
     let has: BTreeSet<String> = facts.addresses.iter().map(|on| address(on.address)).collect();
     leaf.sans.extend(found.sans.iter().filter(|name| has.contains(*name)).cloned());
@@ -318,14 +318,14 @@ pub fn attended(desired: &Desired, authorities: &Publics) -> Vec<CaId> {
 }
 
 /// The names of the leaves a host should have, and whether its component renews each by itself.
-pub fn leaf_ids(desired: &Desired, host: &Host) -> impl Iterator<Item = (LeafId, bool)> {
+pub fn leaf_ids(desired: &Desired, host: &Host) -> impl Iterator<Item = (CertId, bool)> {
     rows(desired, host).map(|row| (row.id, row.self_renewing))
 }
 
 /// The files of leaves that a host has no more by its roles, with the leaf that each is of: certificates, keys, and keys that waited for
 /// their certificates. The kubelet's own go with its data.
-pub fn former_files(host: &Host) -> Vec<(LeafId, String)> {
-    let gone = TABLE.iter().filter(|row| !row.on.includes(host) && row.id != LeafId::Kubelet);
+pub fn former_files(host: &Host) -> Vec<(CertId, String)> {
+    let gone = TABLE.iter().filter(|row| !row.on.includes(host) && row.id != CertId::Kubelet);
     gone.flat_map(|row| {
         [format!("{}.new", row.key), row.key.to_owned(), row.cert.to_owned()].map(|path| (row.id, path))
     })
@@ -374,9 +374,9 @@ impl Row {
             _ => LEAF_DAYS,
         }
     }
-    fn leaf(&self, desired: &Desired, host: &Host, authorities: &Publics) -> Leaf {
+    fn leaf(&self, desired: &Desired, host: &Host, authorities: &Publics) -> CertSpec {
         let (ca, authority) = self.by.authority(authorities);
-        Leaf {
+        CertSpec {
             id: self.id,
             ca,
             authority: authority.id.clone(),
@@ -390,7 +390,7 @@ impl Row {
             key_path: self.key.to_owned(),
             owner: self.owner.to_owned(),
             self_renewing: self.self_renewing,
-            serves_by: (self.id == LeafId::Kubelet).then(|| authorities.kubelet_serving.id.clone()),
+            serves_by: (self.id == CertId::Kubelet).then(|| authorities.kubelet_serving.id.clone()),
         }
     }
 }

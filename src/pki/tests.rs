@@ -9,7 +9,7 @@ use crate::model::desired::{
 use crate::model::facts::{HostFacts, InterfaceAddress, LeafFact};
 use crate::model::rotation::Rotatable;
 use crate::model::secret::Secret;
-use crate::model::target::{CaId, Leaf, LeafId};
+use crate::model::target::{CaId, CertId, CertSpec};
 use base64::Engine as _;
 use rcgen::{CertificateParams, IsCa, KeyPair, PKCS_ECDSA_P384_SHA384, SanType};
 use std::collections::BTreeMap;
@@ -81,7 +81,7 @@ fn founded() -> Contents {
     found(&"lab".parse().unwrap(), brought::Brought::default(), now()).unwrap()
 }
 
-fn leaf_of(host: usize, id: LeafId, contents: &Contents) -> Leaf {
+fn leaf_of(host: usize, id: CertId, contents: &Contents) -> CertSpec {
     let desired = desired();
     let all = leaves(&desired, &desired.hosts[host], &contents.publics());
     all.into_iter().find(|leaf| leaf.id == id).unwrap()
@@ -91,7 +91,7 @@ fn request(key: &KeyPair) -> String {
     CertificateParams::default().serialize_request(key).unwrap().pem().unwrap()
 }
 
-fn signed(contents: &Contents, leaf: &Leaf) -> String {
+fn signed(contents: &Contents, leaf: &CertSpec) -> String {
     let key = KeyPair::generate().unwrap();
     sign(&request(&key), leaf, contents.issuer(leaf).unwrap(), now()).unwrap()
 }
@@ -107,23 +107,23 @@ fn each_role_brings_its_own_leaves_and_no_others() {
     assert_eq!(
         ids(0),
         [
-            LeafId::EtcdServer,
-            LeafId::EtcdPeer,
-            LeafId::EtcdObserver,
-            LeafId::ApiserverEtcdClient,
-            LeafId::Apiserver,
-            LeafId::ApiserverKubeletClient,
-            LeafId::FrontProxyClient,
-            LeafId::ControllerManager,
-            LeafId::Scheduler,
-            LeafId::Kubelet,
-            LeafId::Observer,
-            LeafId::Approver,
-            LeafId::SnapshotSigner
+            CertId::EtcdServer,
+            CertId::EtcdPeer,
+            CertId::EtcdObserver,
+            CertId::ApiserverEtcdClient,
+            CertId::Apiserver,
+            CertId::ApiserverKubeletClient,
+            CertId::FrontProxyClient,
+            CertId::ControllerManager,
+            CertId::Scheduler,
+            CertId::Kubelet,
+            CertId::Observer,
+            CertId::Approver,
+            CertId::SnapshotSigner
         ]
     );
-    assert_eq!(ids(1), [LeafId::EtcdServer, LeafId::EtcdPeer, LeafId::EtcdObserver, LeafId::SnapshotSigner]);
-    assert_eq!(ids(2), [LeafId::Kubelet]);
+    assert_eq!(ids(1), [CertId::EtcdServer, CertId::EtcdPeer, CertId::EtcdObserver, CertId::SnapshotSigner]);
+    assert_eq!(ids(2), [CertId::Kubelet]);
     assert_eq!((ids(3), ids(4)), (vec![], vec![]));
 }
 
@@ -138,8 +138,8 @@ fn hosts_that_renew_their_own_have_an_issuer_for_each_authority_that_signed_for_
         let all = leaves(&unattended(), &unattended().hosts[i], &publics).into_iter().filter(|leaf| leaf.id.issues());
         all.map(|leaf| leaf.id).collect::<Vec<_>>()
     };
-    assert_eq!(issuers(0), LeafId::ISSUERS);
-    assert_eq!(issuers(1), [LeafId::EtcdIssuer]);
+    assert_eq!(issuers(0), CertId::ISSUERS);
+    assert_eq!(issuers(1), [CertId::EtcdIssuer]);
     assert_eq!((issuers(2), issuers(3)), (vec![], vec![]));
     assert_eq!(attended(&unattended(), &publics), []);
     for issuer in leaves(&unattended(), &unattended().hosts[0], &publics).iter().filter(|leaf| leaf.id.issues()) {
@@ -155,7 +155,7 @@ fn an_authority_that_may_have_nobody_below_it_has_no_issuers_and_is_named() {
     contents.etcd = found::root("etcd authority of before", 0, now()).unwrap();
     let publics = contents.publics();
     let all = leaves(&unattended(), &unattended().hosts[0], &publics);
-    assert!(!all.iter().any(|leaf| leaf.id == LeafId::EtcdIssuer) && all.iter().any(|leaf| leaf.id.issues()));
+    assert!(!all.iter().any(|leaf| leaf.id == CertId::EtcdIssuer) && all.iter().any(|leaf| leaf.id.issues()));
     assert_eq!(attended(&unattended(), &publics), [CaId::Etcd]);
     assert_eq!(attended(&desired(), &publics), [], "nobody asked for it");
 }
@@ -167,10 +167,10 @@ fn what_a_hosts_issuer_signed_is_trusted_by_who_trusts_the_authority_and_by_who_
     rotate::begin(&"lab".parse().unwrap(), &mut contents, Rotatable::ClusterCa, now()).unwrap();
     rotate::issue(&mut contents, Rotatable::ClusterCa, now()).unwrap();
     let all = leaves(&unattended(), &unattended().hosts[0], &contents.publics());
-    let of = |id: LeafId| all.iter().find(|leaf| leaf.id == id).unwrap();
+    let of = |id: CertId| all.iter().find(|leaf| leaf.id == id).unwrap();
     let (key, own) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
-    let cross = contents.turning.cross.as_ref();
-    let issuer = of(LeafId::ClusterIssuer);
+    let cross = contents.rotations.cross.as_ref();
+    let issuer = of(CertId::ClusterIssuer);
     let chain = sign_vouched(&request(&key), issuer, &contents.cluster, cross, now()).unwrap();
     let signer = crate::issue::Signer {
         cert_pem: &chain,
@@ -178,7 +178,7 @@ fn what_a_hosts_issuer_signed_is_trusted_by_who_trusts_the_authority_and_by_who_
         not_after_s: (now() + Duration::days(i64::from(issuer.days))).unix_timestamp(),
         behind: &chain,
     };
-    let pem = crate::issue::sign(&request(&own), of(LeafId::Apiserver), &signer, now()).unwrap();
+    let pem = crate::issue::sign(&request(&own), of(CertId::Apiserver), &signer, now()).unwrap();
     let dir = tempfile::tempdir().unwrap();
     for (name, text) in [("new.crt", contents.cluster.cert_pem()), ("old.crt", &before), ("leaf.crt", &pem)] {
         std::fs::write(dir.path().join(name), text).unwrap();
@@ -189,13 +189,13 @@ fn what_a_hosts_issuer_signed_is_trusted_by_who_trusts_the_authority_and_by_who_
         assert!(good, "{root}: {said}");
     }
     // An issuer signs leaves, and nothing that signs. Of its own name that would be itself, which counts for nothing on a path.
-    let other = Leaf { common_name: "another issuer".to_owned(), ..issuer.clone() };
+    let other = CertSpec { common_name: "another issuer".to_owned(), ..issuer.clone() };
     let below = crate::issue::sign(&request(&own), &other, &signer, now()).unwrap();
     std::fs::write(dir.path().join("below.crt"), below).unwrap();
     let by_below = crate::issue::Signer { key: &Secret::new(own.serialize_pem()), ..signer };
     let below = std::fs::read_to_string(dir.path().join("below.crt")).unwrap();
     let by_below = crate::issue::Signer { cert_pem: &below, behind: &below, ..by_below };
-    let pem = crate::issue::sign(&request(&key), of(LeafId::Apiserver), &by_below, now()).unwrap();
+    let pem = crate::issue::sign(&request(&key), of(CertId::Apiserver), &by_below, now()).unwrap();
     std::fs::write(dir.path().join("leaf.crt"), pem).unwrap();
     let (good, said) = openssl(dir.path(), "verify -CAfile new.crt -untrusted leaf.crt leaf.crt");
     assert!(!good && said.contains("path length"), "{said}");
@@ -203,7 +203,7 @@ fn what_a_hosts_issuer_signed_is_trusted_by_who_trusts_the_authority_and_by_who_
 
 #[test]
 fn an_api_server_answers_for_itself_and_the_endpoint_but_not_for_other_hosts() {
-    let leaf = leaf_of(0, LeafId::Apiserver, &founded());
+    let leaf = leaf_of(0, CertId::Apiserver, &founded());
     assert_eq!(
         leaf.sans,
         [
@@ -244,16 +244,16 @@ fn a_member_stays_valid_for_the_address_of_before_while_its_host_has_it() {
     };
     let mut facts =
         HostFacts { addresses: ["10.88.0.7", "10.88.0.9", "10.88.0.11"].map(on).into(), ..HostFacts::default() };
-    let own = leaf_of(0, LeafId::EtcdPeer, &founded()).sans;
+    let own = leaf_of(0, CertId::EtcdPeer, &founded()).sans;
     let kept = |facts: &HostFacts| {
-        let mut leaves = vec![leaf_of(0, LeafId::Apiserver, &founded()), leaf_of(0, LeafId::EtcdPeer, &founded())];
+        let mut leaves = vec![leaf_of(0, CertId::Apiserver, &founded()), leaf_of(0, CertId::EtcdPeer, &founded())];
         let api = leaves[0].clone();
         keep_addresses(&mut leaves, facts);
         assert_eq!(leaves[0], api, "clients find an API server by its new address alone");
         leaves.remove(1).sans
     };
     assert_eq!(kept(&facts), own, "a host without a certificate gets its own names");
-    facts.leaves.insert(LeafId::EtcdPeer, found);
+    facts.leaves.insert(CertId::EtcdPeer, found);
     let mut both = own.clone();
     both.push("IP:10.88.0.7".into());
     both.sort();
@@ -274,7 +274,7 @@ fn no_two_leaves_of_a_host_share_a_file_and_every_leaf_names_somebody() {
     assert_eq!(paths.len(), count);
     for leaf in &all {
         assert!(!leaf.common_name.contains('{') && !leaf.common_name.is_empty(), "{}", leaf.id);
-        assert!(leaf.server || leaf.client || leaf.id == LeafId::SnapshotSigner, "{} is good for nothing", leaf.id);
+        assert!(leaf.server || leaf.client || leaf.id == CertId::SnapshotSigner, "{} is good for nothing", leaf.id);
         assert_eq!(leaf.server, !leaf.sans.is_empty(), "{} is a server exactly when it has names", leaf.id);
     }
 }
@@ -282,7 +282,7 @@ fn no_two_leaves_of_a_host_share_a_file_and_every_leaf_names_somebody() {
 #[test]
 fn a_signed_leaf_says_what_the_table_says() {
     let contents = founded();
-    let leaf = leaf_of(0, LeafId::EtcdPeer, &contents);
+    let leaf = leaf_of(0, CertId::EtcdPeer, &contents);
     let der = first_der(&signed(&contents, &leaf));
     let (_, cert) = parse_x509_certificate(&der).unwrap();
     assert_eq!(cert.subject().to_string(), "CN=cp1");
@@ -309,7 +309,7 @@ fn a_signed_leaf_says_what_the_table_says() {
 #[test]
 fn of_a_request_only_the_public_key_is_believed() {
     let contents = founded();
-    let leaf = leaf_of(2, LeafId::Kubelet, &contents);
+    let leaf = leaf_of(2, CertId::Kubelet, &contents);
     let key = KeyPair::generate().unwrap();
     let mut greedy = CertificateParams::default();
     greedy.distinguished_name.push(rcgen::DnType::CommonName, "root-of-all");
@@ -328,7 +328,7 @@ fn of_a_request_only_the_public_key_is_believed() {
 #[test]
 fn a_request_that_is_not_its_own_keys_or_of_another_kind_is_refused() {
     let contents = founded();
-    let leaf = leaf_of(2, LeafId::Kubelet, &contents);
+    let leaf = leaf_of(2, CertId::Kubelet, &contents);
     let issuer = contents.issuer(&leaf).unwrap();
     let refused = |csr: &str| match sign(csr, &leaf, issuer, now()) {
         Err(PkiError::Issue(IssueError::Request { why, .. })) => why,
@@ -351,7 +351,7 @@ fn a_request_that_is_not_its_own_keys_or_of_another_kind_is_refused() {
 #[test]
 fn an_authority_signs_only_what_names_it_and_nothing_after_its_own_end() {
     let contents = founded();
-    let leaf = leaf_of(0, LeafId::Apiserver, &contents);
+    let leaf = leaf_of(0, CertId::Apiserver, &contents);
     let csr = request(&KeyPair::generate().unwrap());
     assert!(matches!(sign(&csr, &leaf, &contents.etcd, now()), Err(PkiError::WrongAuthority { .. })));
     let late = now() + Duration::days(3600);
@@ -365,11 +365,11 @@ fn an_authority_signs_only_what_names_it_and_nothing_after_its_own_end() {
 #[test]
 fn a_kubelets_first_certificate_and_its_renewals_come_from_one_authority() {
     let contents = founded();
-    let leaf = leaf_of(2, LeafId::Kubelet, &contents);
+    let leaf = leaf_of(2, CertId::Kubelet, &contents);
     assert_eq!(leaf.authority, contents.signing.id());
     let pem = signed(&contents, &leaf);
     assert_eq!(pem.matches("BEGIN CERTIFICATE").count(), 2, "the intermediate comes along");
-    let apiserver = signed(&contents, &leaf_of(0, LeafId::Apiserver, &contents));
+    let apiserver = signed(&contents, &leaf_of(0, CertId::Apiserver, &contents));
     assert_eq!(apiserver.matches("BEGIN CERTIFICATE").count(), 1);
 }
 
@@ -394,7 +394,7 @@ fn a_subject_that_cannot_be_written_is_refused_rather_than_shortened() {
         client_credential(&contents.cluster, "", &[], day, now()),
         Err(PkiError::Issue(IssueError::Name { .. }))
     ));
-    let mut leaf = leaf_of(0, LeafId::Apiserver, &contents);
+    let mut leaf = leaf_of(0, CertId::Apiserver, &contents);
     leaf.sans.push("mailto:x".into());
     let csr = request(&KeyPair::generate().unwrap());
     assert!(matches!(sign(&csr, &leaf, &contents.cluster, now()), Err(PkiError::Issue(IssueError::Name { .. }))));
@@ -465,7 +465,7 @@ fn openssl_agrees_with_every_certificate() {
         assert!(text.contains("Version: 3") && text.contains("ecdsa-with-SHA256") && text.contains("prime256v1"));
     }
     // What the controller manager signs comes alone: the bundle must carry it.
-    let kubelet = signed(&contents, &leaf_of(0, LeafId::Kubelet, &contents));
+    let kubelet = signed(&contents, &leaf_of(0, CertId::Kubelet, &contents));
     let end = kubelet.find("-----END CERTIFICATE-----").unwrap() + 26;
     std::fs::write(at("alone.crt"), &kubelet[..end]).unwrap();
     assert!(openssl(dir.path(), "verify -x509_strict -purpose sslclient -CAfile bundle.crt alone.crt").0);
@@ -477,7 +477,7 @@ fn openssl_agrees_with_every_certificate() {
     let (_, text) = openssl(dir.path(), "x509 -in serving.crt -noout -text");
     assert!(text.contains("CA:TRUE, pathlen:0") && text.contains("TLS Web Server Authentication"), "{text}");
     assert!(!text.contains("Client"), "{text}");
-    let leaf = Leaf { authority: serving.id().to_owned(), ..leaf_of(0, LeafId::Apiserver, &contents) };
+    let leaf = CertSpec { authority: serving.id().to_owned(), ..leaf_of(0, CertId::Apiserver, &contents) };
     std::fs::write(at("served.crt"), sign(&request(&key), &leaf, serving, now()).unwrap()).unwrap();
     assert!(openssl(dir.path(), "verify -x509_strict -purpose sslserver -CAfile serving.crt served.crt").0);
     for arguments in ["-CAfile cluster.crt", "-CAfile bundle.crt", "-CAfile cluster.crt -untrusted serving.crt"] {

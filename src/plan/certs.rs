@@ -9,7 +9,7 @@ use super::draft::Draft;
 use crate::model::desired::Desired;
 use crate::model::facts::Facts;
 use crate::model::names::UnitName;
-use crate::model::plan::{Mark, Plan};
+use crate::model::plan::{Condition, Plan};
 use crate::model::refusal::Refusal;
 use crate::model::target::{FileSet, Target};
 
@@ -20,19 +20,19 @@ use crate::model::target::{FileSet, Target};
 /// A [`Refusal`] when going on would not be safe.
 pub fn certs(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -> Result<Plan, Refusal> {
     let mut draft = Draft::new(desired, target, facts, intent)?;
-    let mut last: Option<Mark> = None;
+    let mut last: Option<Condition> = None;
     for host in draft.changing().into_iter().filter(|host| intent.renew.leaves.contains_key(&host.name)) {
         let name = &host.name;
-        let mut needs = vec![Mark::Stamped(name.clone()), Mark::Prepared(name.clone())];
-        let ready = needs.iter().all(|need| draft.holds(need));
-        needs.extend(last.clone());
-        let due = certify(&mut draft, name, needs);
+        let mut requires = vec![Condition::ClusterIdWritten(name.clone()), Condition::Prepared(name.clone())];
+        let ready = requires.iter().all(|need| draft.holds(need));
+        requires.extend(last.clone());
+        let due = certify(&mut draft, name, requires);
         if !ready {
             // It is told as waiting for `up`; the others do not wait for it.
             continue;
         }
         if due {
-            last = Some(Mark::Certified(name.clone()));
+            last = Some(Condition::Certified(name.clone()));
         }
         let sets = draft.host_target(name).sets.iter().filter(|(_, set)| !set.reads.is_empty());
         let readers: Vec<(FileSet, UnitName)> = sets.filter_map(|(set, of)| Some((*set, of.unit.clone()?))).collect();
@@ -40,7 +40,7 @@ pub fn certs(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent)
             // What lies still reads them when `up` starts it.
             if draft.look().is_active(name, &unit) {
                 run_as_it_is(&mut draft, name, set, vec![]);
-                last = Some(Mark::Running(name.clone(), unit)).filter(|running| draft.plans(running)).or(last);
+                last = Some(Condition::Running(name.clone(), unit)).filter(|running| draft.plans(running)).or(last);
             }
         }
     }

@@ -4,66 +4,66 @@ use super::draft::Draft;
 use crate::model::desired::{Cni, Role};
 use crate::model::facts::{Facts, Stale};
 use crate::model::names::HostName;
-use crate::model::plan::{Action, Mark, NodeEnd, object_in_words};
+use crate::model::plan::{Action, Condition, NodeEnd, object_in_words};
 use crate::model::target::{FileSet, MANIFESTS, Place};
 use std::collections::BTreeMap;
 
 /// An API server answers, and so does the endpoint.
 pub(super) fn endpoint(d: &mut Draft) {
-    let mut needs = Vec::new();
+    let mut requires = Vec::new();
     for host in d.reachable_with(Role::ControlPlane) {
-        needs.push(Mark::Configured(host.name, FileSet::ControlPlane));
+        requires.push(Condition::Configured(host.name, FileSet::ControlPlane));
     }
-    d.ensure(Action::AwaitApi, "none is ready", needs.clone(), Mark::Api);
+    d.ensure(Action::AwaitApi, "none is ready", requires.clone(), Condition::Api);
     for host in d.reachable() {
         for set in [FileSet::LoadBalancer, FileSet::Keepalived] {
             if let Some(unit) = d.host_target(&host.name).sets.get(&set).and_then(|s| s.unit.clone()) {
-                needs.push(Mark::Running(host.name.clone(), unit));
+                requires.push(Condition::Running(host.name.clone(), unit));
             }
         }
     }
     let why = format!("{} does not say ready", d.desired.endpoint.url());
-    d.ensure(Action::AwaitEndpoint, why, needs, Mark::Endpoint);
+    d.ensure(Action::AwaitEndpoint, why, requires, Condition::Endpoint);
 }
 
 /// The objects hactl owns. RBAC first: what observes and approves depends on it.
 pub(super) fn objects(d: &mut Draft) {
     // By component: an add-on needs the image of its own name, so that its pods find it on every Node.
-    let mut images: Vec<(String, Mark)> = Vec::new();
+    let mut images: Vec<(String, Condition)> = Vec::new();
     for host in d.reachable().into_iter().filter(crate::model::desired::Host::is_node) {
         for part in &d.host_target(&host.name).parts {
             if matches!(part.place, Place::Image { .. }) {
-                images.push((part.name.clone(), Mark::Imported(host.name.clone(), part.digest)));
+                images.push((part.name.clone(), Condition::Imported(host.name.clone(), part.digest)));
             }
         }
     }
     let mut kubelets = Vec::new();
     for host in d.changing() {
         if let Some(unit) = d.host_target(&host.name).sets.get(&FileSet::Kubelet).and_then(|s| s.unit.clone()) {
-            kubelets.push(Mark::Running(host.name, unit));
+            kubelets.push(Condition::Running(host.name, unit));
         }
     }
     for addon in &d.target.addons {
         // Objects go to an API server itself, and the endpoint's address may still be on its way. What asks the endpoint
         // must find it: pods that do not are started again only after a pause.
         let asks_endpoint = matches!(addon.name.as_str(), "flannel" | "kube-proxy");
-        let mut needs = vec![if asks_endpoint { Mark::Endpoint } else { Mark::Api }];
-        d.after_turns(&mut needs);
+        let mut requires = vec![if asks_endpoint { Condition::Endpoint } else { Condition::Api }];
+        d.after_turns(&mut requires);
         if addon.name != "rbac" {
-            needs.push(Mark::Applied("rbac".to_owned()));
-            needs.extend(images.iter().filter(|(name, _)| *name == addon.name).map(|(_, mark)| mark.clone()));
+            requires.push(Condition::Applied("rbac".to_owned()));
+            requires.extend(images.iter().filter(|(name, _)| *name == addon.name).map(|(_, mark)| mark.clone()));
         }
         if addon.name == "kube-proxy" {
-            needs.extend(super::upgrade::older_and_silent(d));
+            requires.extend(super::upgrade::older_and_silent(d));
         }
         if addon.name == "node-labels" {
             // A Node that does not exist yet must be made by its kubelet, or it would lack its taints.
-            needs.extend(kubelets.iter().cloned());
+            requires.extend(kubelets.iter().cloned());
         }
         if addon.name == MANIFESTS {
             // Last, when everything that they may stand on is there.
             let own = d.target.addons.iter().filter(|other| other.name != MANIFESTS);
-            needs.extend(own.map(|other| Mark::Applied(other.name.clone())));
+            requires.extend(own.map(|other| Condition::Applied(other.name.clone())));
         }
         let (mut objects, why): (Vec<String>, String) = match d.facts.drift.get(&addon.name) {
             Some(drift) => (drift.iter().map(|(key, _)| key.clone()).collect(), reasons(drift, &addon.name)),
@@ -89,7 +89,7 @@ pub(super) fn objects(d: &mut Draft) {
             }
         }
         let action = Action::Apply { addon: addon.name.clone(), objects };
-        d.ensure(action, why, needs, Mark::Applied(addon.name.clone()));
+        d.ensure(action, why, requires, Condition::Applied(addon.name.clone()));
     }
 }
 
@@ -117,17 +117,17 @@ pub(super) fn prune(d: &mut Draft) {
         }
         let stays = |s: &&&Stale| s.kept.as_ref().map(|reason| format!("{} stays: {reason}", object_in_words(&s.key)));
         why.extend(keep.iter().take(MOST_TOLD).filter_map(|s| stays(&s)));
-        let mut needs = vec![Mark::Api];
-        d.after_turns(&mut needs);
-        needs.extend(d.target.addons.iter().map(|a| Mark::Applied(a.name.clone())));
+        let mut requires = vec![Condition::Api];
+        d.after_turns(&mut requires);
+        requires.extend(d.target.addons.iter().map(|a| Condition::Applied(a.name.clone())));
         let action = Action::Prune { addon: addon.clone(), delete: keys(&delete), keep: keys(&keep) };
-        d.ensure(action, why.join("; "), needs, Mark::Pruned(addon.clone()));
+        d.ensure(action, why.join("; "), requires, Condition::Pruned(addon.clone()));
     }
 }
 
 /// Nodes of hosts that the inventory does not name any more. One whose kubelet is silent leaves when it is named. After a recovery from a
 /// bundle those that were hactl's leave: the hosts that they were are lost, or nobody would have asked for that.
-pub(super) fn strangers(d: &mut Draft) {
+pub(super) fn unknown_nodes(d: &mut Draft) {
     if d.limited() {
         if !d.intent.prune.is_empty() {
             d.warn("with --limit no Node leaves: run `hactl up --prune` without it".to_owned());
@@ -142,17 +142,17 @@ pub(super) fn strangers(d: &mut Draft) {
             seen.insert(name, node);
         }
     }
-    let mut needs = vec![Mark::Api];
-    d.after_turns(&mut needs);
+    let mut requires = vec![Condition::Api];
+    d.after_turns(&mut requires);
     for (name, node) in seen {
         let asked = d.intent.prune.contains(&name);
         // A host that is in the inventory, and no Node any more, may be alive.
-        let forsaken = d.intent.forsakes && node.ours && d.desired.host(&name).is_none();
-        let why = match (asked, forsaken) {
+        let abandoned = d.intent.abandons && node.ours && d.desired.host(&name).is_none();
+        let why = match (asked, abandoned) {
             // Its host lives and leaves, or stays without it, in its turn.
-            _ if super::leave::lives(d, &name).is_some() || d.host_facts(&name).is_some() => continue,
-            (true, _) if super::leave::kubelet_is_off(d, &name) => "its host has left",
-            (true, _) if node.silent => "it was named with --prune, and its kubelet is silent",
+            _ if super::remove_hosts::lives(d, &name).is_some() || d.host_facts(&name).is_some() => continue,
+            (true, _) if super::remove_hosts::kubelet_is_off(d, &name) => "its host has left",
+            (true, _) if node.unreachable => "it was named with --prune, and its kubelet is silent",
             // Off for less than a minute, most likely: that is waited for.
             (true, _) if matches!(d.facts.leaving.get(&name), Some(Err(_))) => {
                 "it was named with --prune, and its host does not answer"
@@ -166,13 +166,13 @@ pub(super) fn strangers(d: &mut Draft) {
             (false, true) => "etcd was recovered from a bundle, and the inventory names no such host any more",
             (false, false) => continue,
         };
-        let end = match (asked, super::leave::kubelet_is_off(d, &name)) {
+        let end = match (asked, super::remove_hosts::kubelet_is_off(d, &name)) {
             (true, true) => NodeEnd::Stopped,
             (true, false) => NodeEnd::Asked,
-            (false, _) => NodeEnd::Forsaken,
+            (false, _) => NodeEnd::Abandoned,
         };
         let action = Action::DeleteNode { node: name.clone(), end };
-        d.ensure(action, why.to_owned(), needs.clone(), Mark::NodeGone(name));
+        d.ensure(action, why.to_owned(), requires.clone(), Condition::NodeGone(name));
     }
 }
 
@@ -181,28 +181,28 @@ pub(super) fn nodes(d: &mut Draft) {
     if d.desired.network.cni == Cni::None {
         return;
     }
-    let addons: Vec<Mark> =
-        d.target.addons.iter().filter(|a| a.needed_for_ready).map(|a| Mark::Applied(a.name.clone())).collect();
+    let addons: Vec<Condition> =
+        d.target.addons.iter().filter(|a| a.needed_for_ready).map(|a| Condition::Applied(a.name.clone())).collect();
     for host in d.changing().into_iter().filter(crate::model::desired::Host::is_node) {
-        let mut needs = vec![Mark::Api];
-        d.after_turns(&mut needs);
+        let mut requires = vec![Condition::Api];
+        d.after_turns(&mut requires);
         if let Some(unit) = d.host_target(&host.name).sets.get(&FileSet::Kubelet).and_then(|s| s.unit.clone()) {
-            needs.push(Mark::Running(host.name.clone(), unit));
+            requires.push(Condition::Running(host.name.clone(), unit));
         }
         // A kubelet beside an API server asks that one alone.
-        needs.extend(Some(Mark::Serving(host.name.clone())).filter(|serving| d.plans(serving)));
-        needs.extend(addons.iter().cloned());
+        requires.extend(Some(Condition::Serving(host.name.clone())).filter(|serving| d.plans(serving)));
+        requires.extend(addons.iter().cloned());
         if d.desired.network.cni == Cni::Flannel
-            && let Some((astray, pods)) = d.look().astray(&host.name)
+            && let Some((pod_cidr_mismatch, pods)) = d.look().pod_cidr_mismatch(&host.name)
         {
             let why = format!(
                 "{} has {}, and its Node's range is {pods} now: other hosts do not find its pods",
-                astray.interface, astray.address
+                pod_cidr_mismatch.interface, pod_cidr_mismatch.address
             );
-            let action = Action::Rewire { host: host.name.clone() };
-            d.ensure(action, why, needs.clone(), Mark::Wired(host.name.clone()));
+            let action = Action::RecreatePodNetwork { host: host.name.clone() };
+            d.ensure(action, why, requires.clone(), Condition::Wired(host.name.clone()));
         }
         let action = Action::AwaitNode { host: host.name.clone() };
-        d.ensure(action, "its Node is not Ready", needs, Mark::NodeReady(host.name));
+        d.ensure(action, "its Node is not Ready", requires, Condition::NodeReady(host.name));
     }
 }

@@ -1,7 +1,7 @@
 //! Taking a cluster down: every reachable host is wiped; nothing depends on anything.
 
 use super::draft::Draft;
-use crate::model::plan::{Action, Guard, Mark, Plan};
+use crate::model::plan::{Action, Condition, Plan, Precondition};
 use crate::model::refusal::Refusal;
 
 /// What `hactl down` has to do. With `delete` the data is deleted, else moved aside.
@@ -22,7 +22,7 @@ pub fn down(
             continue;
         }
         let action = Action::Wipe { host: host.name.clone(), delete };
-        draft.must(action, "you asked for it", vec![], Mark::Wiped(host.name), Guard::None);
+        draft.must(action, "you asked for it", vec![], Condition::Wiped(host.name), Precondition::None);
     }
     Ok(draft.finish())
 }

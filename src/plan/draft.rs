@@ -1,12 +1,12 @@
 //! A plan being written: `ensure` drops what holds already, `finish` joins needs to gives.
 
 use super::Intent;
-use super::holds::Look;
+use super::conditions::Observed;
 use super::upgrade::Rollout;
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{Etcd, Facts, HostFacts, Members, disbelief};
 use crate::model::names::HostName;
-use crate::model::plan::{Action, Guard, HowToRun, Mark, Plan, Step};
+use crate::model::plan::{Action, Condition, HowToRun, Plan, Precondition, Step};
 use crate::model::refusal::Refusal;
 use crate::model::target::{FileSet, HostTarget, Target};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,11 +23,11 @@ pub(super) struct Draft<'a> {
     warnings: Vec<String>,
     horizon: Option<String>,
     /// The last mark of the chain of disturbances: one host at a time.
-    turn: Option<Mark>,
+    turn: Option<Condition>,
     /// What is of another version than it should be.
     pub rollout: Rollout,
     /// Who takes in parts for an upgrade now, and what the one before is given.
-    intake: (Option<HostName>, Vec<Mark>),
+    intake: (Option<HostName>, Vec<Condition>),
 }
 
 impl<'a> Draft<'a> {
@@ -52,7 +52,7 @@ impl<'a> Draft<'a> {
             }
         }
         let members = match &facts.etcd {
-            Etcd::Speaks(members) => Some(members.clone()),
+            Etcd::HasQuorum(members) => Some(members.clone()),
             _ => None,
         };
         let mut draft = Self {
@@ -66,7 +66,7 @@ impl<'a> Draft<'a> {
             warnings: Vec::new(),
             horizon: None,
             turn: None,
-            rollout: Rollout::of(desired, Look { target, facts, intent }),
+            rollout: Rollout::of(desired, Observed { target, facts, intent }),
             intake: (None, Vec::new()),
         };
         if let Some(limit) = &intent.limit {
@@ -110,8 +110,8 @@ impl<'a> Draft<'a> {
     pub fn reachable_with(&self, role: Role) -> Vec<Host> {
         self.reachable().into_iter().filter(|h| h.is(role)).collect()
     }
-    pub fn look(&self) -> Look<'a> {
-        Look { target: self.target, facts: self.facts, intent: self.intent }
+    pub fn look(&self) -> Observed<'a> {
+        Observed { target: self.target, facts: self.facts, intent: self.intent }
     }
     pub fn host_target(&self, host: &HostName) -> &'a HostTarget {
         static NOTHING: std::sync::LazyLock<HostTarget> = std::sync::LazyLock::new(HostTarget::default);
@@ -120,7 +120,7 @@ impl<'a> Draft<'a> {
     pub fn host_facts(&self, host: &HostName) -> Option<&'a HostFacts> {
         self.facts.host(host)
     }
-    pub fn holds(&self, mark: &Mark) -> bool {
+    pub fn holds(&self, mark: &Condition) -> bool {
         self.look().holds(mark)
     }
     /// Whether the API server of this host says ready now.
@@ -128,9 +128,10 @@ impl<'a> Draft<'a> {
         self.host_facts(host).and_then(|f| f.api.as_ref()).is_some_and(|a| a.own_trouble.is_none())
     }
     /// API servers that do not serve now and that a step planned so far waits for.
-    pub fn rising(&self) -> Vec<Mark> {
-        let serving = self.steps.iter().map(|s| &s.gives);
-        let rises = |mark: &&Mark| matches!(mark, Mark::Serving(h) | Mark::ApiServer(h) if !self.serves_now(h));
+    pub fn rising(&self) -> Vec<Condition> {
+        let serving = self.steps.iter().map(|s| &s.provides);
+        let rises =
+            |mark: &&Condition| matches!(mark, Condition::Serving(h) | Condition::ApiServer(h) if !self.serves_now(h));
         serving.filter(rises).cloned().collect()
     }
     pub fn forecast(&mut self, members: Members) {
@@ -149,26 +150,39 @@ impl<'a> Draft<'a> {
     }
 
     /// Adds a step unless what it gives holds already and nothing planned so far takes it away.
-    pub fn ensure(&mut self, action: Action, why: impl Into<String>, needs: Vec<Mark>, gives: Mark) -> bool {
-        if self.holds(&gives) {
+    pub fn ensure(
+        &mut self,
+        action: Action,
+        why: impl Into<String>,
+        requires: Vec<Condition>,
+        provides: Condition,
+    ) -> bool {
+        if self.holds(&provides) {
             return false;
         }
-        self.must(action, why, needs, gives, Guard::None);
+        self.must(action, why, requires, provides, Precondition::None);
         true
     }
 
     /// Adds a step whatever holds.
-    pub fn must(&mut self, action: Action, why: impl Into<String>, needs: Vec<Mark>, gives: Mark, guard: Guard) {
-        self.steps.push(Step { action, why: why.into(), needs, gives, guard, fallback: Vec::new() });
+    pub fn must(
+        &mut self,
+        action: Action,
+        why: impl Into<String>,
+        requires: Vec<Condition>,
+        provides: Condition,
+        precondition: Precondition,
+    ) {
+        self.steps.push(Step { action, why: why.into(), requires, provides, precondition, rollback: Vec::new() });
         self.forecast.push(self.members.clone());
     }
 
     /// The step that was added last goes back to the earlier files of these sets if it fails, as far as any are kept by then.
     pub fn or_back_to(&mut self, host: &HostName, sets: &[FileSet]) {
-        let kept = |set: &&FileSet| self.look().unproven(host, **set) || self.keeps(host, **set);
-        let fallback: Vec<FileSet> = sets.iter().filter(kept).copied().collect();
+        let kept = |set: &&FileSet| self.look().on_trial(host, **set) || self.keeps(host, **set);
+        let rollback: Vec<FileSet> = sets.iter().filter(kept).copied().collect();
         if let Some(step) = self.steps.last_mut() {
-            step.fallback = fallback;
+            step.rollback = rollback;
         }
     }
 
@@ -184,29 +198,29 @@ impl<'a> Draft<'a> {
             .steps
             .iter()
             .filter(|step| step.action.host() == Some(host))
-            .flat_map(|step| step.fallback.iter().copied())
+            .flat_map(|step| step.rollback.iter().copied())
             .collect();
-        let kept = self.host_facts(host).map(|f| &f.unproven);
+        let kept = self.host_facts(host).map(|f| &f.on_trial);
         kept.into_iter().flatten().filter(|set| !decided.contains(set)).copied().collect()
     }
 
     /// A step that was planned before waits for this as well.
-    fn defer(&mut self, gives: &Mark, need: &Mark) {
-        for step in self.steps.iter_mut().filter(|step| &step.gives == gives) {
-            step.needs.push(need.clone());
+    fn defer(&mut self, provides: &Condition, need: &Condition) {
+        for step in self.steps.iter_mut().filter(|step| &step.provides == provides) {
+            step.requires.push(need.clone());
         }
     }
 
     /// Everything that the steps planned so far give and that holds once all of them are done: a member that goes and joins anew is not gone.
-    pub fn given(&self) -> Vec<Mark> {
-        let later = |at: usize, mark: Mark| self.steps[at + 1..].iter().any(|step| step.gives == mark);
-        let undone = |at: usize, mark: &Mark| match mark {
-            Mark::Gone(peer) => later(at, Mark::Listed(peer.clone())),
-            Mark::Cleared(host) => later(at, Mark::Started(host.clone())),
+    pub fn given(&self) -> Vec<Condition> {
+        let later = |at: usize, mark: Condition| self.steps[at + 1..].iter().any(|step| step.provides == mark);
+        let undone = |at: usize, mark: &Condition| match mark {
+            Condition::Gone(peer) => later(at, Condition::Listed(peer.clone())),
+            Condition::Cleared(host) => later(at, Condition::Started(host.clone())),
             _ => false,
         };
-        let given = self.steps.iter().enumerate().filter(|(at, step)| !undone(*at, &step.gives));
-        given.map(|(_, step)| step.gives.clone()).collect()
+        let given = self.steps.iter().enumerate().filter(|(at, step)| !undone(*at, &step.provides));
+        given.map(|(_, step)| step.provides.clone()).collect()
     }
 
     /// The member list as it is once the steps planned so far are done; `None` while there is no cluster.
@@ -220,24 +234,24 @@ impl<'a> Draft<'a> {
     }
 
     /// Whether some step planned so far gives this mark.
-    pub fn plans(&self, mark: &Mark) -> bool {
-        self.steps.iter().any(|s| &s.gives == mark)
+    pub fn plans(&self, mark: &Condition) -> bool {
+        self.steps.iter().any(|s| &s.provides == mark)
     }
 
     /// What the parts of a host wait for in an upgrade: those of the host before. To take in images takes processors and disks from
     /// whoever serves there, and where all hosts did so at once, clients would notice. Elsewhere, and where parts wait for something else, nothing.
-    pub fn delivery_turn(&mut self, host: &HostName, free: bool) -> Vec<Mark> {
+    pub fn delivery_turn(&mut self, host: &HostName, free: bool) -> Vec<Condition> {
         if !free || (self.rollout.api.is_empty() && self.rollout.kubelets.is_empty()) {
             return Vec::new();
         }
         if self.intake.0.as_ref() != Some(host) {
-            let gives = |step: &Step| match &step.action {
+            let provides = |step: &Step| match &step.action {
                 Action::Deliver { host: at, .. } | Action::Import { host: at, .. } => {
-                    (self.intake.0.as_ref() == Some(at)).then(|| step.gives.clone())
+                    (self.intake.0.as_ref() == Some(at)).then(|| step.provides.clone())
                 }
                 _ => None,
             };
-            let given: Vec<Mark> = self.steps.iter().filter_map(gives).collect();
+            let given: Vec<Condition> = self.steps.iter().filter_map(provides).collect();
             if !given.is_empty() {
                 self.intake.1 = given;
             }
@@ -248,33 +262,33 @@ impl<'a> Draft<'a> {
 
     /// Takes a turn in the chain of disturbances: the step that disturbs must wait for what the last one healed. So do the steps
     /// that write what it will run by: where the last one fails, no other host has the files that made it fail.
-    pub fn take_turn(&mut self, needs: &mut Vec<Mark>, writes: &[Mark], healed: Mark) {
+    pub fn take_turn(&mut self, requires: &mut Vec<Condition>, writes: &[Condition], healed: Condition) {
         if let Some(last) = self.turn.replace(healed) {
             for written in writes {
                 self.defer(written, &last);
             }
-            needs.push(last);
+            requires.push(last);
         }
     }
 
     /// What uses the API waits until the last disturbance is healed: it may be the only API server that restarts.
-    pub fn after_turns(&self, needs: &mut Vec<Mark>) {
-        needs.extend(self.turn.clone());
+    pub fn after_turns(&self, requires: &mut Vec<Condition>) {
+        requires.extend(self.turn.clone());
     }
 
     /// Joins needs to gives. A step whose need neither holds nor is given is kept out of the plan, together with everything
     /// that waits for it: the need may come to hold by itself, as a process that is starting comes up.
     pub fn finish(self) -> Plan {
         let look = self.look();
-        let mut giver: BTreeMap<&Mark, usize> = BTreeMap::new();
+        let mut giver: BTreeMap<&Condition, usize> = BTreeMap::new();
         for (index, step) in self.steps.iter().enumerate() {
-            giver.insert(&step.gives, index);
+            giver.insert(&step.provides, index);
         }
         let mut after = Vec::with_capacity(self.steps.len());
         let mut unmet = Vec::new();
         for (index, step) in self.steps.iter().enumerate() {
             let mut waits: Vec<usize> = Vec::new();
-            for need in &step.needs {
+            for need in &step.requires {
                 match giver.get(need) {
                     Some(&other) if other != index => waits.push(other),
                     Some(_) => {}
@@ -300,7 +314,7 @@ impl<'a> Draft<'a> {
             }
         }
         let mut warnings = self.warnings;
-        let why = |(index, need): &(usize, Mark)| {
+        let why = |(index, need): &(usize, Condition)| {
             let step = &self.steps[*index];
             match step.action.host() {
                 Some(host) => format!("a step on {host} has to wait ({}): it needs {need}", step.action),
@@ -337,7 +351,7 @@ pub(super) fn quorate(plan: &Plan) -> Result<(), Refusal> {
     let touches = |step: &Step| match &step.action {
         Action::RunUnit { unit, how, .. } => *unit == etcd && *how == HowToRun::Restart,
         Action::Defragment { .. } | Action::MoveLeader { .. } => true,
-        _ => matches!(step.guard, Guard::Members { .. }),
+        _ => matches!(step.precondition, Precondition::Members { .. }),
     };
     for (step, members) in plan.steps.iter().zip(&plan.forecast) {
         let Some(members) = members.as_ref().filter(|_| touches(step)) else { continue };

@@ -1,12 +1,12 @@
-//! etcd: founding a cluster, waking one that lies still, or refusing to guess. Healing one that speaks is in `heal`.
+//! etcd: founding a cluster, waking one that lies still, or refusing to guess. Healing one that speaks is in `reconcile_members`.
 
+use super::conditions::etcd_unit;
 use super::draft::Draft;
-use super::heal::heal;
-use super::holds::etcd_unit;
+use super::reconcile_members::reconcile_members;
 use crate::model::desired::{Host, Role};
 use crate::model::facts::{DiskFact, Etcd, EtcdFact, EtcdView, Evidence, HostFacts, Member, Members, UnitFact, newest};
 use crate::model::names::{HostName, PeerUrl};
-use crate::model::plan::{Action, Birth, Guard, Mark};
+use crate::model::plan::{Action, Condition, InitialClusterState, Precondition};
 use crate::model::positions;
 use crate::model::recovery::{Fullness, far_below};
 use crate::model::refusal::Refusal;
@@ -14,18 +14,18 @@ use crate::model::target::FileSet;
 use std::collections::BTreeSet;
 
 /// What an etcd host needs before its member can start.
-pub(super) fn ready_to_start(d: &Draft, host: &HostName) -> Vec<Mark> {
-    let mut needs = vec![
-        Mark::Stamped(host.clone()),
-        Mark::Prepared(host.clone()),
-        Mark::Configured(host.clone(), FileSet::Trust),
-        Mark::Configured(host.clone(), FileSet::Etcd),
-        Mark::Configured(host.clone(), FileSet::Fence),
-        Mark::Certified(host.clone()),
+pub(super) fn ready_to_start(d: &Draft, host: &HostName) -> Vec<Condition> {
+    let mut requires = vec![
+        Condition::ClusterIdWritten(host.clone()),
+        Condition::Prepared(host.clone()),
+        Condition::Configured(host.clone(), FileSet::Trust),
+        Condition::Configured(host.clone(), FileSet::Etcd),
+        Condition::Configured(host.clone(), FileSet::Fence),
+        Condition::Certified(host.clone()),
     ];
     let parts = d.host_target(host).parts.iter().filter(|p| p.name == "etcd");
-    needs.extend(parts.map(|p| Mark::Delivered(host.clone(), p.digest)));
-    needs
+    requires.extend(parts.map(|p| Condition::Delivered(host.clone(), p.digest)));
+    requires
 }
 
 /// Brings etcd to what the inventory asks for, as far as the facts allow.
@@ -37,21 +37,21 @@ pub(super) fn converge(d: &mut Draft) -> Result<(), Refusal> {
         super::configure::write(d, &host.name, FileSet::Fence, vec![]);
     }
     match &d.facts.etcd {
-        Etcd::NeverBorn => {
+        Etcd::Uninitialized => {
             if let Some(trace) = born_before(d) {
                 return Err(Refusal::NoQuorum { evidence: evidence(d, &trace) });
             }
-            let token = format!("{}-{}", d.intent.genesis_token, fingerprint(d));
+            let token = format!("{}-{}", d.intent.bootstrap_token, fingerprint(d));
             found(d, &hosts, &token)
         }
         // Once it was born, blank disks beside a founder's are a loss: only what holds data may start.
-        Etcd::Founding { token } => match born_before(d) {
-            Some(trace) => wake(d, &hosts, &evidence(d, &trace)),
+        Etcd::Bootstrapping { token } => match born_before(d) {
+            Some(trace) => start_stopped(d, &hosts, &evidence(d, &trace)),
             None if !token.ends_with(&format!("-{}", fingerprint(d))) => Err(other_founders(d)),
             None => found(d, &hosts, &token.clone()),
         },
-        Etcd::Speaks(members) => heal(d, &hosts, members),
-        Etcd::Silent(evidence) => wake(d, &hosts, evidence),
+        Etcd::HasQuorum(members) => reconcile_members(d, &hosts, members),
+        Etcd::NoQuorum(evidence) => start_stopped(d, &hosts, evidence),
         Etcd::Disputed(evidence) => Err(Refusal::Disputed { evidence: evidence.clone() }),
     }
 }
@@ -84,7 +84,7 @@ fn in_place(d: &Draft, hosts: &[Host]) -> Result<(), Refusal> {
 /// The trace of an earlier birth, in words: the journal's, or static pods, which are never written before every member is
 /// sealed.
 fn born_before(d: &Draft) -> Option<String> {
-    if d.intent.born {
+    if d.intent.bootstrapped {
         return Some("although this cluster was born; is a volume not mounted?".to_owned());
     }
     let manifests = |h: &&Host| {
@@ -98,9 +98,9 @@ fn born_before(d: &Draft) -> Option<String> {
 
 /// Names the list of founders inside the token: founders that were told different lists would found different clusters.
 fn fingerprint(d: &Draft) -> String {
-    let founders = d.desired.with(Role::Etcd).flat_map(|h| format!("{}={},", h.name, h.peer_url()).into_bytes());
+    let initial_members = d.desired.with(Role::Etcd).flat_map(|h| format!("{}={},", h.name, h.peer_url()).into_bytes());
     // FNV-1a: told apart are lists of one inventory, not of an adversary.
-    let hash = founders.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let hash = initial_members.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     format!("{hash:08x}")
 }
 
@@ -137,43 +137,43 @@ fn evidence(d: &Draft, trace: &str) -> Vec<Evidence> {
 
 /// All founders start together, with one list and one token; then quorum is proven and every disk is sealed.
 fn found(d: &mut Draft, hosts: &[Host], token: &str) -> Result<(), Refusal> {
-    let silent: Vec<HostName> =
+    let unreachable: Vec<HostName> =
         d.desired.with(Role::Etcd).filter(|h| etcd_fact(d, &h.name).is_none()).map(|h| h.name.clone()).collect();
-    if !silent.is_empty() {
-        return Err(Refusal::CannotTell { silent });
+    if !unreachable.is_empty() {
+        return Err(Refusal::CannotTell { unreachable });
     }
     let left: Vec<HostName> = d.desired.with(Role::Etcd).map(|h| h.name.clone()).filter(|h| !d.may_change(h)).collect();
     if !left.is_empty() {
         return Err(Refusal::LimitedFounding { left });
     }
-    let founders: Vec<(HostName, PeerUrl)> =
+    let initial_members: Vec<(HostName, PeerUrl)> =
         d.desired.with(Role::Etcd).map(|h| (h.name.clone(), h.peer_url())).collect();
     let mut started = Vec::new();
     for host in hosts {
-        let mark = Mark::Started(host.name.clone());
-        let birth = Birth::Genesis { token: token.to_owned(), founders: founders.clone() };
-        let needs = ready_to_start(d, &host.name);
+        let mark = Condition::Started(host.name.clone());
+        let state = InitialClusterState::New { token: token.to_owned(), initial_members: initial_members.clone() };
+        let requires = ready_to_start(d, &host.name);
         d.ensure(
-            Action::StartMember { host: host.name.clone(), birth },
+            Action::StartMember { host: host.name.clone(), state },
             "no cluster was ever born here",
-            needs,
+            requires,
             mark.clone(),
         );
         started.push(mark);
     }
     let member = |name: &HostName| Member { id: 0, name: name.to_string(), learner: false, healthy: true };
-    d.forecast(Members(founders.iter().map(|(name, peer)| (peer.clone(), member(name))).collect()));
-    d.must(Action::ProveQuorum, "the API needs a quorum", started, Mark::Quorum, Guard::None);
+    d.forecast(Members(initial_members.iter().map(|(name, peer)| (peer.clone(), member(name))).collect()));
+    d.must(Action::ProveQuorum, "the API needs a quorum", started, Condition::Quorum, Precondition::None);
     for host in hosts {
-        seal(d, &host.name, vec![Mark::Quorum]);
+        seal(d, &host.name, vec![Condition::Quorum]);
     }
     Ok(())
 }
 
 /// Marks a member's disk as born.
-pub(super) fn seal(d: &mut Draft, host: &HostName, after: Vec<Mark>) {
+pub(super) fn seal(d: &mut Draft, host: &HostName, after: Vec<Condition>) {
     let action = Action::Seal { host: host.clone() };
-    d.ensure(action, "a later start must never found a second cluster", after, Mark::Sealed(host.clone()));
+    d.ensure(action, "a later start must never found a second cluster", after, Condition::Sealed(host.clone()));
 }
 
 /// Whether the data on a host is of before a recovery that the journal knows to have made a cluster, or of one that was given up. While nobody of that one
@@ -188,7 +188,7 @@ pub(super) fn of_the_past(d: &Draft, host: &HostName) -> bool {
 
 /// Nobody speaks. Members that lie still with their data may be started, and members whose certificates have run out
 /// may get new ones, which they read without a restart. Neither harms anything; all else is for `hactl recover`.
-fn wake(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<(), Refusal> {
+fn start_stopped(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<(), Refusal> {
     // One that is to be no member any more, and has its vote still, is needed like the others until there is a quorum to take it out by.
     let still_votes = |h: &Host| !h.is(Role::Etcd) && etcd_fact(d, &h.name).is_some_and(|etcd| etcd.data);
     let hosts: Vec<Host> = hosts.iter().cloned().chain(d.reachable().into_iter().filter(still_votes)).collect();
@@ -202,7 +202,7 @@ fn wake(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<(), Refu
     // A host that bears no trace of etcd may be new in the inventory: it is not counted as a member that lost its data.
     let bare = |h: &&Host| {
         d.host_facts(&h.name).is_some_and(|f| !f.ran_etcd())
-            && etcd_fact(d, &h.name).is_some_and(|e| !e.data && e.born.is_none())
+            && etcd_fact(d, &h.name).is_some_and(|e| !e.data && e.bootstrapped.is_none())
     };
     // The newest data knows who has a vote; where it cannot be read, the inventory is taken.
     let lists = |facts: &&HostFacts| facts.etcd.as_ref().is_some_and(|e| e.disk.as_ref().is_some_and(DiskFact::lists));
@@ -212,7 +212,7 @@ fn wake(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<(), Refu
     // Members find one another by these addresses and no others: one that has changed is for a recovery.
     let known: Option<BTreeSet<PeerUrl>> =
         newest.and_then(|disk| disk.members.as_ref()).map(|all| all.iter().map(|m| m.2.clone()).collect());
-    let astray = |host: &Host| known.as_ref().is_some_and(|known| !known.contains(&host.peer_url()));
+    let pod_cidr_mismatch = |host: &Host| known.as_ref().is_some_and(|known| !known.contains(&host.peer_url()));
     let voters = match newest.and_then(DiskFact::voters) {
         Some(listed) => listed.count(),
         None => d.desired.with(Role::Etcd).count() - hosts.iter().filter(bare).count(),
@@ -220,14 +220,14 @@ fn wake(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<(), Refu
     let majority = voters / 2 + 1;
     for host in hosts {
         let Some(fact) = etcd_fact(d, &host.name).filter(|e| e.data) else { continue };
-        if of_the_past(d, &host.name) || astray(host) || unfit(host).is_some() {
+        if of_the_past(d, &host.name) || pod_cidr_mismatch(host) || unfit(host).is_some() {
             continue;
         }
         holders += 1;
         geneses.extend(fact.token.as_ref());
-        births.extend(fact.born.as_ref());
+        births.extend(fact.bootstrapped.as_ref());
         clusters.extend(fact.disk.as_ref().map(|disk| &disk.cluster));
-        let certified = Mark::Certified(host.name.clone());
+        let certified = Condition::Certified(host.name.clone());
         let unit = d.host_facts(&host.name).and_then(|f| f.units.get(&etcd_unit()));
         if !unit.is_some_and(UnitFact::runs_or_starts) {
             if !d.may_change(&host.name) {
@@ -247,7 +247,7 @@ fn wake(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<(), Refu
                 found.what.push_str("; it is of before the recovery, so it is not started");
             } else if let Some(unfit) = d.desired.host(&found.host).and_then(unfit) {
                 found.what = format!("{}, so it is not started; {}", unfit.on(&found.host), found.what);
-            } else if found.has_data && d.desired.host(&found.host).is_some_and(astray) {
+            } else if found.has_data && d.desired.host(&found.host).is_some_and(pod_cidr_mismatch) {
                 found.what.push_str("; the members know it by another address than the inventory says");
             }
             found
@@ -255,13 +255,13 @@ fn wake(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<(), Refu
         return Err(Refusal::NoQuorum { evidence: evidence.iter().map(with_age).collect() });
     }
     for host in still {
-        let mark = Mark::Started(host.clone());
-        let needs = ready_to_start(d, &host);
-        let action = Action::StartMember { host, birth: Birth::Again };
-        d.must(action, "it holds data and does not run", needs, mark.clone(), Guard::None);
+        let mark = Condition::Started(host.clone());
+        let requires = ready_to_start(d, &host);
+        let action = Action::StartMember { host, state: InitialClusterState::Restart };
+        d.must(action, "it holds data and does not run", requires, mark.clone(), Precondition::None);
         hopes.push(mark);
     }
-    d.must(Action::ProveQuorum, "nobody answers yet", hopes, Mark::Quorum, Guard::None);
+    d.must(Action::ProveQuorum, "nobody answers yet", hopes, Condition::Quorum, Precondition::None);
     d.stop_at("what else is to do shows once a quorum answers".to_owned());
     Ok(())
 }

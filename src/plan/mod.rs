@@ -5,25 +5,25 @@
 
 mod certs;
 mod cluster;
+mod conditions;
 mod configure;
 mod down;
 mod draft;
 mod etcd;
-mod follow;
-mod heal;
-mod holds;
 mod identity;
-mod leave;
+mod move_member;
 mod prepare;
 mod ranges;
+mod reconcile_members;
 mod recover;
-mod retire;
+mod remove_hosts;
+mod remove_roles;
 mod sources;
 mod upgrade;
 mod versions;
 
 use crate::model::desired::{Cidr, Desired, Host};
-use crate::model::facts::Stamp;
+use crate::model::facts::ClusterId;
 use crate::model::facts::{EtcdFact, Facts};
 use crate::model::leaf::Renewal;
 use crate::model::names::HostName;
@@ -34,20 +34,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 pub use certs::certs;
+pub use conditions::{etcd_balancer_unit, etcd_unit, kubelet_unit};
 pub use down::down;
-pub use holds::{etcd_balancer_unit, etcd_unit, kubelet_unit};
 pub use ranges::seen as ranges_seen;
-pub use recover::{Away, Wish, alarmed, diagnose, recover};
+pub use recover::{Away, RecoveryRequest, alarmed, diagnose, recover};
 
 /// What cannot be observed: choices and random values made outside.
 #[derive(Debug, Clone)]
 pub struct Intent {
     /// This cluster's stamp.
-    pub stamp: Stamp,
+    pub stamp: ClusterId,
     /// The token for a genesis, should one be needed; written to the journal before any host hears of it.
-    pub genesis_token: String,
+    pub bootstrap_token: String,
     /// Whether the journal knows that this cluster's etcd was born: then empty disks are a loss, never a beginning.
-    pub born: bool,
+    pub bootstrapped: bool,
     /// The revision that the last recovery began at, as the journal knows it: data from far below it is of the past.
     pub recovered: Option<i64>,
     /// The highest revision that any recovery was to begin at, as the journal knows it: the next one begins above it, whatever is left to see.
@@ -57,7 +57,7 @@ pub struct Intent {
     /// Hosts that may leave the cluster.
     pub prune: Vec<HostName>,
     /// Hosts that were taken in, are in the inventory no more, and that nobody let go.
-    pub orphans: Vec<Host>,
+    pub removed_hosts: Vec<Host>,
     /// Hosts that stay and had the endpoint's address to share when they were seen last, and are no balancers any more.
     pub balanced: BTreeSet<HostName>,
     /// The hosts that may be changed; `None`: all.
@@ -75,7 +75,7 @@ pub struct Intent {
     /// The addresses that hosts had when they were taken in last, by name: what tells a host that does not carry its name yet.
     pub remembered: BTreeMap<HostName, IpAddr>,
     /// Whether Nodes of hosts that the inventory does not name any more leave: a recovery from a bundle is not whole yet.
-    pub forsakes: bool,
+    pub abandons: bool,
     /// Leaves that are wanted anew although they are good.
     pub renew: Renewal,
 }
@@ -104,10 +104,10 @@ fn drafted(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -
     versions::judge(desired, target, facts)?;
     etcd::room(&draft)?;
     ranges::judge(desired, target, facts, intent)?;
-    leave::judge(&mut draft)?;
-    retire::judge(&draft)?;
-    leave::addresses(&mut draft);
-    retire::addresses(&mut draft);
+    remove_hosts::judge(&mut draft)?;
+    remove_roles::judge(&draft)?;
+    remove_hosts::addresses(&mut draft);
+    remove_roles::addresses(&mut draft);
     for host in draft.changing() {
         prepare::stamp(&mut draft, &host);
         prepare::prepare(&mut draft, &host);
@@ -117,12 +117,12 @@ fn drafted(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -
         configure::balancers(&mut draft, &host);
     }
     etcd::converge(&mut draft)?;
-    leave::left_behind(&mut draft)?;
+    remove_hosts::left_behind(&mut draft)?;
     if draft.ends_here() {
         return Ok(draft.finish());
     }
     let hosts = draft.changing();
-    if upgrade::wake(&mut draft) {
+    if upgrade::start_stopped(&mut draft) {
         return Ok(draft.finish());
     }
     for host in &hosts {
@@ -154,10 +154,10 @@ fn drafted(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -
     }
     cluster::objects(&mut draft);
     cluster::prune(&mut draft);
-    cluster::strangers(&mut draft);
+    cluster::unknown_nodes(&mut draft);
     cluster::nodes(&mut draft);
     upgrade::open(&mut draft);
-    retire::retire(&mut draft)?;
-    leave::leave(&mut draft)?;
+    remove_roles::remove_roles(&mut draft)?;
+    remove_hosts::remove_hosts(&mut draft)?;
     Ok(draft.finish())
 }

@@ -3,29 +3,29 @@
 use super::draft::Draft;
 use crate::model::desired::Host;
 use crate::model::names::HostName;
-use crate::model::plan::{Action, Mark};
+use crate::model::plan::{Action, Condition};
 use crate::model::target::{FileSet, Place};
 
 /// The host learns which cluster it belongs to before anything else is written to it, and how far rotations are before it gets what is of
 /// a later stage. Then older state is refused; so that state lies sealed on hosts before.
 pub(super) fn stamp(d: &mut Draft, host: &Host) {
     let name = host.name.clone();
-    let (mut why, mut needs) = ("it carries no cluster's stamp yet", Vec::new());
+    let (mut why, mut requires) = ("it carries no cluster's stamp yet", Vec::new());
     let found = d.host_facts(&name).and_then(|facts| facts.stamp.as_ref());
     if found.is_some_and(|stamp| stamp.same_cluster(&d.intent.stamp) && stamp.stages == d.intent.stamp.stages) {
         why = "its stamp does not say which host and machine it is";
     } else if is_stamped(d, &name) {
         why = "it has not heard of this stage of a rotation";
         let keep = d.changing().into_iter().filter(|h| d.host_target(&h.name).sets.contains_key(&FileSet::State));
-        needs.extend(keep.map(|h| Mark::Configured(h.name, FileSet::State)));
+        requires.extend(keep.map(|h| Condition::Configured(h.name, FileSet::State)));
     }
-    d.ensure(Action::Stamp { host: name.clone() }, why, needs, Mark::Stamped(name));
+    d.ensure(Action::WriteClusterId { host: name.clone() }, why, requires, Condition::ClusterIdWritten(name));
 }
 
 /// What has to hold before anything of a later stage of a rotation is written to a host of this cluster: it has heard of that stage. One
 /// that is new is stamped before it is prepared.
-pub(super) fn heard(d: &Draft, host: &HostName) -> Option<Mark> {
-    is_stamped(d, host).then(|| Mark::Stamped(host.clone()))
+pub(super) fn heard(d: &Draft, host: &HostName) -> Option<Condition> {
+    is_stamped(d, host).then(|| Condition::ClusterIdWritten(host.clone()))
 }
 
 /// Whether it is a host of this cluster already.
@@ -38,12 +38,12 @@ fn is_stamped(d: &Draft, host: &HostName) -> bool {
 pub(super) fn prepare(d: &mut Draft, host: &Host) {
     let name = host.name.clone();
     let gaps = d.look().gaps(&name);
-    let stamped = if is_stamped(d, &name) { vec![] } else { vec![Mark::Stamped(name.clone())] };
+    let stamped = if is_stamped(d, &name) { vec![] } else { vec![Condition::ClusterIdWritten(name.clone())] };
     d.ensure(
         Action::Prepare { host: name.clone(), gaps },
         "a kubelet and etcd need it",
         stamped.clone(),
-        Mark::Prepared(name.clone()),
+        Condition::Prepared(name.clone()),
     );
     let wanted = &d.host_target(&name).packages;
     let missing: std::collections::BTreeSet<String> = wanted
@@ -55,7 +55,7 @@ pub(super) fn prepare(d: &mut Draft, host: &Host) {
         Action::InstallPackages { host: name.clone(), packages: missing.into_iter().collect() },
         "the host has not got them",
         stamped,
-        Mark::Packaged(name),
+        Condition::Packaged(name),
     );
 }
 
@@ -83,13 +83,13 @@ const LAST: [&str; 3] = ["kubectl", "etcdctl", "etcdutl"];
 
 /// All other parts. While the host's API server is still to be started, they would only be in its way.
 pub(super) fn deliver_rest(d: &mut Draft, host: &Host) {
-    let rising = |d: &Draft, mark: Mark| (d.plans(&mark) && !d.serves_now(&host.name)).then_some(mark);
-    let manifests = rising(d, Mark::Configured(host.name.clone(), FileSet::ControlPlane));
+    let rising = |d: &Draft, mark: Condition| (d.plans(&mark) && !d.serves_now(&host.name)).then_some(mark);
+    let manifests = rising(d, Condition::Configured(host.name.clone(), FileSet::ControlPlane));
     deliver(d, host, |part| !FIRST.contains(&part) && !LAST.contains(&part) && part != "coredns", manifests);
     // Nothing asks the Pods' DNS before there are Nodes for Pods.
-    let serving = rising(d, Mark::Serving(host.name.clone()));
+    let serving = rising(d, Condition::Serving(host.name.clone()));
     deliver(d, host, |part| part == "coredns", serving);
-    let endpoint = rising(d, Mark::Endpoint);
+    let endpoint = rising(d, Condition::Endpoint);
     deliver(d, host, |part| LAST.contains(&part), endpoint);
 }
 
@@ -99,20 +99,21 @@ pub(super) fn deliver_tools(d: &mut Draft, host: &Host, tools: &[&str]) {
 }
 
 /// Parts by content address, and images into containerd.
-fn deliver(d: &mut Draft, host: &Host, which: impl Fn(&str) -> bool, after: Option<Mark>) {
+fn deliver(d: &mut Draft, host: &Host, which: impl Fn(&str) -> bool, after: Option<Condition>) {
     let name = &host.name;
     let turn = d.delivery_turn(name, after.is_none());
     for part in d.host_target(name).parts.iter().filter(|p| which(&p.name)) {
         let action = Action::Deliver { host: name.clone(), part: part.name.clone(), digest: part.digest };
         let why = format!("{} {} is not there, or not intact", part.name, part.version);
-        let delivered = Mark::Delivered(name.clone(), part.digest);
-        let needs = std::iter::once(Mark::Prepared(name.clone())).chain(after.clone()).chain(turn.clone()).collect();
-        d.ensure(action, why, needs, delivered.clone());
+        let delivered = Condition::Delivered(name.clone(), part.digest);
+        let requires =
+            std::iter::once(Condition::Prepared(name.clone())).chain(after.clone()).chain(turn.clone()).collect();
+        d.ensure(action, why, requires, delivered.clone());
         if let Place::Image { reference } = &part.place {
             let action = Action::Import { host: name.clone(), reference: reference.clone(), digest: part.digest };
             let containerd = super::configure::containerd_unit();
-            let needs = vec![delivered, Mark::Running(name.clone(), containerd)];
-            d.ensure(action, "containerd has not got it", needs, Mark::Imported(name.clone(), part.digest));
+            let requires = vec![delivered, Condition::Running(name.clone(), containerd)];
+            d.ensure(action, "containerd has not got it", requires, Condition::Imported(name.clone(), part.digest));
         }
     }
 }

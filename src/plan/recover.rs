@@ -3,16 +3,16 @@
 //! Nothing is restored while anything milder would do, nor while those who do not answer could go on as the old cluster. The newest
 //! source is told by raft's own rule for elections, the last entry's (term, index), never by the revision.
 
+use super::conditions::kubelet_unit;
 use super::draft::Draft;
 use super::etcd::{etcd_fact, ready_to_start};
-use super::holds::kubelet_unit;
 use super::sources::{Found, highest, of_host, reached, sources, untrusted, voters};
 use super::{Intent, configure, prepare, versions};
 use crate::model::authentic::Authenticity;
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{DiskFact, Etcd, EtcdView, Evidence, Facts, HostFacts, NOSPACE, UnitFact};
 use crate::model::names::{HostName, PeerUrl};
-use crate::model::plan::{Action, Birth, Guard, HowToRun, Mark, Plan};
+use crate::model::plan::{Action, Condition, HowToRun, InitialClusterState, Plan, Precondition};
 use crate::model::positions::{self, Unfit};
 use crate::model::recovery::{Diagnosis, Fullness, LEAP, Loss, Origin, Proposal, Recovery, far_below};
 use crate::model::refusal::Refusal;
@@ -33,7 +33,7 @@ pub struct Away {
 
 /// What a person said on the command line, and what cannot be observed.
 #[derive(Debug, Clone, Default)]
-pub struct Wish {
+pub struct RecoveryRequest {
     /// A new recovery's name, drawn at random.
     pub id: String,
     /// What is to be taken; `None`: the newest.
@@ -55,7 +55,7 @@ pub struct Wish {
     pub accept_unsigned: bool,
 }
 
-impl Wish {
+impl RecoveryRequest {
     /// Whether a bundle may be taken at all, by who signed it.
     pub(super) fn takes(&self, bundle: &BundleFact) -> bool {
         bundle.authenticity.may_be_taken(self.accept_unsigned)
@@ -71,19 +71,19 @@ pub fn diagnose(
     target: &Target,
     facts: &Facts,
     intent: &Intent,
-    wish: &Wish,
+    wish: &RecoveryRequest,
 ) -> Result<Diagnosis, Refusal> {
     // Who names what to go back to was told of a cluster, though the journal ends with it having been taken down.
-    let born = intent.born || wish.from.is_some() || wish.begun.is_some();
+    let bootstrapped = intent.bootstrapped || wish.from.is_some() || wish.begun.is_some();
     match &facts.etcd {
         // Restored beside a cluster that lives after all, a copy of it would make two.
         Etcd::Disputed(evidence) => return Err(Refusal::Disputed { evidence: evidence.clone() }),
-        Etcd::Speaks(_) if wish.undo => {}
+        Etcd::HasQuorum(_) if wish.undo => {}
         // While the others are silent one is enough to plan by; that nothing is to be recovered a majority has to say.
-        Etcd::Speaks(members) if members.healthy() < members.quorum() => {
+        Etcd::HasQuorum(members) if members.healthy() < members.quorum() => {
             return Err(Refusal::Disputed { evidence: alone(desired, facts) });
         }
-        Etcd::Speaks(members) => {
+        Etcd::HasQuorum(members) => {
             if let Some(asked) = wish.from.clone() {
                 return Err(Refusal::NeedNot { asked, serves: true, begun: None });
             }
@@ -93,13 +93,13 @@ pub fn diagnose(
             }
             return Ok(Diagnosis::Serves { healthy: members.healthy(), voters: members.voters() });
         }
-        Etcd::NeverBorn | Etcd::Founding { .. } if !born => return Ok(Diagnosis::NeverBorn),
-        Etcd::NeverBorn | Etcd::Founding { .. } | Etcd::Silent(_) => {}
+        Etcd::Uninitialized | Etcd::Bootstrapping { .. } if !bootstrapped => return Ok(Diagnosis::Uninitialized),
+        Etcd::Uninitialized | Etcd::Bootstrapping { .. } | Etcd::NoQuorum(_) => {}
     }
     // Where a founding was cut off nobody was ever told that anything is kept, so that nothing is lost with it.
-    let unborn = !intent.born && wish.begun.is_none();
+    let unborn = !intent.bootstrapped && wish.begun.is_none();
     // Nobody founds another one where a cluster is to come back.
-    let intent = &Intent { born, ..intent.clone() };
+    let intent = &Intent { bootstrapped, ..intent.clone() };
     let (given_up, begun) = match (&wish.begun, &wish.from) {
         (Some(recovery), Some(from)) if from != &recovery.source => (Some(recovery), None),
         (begun, _) => (None, begun.as_ref()),
@@ -159,7 +159,7 @@ pub fn diagnose(
     }
     // What would go on without us: the cluster that answers; else who had a vote by the source.
     let voters = match &facts.etcd {
-        Etcd::Speaks(now) => {
+        Etcd::HasQuorum(now) => {
             now.0.iter().filter(|(_, m)| !m.learner).map(|(peer, m)| (Some(m.id), peer.clone())).collect()
         }
         _ => voters(desired, chosen, &found),
@@ -183,7 +183,7 @@ pub fn diagnose(
     }
     let dark = dark(desired, facts, &voters);
     // A bundle, and what was moved aside, does not say who had a vote since: each of them may be a whole cluster.
-    let known = chosen.in_place().is_some() || matches!(facts.etcd, Etcd::Speaks(_));
+    let known = chosen.in_place().is_some() || matches!(facts.etcd, Etcd::HasQuorum(_));
     let enough = if known { quorum } else { 1 };
     all_off(&dark, wish, enough, voters.len())?;
     if let Some(recovery) = given_up {
@@ -204,7 +204,7 @@ pub fn diagnose(
                 ms: chosen.age_ms.saturating_sub(newer.age_ms),
             }
         }
-        Some(_) => Loss::Forsaken,
+        Some(_) => Loss::Abandoned,
         None if chosen.in_place().is_none() => {
             let known = reached(desired, facts, wish, chosen.cluster);
             Loss::Since { ms: chosen.source.age_ms, revisions: ahead(chosen.source.revision, known) }
@@ -337,13 +337,13 @@ fn unserved(desired: &Desired, facts: &Facts, recovery: &Recovery, asked: &Origi
 }
 
 /// Those who do not answer could go on as the cluster that a recovery had begun to make, where they have a majority of it.
-fn unfinished(desired: &Desired, facts: &Facts, recovery: &Recovery, wish: &Wish) -> Result<(), Refusal> {
+fn unfinished(desired: &Desired, facts: &Facts, recovery: &Recovery, wish: &RecoveryRequest) -> Result<(), Refusal> {
     let members: Vec<_> = recovery.members.iter().map(|(_, peer)| (None, peer.clone())).collect();
     all_off(&dark(desired, facts, &members), wish, members.len() / 2 + 1, members.len())
 }
 
 /// Refuses where so many of those who do not answer, and are not said to be off, that they could be a cluster of their own.
-fn all_off(dark: &[String], wish: &Wish, quorum: usize, voters: usize) -> Result<(), Refusal> {
+fn all_off(dark: &[String], wish: &RecoveryRequest, quorum: usize, voters: usize) -> Result<(), Refusal> {
     let dark: Vec<String> = dark.iter().filter(|host| !wish.powered_off.contains(host)).cloned().collect();
     if dark.len() < quorum { Ok(()) } else { Err(Refusal::MayLive { dark, quorum, voters }) }
 }
@@ -378,8 +378,8 @@ fn alone(desired: &Desired, facts: &Facts) -> Vec<Evidence> {
 
 fn evidence(facts: &Facts) -> Vec<Evidence> {
     match &facts.etcd {
-        Etcd::Silent(evidence) | Etcd::Disputed(evidence) => evidence.clone(),
-        Etcd::NeverBorn | Etcd::Founding { .. } | Etcd::Speaks(_) => Vec::new(),
+        Etcd::NoQuorum(evidence) | Etcd::Disputed(evidence) => evidence.clone(),
+        Etcd::Uninitialized | Etcd::Bootstrapping { .. } | Etcd::HasQuorum(_) => Vec::new(),
     }
 }
 
@@ -404,14 +404,14 @@ fn fit(d: &Draft, host: &Host) -> bool {
 const TOOLS: [&str; 2] = ["etcd", "etcdutl"];
 
 /// That all of them are there.
-fn tools(d: &Draft, host: &HostName) -> Vec<Mark> {
+fn tools(d: &Draft, host: &HostName) -> Vec<Condition> {
     let parts = d.host_target(host).parts.iter().filter(|p| TOOLS.contains(&p.name.as_str()));
-    parts.map(|p| Mark::Delivered(host.clone(), p.digest)).collect()
+    parts.map(|p| Condition::Delivered(host.clone(), p.digest)).collect()
 }
 
 /// Starts one kubelet beside etcd: its API server takes the longest of all, and waits for etcd by itself. One is enough to serve, and it has its
 /// host, or what hosts share, to itself for a moment; `up` starts the others.
-fn first_kubelet(d: &mut Draft, members: &[Host], restores: &[Mark]) {
+fn first_kubelet(d: &mut Draft, members: &[Host], restores: &[Condition]) {
     let unit = kubelet_unit();
     let runs = |host: &HostName, d: &Draft| {
         d.host_facts(host).and_then(|f| f.units.get(&unit)).is_some_and(UnitFact::runs_or_starts)
@@ -419,14 +419,14 @@ fn first_kubelet(d: &mut Draft, members: &[Host], restores: &[Mark]) {
     let Some(host) = d.reachable_with(Role::ControlPlane).into_iter().find(|h| runs(&h.name, d)) else { return };
     // Nothing runs on a host at rest while data is put in place anywhere. Where all of it is in place already, what is left to be started needs
     // its host at rest, and the kubelet comes after its member.
-    let needs = match restores {
-        [] if members.iter().any(|member| member.name == host.name) => vec![Mark::Started(host.name.clone())],
-        [] => vec![Mark::Halted(host.name.clone())],
+    let requires = match restores {
+        [] if members.iter().any(|member| member.name == host.name) => vec![Condition::Started(host.name.clone())],
+        [] => vec![Condition::Halted(host.name.clone())],
         all => all.to_vec(),
     };
-    let running = Mark::Running(host.name.clone(), unit.clone());
+    let running = Condition::Running(host.name.clone(), unit.clone());
     let action = Action::RunUnit { host: host.name, unit, how: HowToRun::Start };
-    d.must(action, "it ran before, and its API server waits for etcd", needs, running, Guard::None);
+    d.must(action, "it ran before, and its API server waits for etcd", requires, running, Precondition::None);
 }
 
 /// The steps from the source's data to a cluster that answers. What else is to do is for `up`.
@@ -442,7 +442,7 @@ pub fn recover(
     taken: bool,
 ) -> Result<Plan, Refusal> {
     let mut d = Draft::new(desired, target, facts, intent)?;
-    let snapshot = Mark::Taken(recovery.id.clone());
+    let snapshot = Condition::Taken(recovery.id.clone());
     // A bundle's snapshot is here before the first step.
     let lies = match &recovery.source {
         Origin::Data(host) => Some((host, None)),
@@ -453,11 +453,11 @@ pub fn recover(
     let first = matches!(recovery.source, Origin::Aside(..)) && !taken;
     let mut halted = Vec::new();
     for host in d.reachable().into_iter().filter(|h| h.is(Role::ControlPlane) || h.is(Role::Etcd)) {
-        let mark = Mark::Halted(host.name.clone());
+        let mark = Condition::Halted(host.name.clone());
         let why = "nobody may read or write what is about to be replaced";
-        let needs = first.then(|| snapshot.clone()).into_iter().collect();
+        let requires = first.then(|| snapshot.clone()).into_iter().collect();
         let action = Action::Halt { host: host.name, serves: recovery.undo };
-        d.must(action, why, needs, mark.clone(), Guard::None);
+        d.must(action, why, requires, mark.clone(), Precondition::None);
         halted.push(mark);
     }
     if let (false, Some((host, aside))) = (taken, lies) {
@@ -470,7 +470,7 @@ pub fn recover(
             format!("its log goes up to term {term}, entry {index}"),
             if first { Vec::new() } else { halted.clone() },
             snapshot.clone(),
-            Guard::None,
+            Precondition::None,
         );
     }
     let members: Vec<Host> = d
@@ -488,39 +488,39 @@ pub fn recover(
         // Its data is replaced as well: there is nothing to go back to.
         configure::write_and(&mut d, &host.name, FileSet::Etcd, vec![], false);
         configure::write(&mut d, &host.name, FileSet::Fence, vec![]);
-        let restored = Mark::Restored(host.name.clone());
+        let restored = Condition::Restored(host.name.clone());
         let done = etcd_fact(&d, &host.name)
-            .is_some_and(|e| e.data && e.born.is_none() && e.token.as_ref() == Some(&recovery.id));
+            .is_some_and(|e| e.data && e.bootstrapped.is_none() && e.token.as_ref() == Some(&recovery.id));
         let mut ready = ready_to_start(&d, &host.name);
         ready.extend(tools(&d, &host.name));
         if !done {
             let action = Action::Restore { host: host.name.clone(), recovery: recovery.clone() };
-            let mut needs = ready.clone();
-            needs.extend(halted.iter().cloned());
-            needs.extend((!taken).then(|| snapshot.clone()));
-            d.must(action, "its old data is moved aside, not deleted", needs, restored.clone(), Guard::None);
+            let mut requires = ready.clone();
+            requires.extend(halted.iter().cloned());
+            requires.extend((!taken).then(|| snapshot.clone()));
+            d.must(action, "its old data is moved aside, not deleted", requires, restored.clone(), Precondition::None);
             restores.push(restored);
         }
         starts.push((host.name.clone(), ready));
     }
     // All at once, when all have the same data.
     let mut started = Vec::new();
-    for (host, mut needs) in starts {
-        needs.extend(restores.iter().cloned());
+    for (host, mut requires) in starts {
+        requires.extend(restores.iter().cloned());
         if restores.is_empty() {
-            needs.push(Mark::Halted(host.clone()));
+            requires.push(Condition::Halted(host.clone()));
         }
-        let mark = Mark::Started(host.clone());
-        let action = Action::StartMember { host, birth: Birth::Again };
-        d.must(action, "its data is restored", needs, mark.clone(), Guard::None);
+        let mark = Condition::Started(host.clone());
+        let action = Action::StartMember { host, state: InitialClusterState::Restart };
+        d.must(action, "its data is restored", requires, mark.clone(), Precondition::None);
         started.push(mark);
     }
     first_kubelet(&mut d, &members, &restores);
-    d.must(Action::ProveQuorum, "the API needs a quorum", started, Mark::Quorum, Guard::None);
+    d.must(Action::ProveQuorum, "the API needs a quorum", started, Condition::Quorum, Precondition::None);
     for host in &members {
         let action = Action::Seal { host: host.name.clone() };
         let why = "a later start must never found a second cluster";
-        d.must(action, why, vec![Mark::Quorum], Mark::Sealed(host.name.clone()), Guard::None);
+        d.must(action, why, vec![Condition::Quorum], Condition::Sealed(host.name.clone()), Precondition::None);
     }
     d.stop_at("API servers, Nodes and missing members follow once etcd answers".to_owned());
     Ok(d.finish())

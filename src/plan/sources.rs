@@ -1,10 +1,10 @@
 //! What a cluster could be brought back from: members' data, what was moved aside, recovery bundles; the newest first.
 //!
-//! In: facts and a [`Wish`]. Out: all that can be read, in raft's own order. Data of before the last recovery is of the past: it is only
+//! In: facts and a [`RecoveryRequest`]. Out: all that can be read, in raft's own order. Data of before the last recovery is of the past: it is only
 //! listed when a person asks for it.
 
 use super::Intent;
-use super::recover::Wish;
+use super::recover::RecoveryRequest;
 use crate::model::authentic::Authenticity;
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{DiskFact, Facts, HostFacts};
@@ -43,7 +43,12 @@ impl<'a> Found<'a> {
 type Kept<'a> = (&'a HostName, &'a BundleFact, Option<&'a str>);
 
 /// All that a cluster could be brought back from, the newest first; of the bundles on each host the newest.
-pub(super) fn sources<'a>(facts: &'a Facts, hosts: &'a [Host], intent: &Intent, wish: &'a Wish) -> Vec<Found<'a>> {
+pub(super) fn sources<'a>(
+    facts: &'a Facts,
+    hosts: &'a [Host],
+    intent: &Intent,
+    wish: &'a RecoveryRequest,
+) -> Vec<Found<'a>> {
     let past = |revision: i64| intent.recovered.is_some_and(|base| far_below(revision, base));
     let asked = |origin: &Origin| wish.from.as_ref() == Some(origin);
     let answer = || hosts.iter().filter_map(|h| facts.host(&h.name)?.etcd.as_ref());
@@ -136,7 +141,12 @@ pub(super) fn sources<'a>(facts: &'a Facts, hosts: &'a [Host], intent: &Intent, 
 }
 
 /// What a recovery would take but for its signature: bundles of this cluster that are forged, or not signed where nobody said that such may be taken.
-pub(super) fn untrusted<'a>(facts: &'a Facts, hosts: &[Host], intent: &Intent, wish: &'a Wish) -> Vec<&'a BundleFact> {
+pub(super) fn untrusted<'a>(
+    facts: &'a Facts,
+    hosts: &[Host],
+    intent: &Intent,
+    wish: &'a RecoveryRequest,
+) -> Vec<&'a BundleFact> {
     let on_hosts = hosts.iter().filter_map(|h| facts.host(&h.name)?.bundles.as_ref()).flat_map(|b| &b.bundles);
     let given = wish.bundle.iter().map(|(_, bundle)| bundle);
     let all = on_hosts.chain(wish.away.iter().map(|away| &away.bundle)).chain(given);
@@ -192,7 +202,7 @@ pub(super) fn voters(desired: &Desired, chosen: &Found, found: &[Found]) -> Vec<
 fn told<'a>(
     desired: &'a Desired,
     facts: &'a Facts,
-    wish: &'a Wish,
+    wish: &'a RecoveryRequest,
 ) -> impl Iterator<Item = (Option<&'a HostName>, &'a str, i64)> {
     let answered = || desired.with(Role::Etcd).filter_map(|h| Some((Some(&h.name), facts.host(&h.name)?)));
     let bundles = answered().filter_map(|(host, f)| Some((host, f.bundles.as_ref()?)));
@@ -207,13 +217,18 @@ fn told<'a>(
 }
 
 /// The highest revision that a cluster is known to have given out.
-pub(super) fn reached(desired: &Desired, facts: &Facts, wish: &Wish, cluster: &str) -> i64 {
+pub(super) fn reached(desired: &Desired, facts: &Facts, wish: &RecoveryRequest, cluster: &str) -> i64 {
     told(desired, facts, wish).filter(|(_, by, _)| *by == cluster).map(|(.., revision)| revision).max().unwrap_or(0)
 }
 
 /// The highest revision that is known to have been given out, and who says that any was which no cluster can have come to from here: what is left
 /// of it, and where recoveries began. A single host could bring the revision to where none is left.
-pub(super) fn highest(desired: &Desired, facts: &Facts, wish: &Wish, from: i64) -> (i64, Vec<(HostName, i64)>) {
+pub(super) fn highest(
+    desired: &Desired,
+    facts: &Facts,
+    wish: &RecoveryRequest,
+    from: i64,
+) -> (i64, Vec<(HostName, i64)>) {
     let etcd = desired.with(Role::Etcd).filter_map(|h| Some((&h.name, facts.host(&h.name)?.etcd.as_ref()?)));
     let members = etcd.flat_map(|(host, e)| {
         let revisions = e.high_water.into_iter().chain(e.view.as_ref().map(|view| view.revision));

@@ -5,14 +5,14 @@
 //! two API servers are more than one minor version apart. What has its new version is left as it is, so that a run which was cut off is
 //! gone on with.
 
+use super::conditions::{Observed, kubelet_unit};
 use super::configure;
 use super::draft::Draft;
-use super::holds::{Look, kubelet_unit};
 use super::versions;
 use crate::model::desired::{Cni, Desired, Host, Role};
 use crate::model::facts::{Facts, HostFacts};
 use crate::model::names::HostName;
-use crate::model::plan::{Action, Guard, HowToRun, Mark};
+use crate::model::plan::{Action, Condition, HowToRun, Precondition};
 use crate::model::refusal::Refusal;
 use crate::model::target::FileSet;
 use crate::model::version::{KUBELET_MAY_LAG, MINORS, Version};
@@ -56,7 +56,7 @@ fn kubelets(desired: &Desired, facts: &Facts) -> BTreeMap<HostName, Version> {
 }
 
 impl Rollout {
-    pub fn of(desired: &Desired, look: Look<'_>) -> Self {
+    pub fn of(desired: &Desired, look: Observed<'_>) -> Self {
         let Some(wanted) = Version::parse(&desired.versions.kubernetes) else { return Self::default() };
         let planes = || desired.with(Role::ControlPlane).filter_map(|h| Some((&h.name, look.facts.host(&h.name)?)));
         let mut rollout = Self::default();
@@ -69,7 +69,7 @@ impl Rollout {
             others |= BESIDE.into_iter().filter_map(|program| version_of(facts, program)).any(|runs| runs != wanted);
         }
         let moves = others || !rollout.api.is_empty();
-        rollout.api_first = moves && planes().any(|(name, _)| !look.holds(&Mark::ApiServer(name.clone())));
+        rollout.api_first = moves && planes().any(|(name, _)| !look.holds(&Condition::ApiServer(name.clone())));
         let known = kubelets(desired, look.facts);
         for host in desired.hosts.iter().filter(|h| h.is_node() && look.facts.host(&h.name).is_some()) {
             let name = &host.name;
@@ -101,7 +101,7 @@ pub(super) fn judge(desired: &Desired, facts: &Facts) -> Result<(), Refusal> {
     };
     for host in desired.with(Role::ControlPlane) {
         let Some(found) = facts.host(&host.name) else { continue };
-        let tried = found.unproven.contains(&FileSet::ControlPlane);
+        let tried = found.on_trial.contains(&FileSet::ControlPlane);
         for program in [API_SERVER].into_iter().chain(BESIDE) {
             // A manifest on trial that serves nobody has proven nothing: one can go back from it.
             let answers = program == API_SERVER && found.api.as_ref().is_some_and(|api| api.own_trouble.is_none());
@@ -150,20 +150,20 @@ pub(super) fn save(d: &mut Draft) {
     let members = d.changing().into_iter().filter(|host| host.is(Role::Etcd));
     // A member that follows costs nobody anything.
     let Some((_, host)) = members.filter_map(|host| follows(&host)).min_by_key(|(leads, _)| *leads) else { return };
-    let mut needs = vec![
-        Mark::Quorum,
-        Mark::Certified(host.clone()),
-        Mark::Configured(host.clone(), FileSet::State),
-        Mark::Configured(host.clone(), FileSet::Snapshots),
+    let mut requires = vec![
+        Condition::Quorum,
+        Condition::Certified(host.clone()),
+        Condition::Configured(host.clone(), FileSet::State),
+        Condition::Configured(host.clone(), FileSet::Snapshots),
     ];
     let tools = d.host_target(&host).parts.iter().filter(|p| matches!(p.name.as_str(), "etcd" | "etcdutl"));
-    needs.extend(tools.map(|p| Mark::Delivered(host.clone(), p.digest)));
+    requires.extend(tools.map(|p| Condition::Delivered(host.clone(), p.digest)));
     let why = format!("{changes}, and none is a few minutes old");
-    d.ensure(Action::SaveBundle { host }, why, needs, Mark::Saved);
+    d.ensure(Action::SaveBundle { host }, why, requires, Condition::Saved);
 }
 
 /// A kubelet that does not run brings no manifest to run: by the files that are there it starts first. Says whether any has to.
-pub(super) fn wake(d: &mut Draft) -> bool {
+pub(super) fn start_stopped(d: &mut Draft) -> bool {
     let (mut woken, hosts) = (Vec::new(), d.changing());
     for host in hosts.iter().filter(|h| h.is(Role::ControlPlane)) {
         let name = &host.name;
@@ -172,8 +172,8 @@ pub(super) fn wake(d: &mut Draft) -> bool {
             && d.look().has_kubelet(name)
             && d.look().differing(name, FileSet::ControlPlane).iter().any(|p| p == API_MANIFEST)
         {
-            let needs = vec![Mark::Running(name.clone(), configure::containerd_unit())];
-            configure::run_as_it_is(d, name, FileSet::Kubelet, needs);
+            let requires = vec![Condition::Running(name.clone(), configure::containerd_unit())];
+            configure::run_as_it_is(d, name, FileSet::Kubelet, requires);
             woken.push(name.as_str());
         }
     }
@@ -193,11 +193,11 @@ pub(super) fn roll_kubelets(d: &mut Draft) {
     let serves = |host: &Host| d.host_facts(&host.name).and_then(|found| said(found)).is_some();
     planes.sort_by_key(serves);
     for host in &planes {
-        let mut needs = served(d, host, waiting[&host.name]);
-        let configured = Mark::Configured(host.name.clone(), FileSet::Kubelet);
-        let running = Mark::Running(host.name.clone(), kubelet_unit());
-        d.take_turn(&mut needs, &[], running);
-        roll(d, host, waiting[&host.name], needs, configured);
+        let mut requires = served(d, host, waiting[&host.name]);
+        let configured = Condition::Configured(host.name.clone(), FileSet::Kubelet);
+        let running = Condition::Running(host.name.clone(), kubelet_unit());
+        d.take_turn(&mut requires, &[], running);
+        roll(d, host, waiting[&host.name], requires, configured);
     }
     let wanted = Version::parse(&d.desired.versions.kubernetes);
     let settings = d.desired.upgrade;
@@ -208,21 +208,21 @@ pub(super) fn roll_kubelets(d: &mut Draft) {
         for host in &batch {
             let name = &host.name;
             let runs = waiting[name];
-            let mut needs = served(d, host, runs);
-            needs.extend(before.iter().cloned());
+            let mut requires = served(d, host, runs);
+            requires.extend(before.iter().cloned());
             let minor = runs.map(|v| v.minor) != wanted.map(|v| v.minor);
             let drained = minor && d.look().registered(name) && d.look().is_active(name, &kubelet_unit());
-            let running = Mark::Running(name.clone(), kubelet_unit());
+            let running = Condition::Running(name.clone(), kubelet_unit());
             if drained {
                 let action = Action::Drain { host: name.clone(), within_s: settings.drain_timeout_s };
                 let why = "its kubelet gets another minor version, which may start its pods anew";
-                d.must(action, why, needs, Mark::Drained(name.clone()), Guard::None);
-                needs = vec![Mark::Drained(name.clone())];
+                d.must(action, why, requires, Condition::Drained(name.clone()), Precondition::None);
+                requires = vec![Condition::Drained(name.clone())];
             }
-            roll(d, host, runs, needs, Mark::Configured(name.clone(), FileSet::Kubelet));
+            roll(d, host, runs, requires, Condition::Configured(name.clone(), FileSet::Kubelet));
             if drained {
-                let (action, open) = (Action::Uncordon { host: name.clone() }, Mark::Schedulable(name.clone()));
-                d.must(action, "it was drained for the upgrade", vec![running], open.clone(), Guard::None);
+                let (action, open) = (Action::Uncordon { host: name.clone() }, Condition::Schedulable(name.clone()));
+                d.must(action, "it was drained for the upgrade", vec![running], open.clone(), Precondition::None);
                 healed.push(open);
             } else {
                 healed.push(running);
@@ -237,8 +237,9 @@ pub(super) fn roll_kubelets(d: &mut Draft) {
 fn batches(d: &mut Draft, workers: Vec<Host>) -> Vec<Vec<Host>> {
     let most = usize::try_from(d.desired.upgrade.max_unavailable).unwrap_or(1).max(1);
     // Without a network of its own hactl knows no Node that is ready.
-    let ready =
-        |d: &Draft, host: &Host| d.desired.network.cni == Cni::None || d.holds(&Mark::NodeReady(host.name.clone()));
+    let ready = |d: &Draft, host: &Host| {
+        d.desired.network.cni == Cni::None || d.holds(&Condition::NodeReady(host.name.clone()))
+    };
     let away = |host: &&Host| {
         host.is_node() && !host.is(Role::ControlPlane) && d.look().registered(&host.name) && !ready(d, host)
     };
@@ -263,48 +264,50 @@ fn batches(d: &mut Draft, workers: Vec<Host>) -> Vec<Vec<Host>> {
 
 /// The API servers that do not answer and whose Nodes show a kubelet of an older minor version: one that comes back may be as old. What asks the
 /// endpoint may come to it, and so what must not be newer waits for it.
-pub(super) fn older_and_silent(d: &Draft) -> Vec<Mark> {
+pub(super) fn older_and_silent(d: &Draft) -> Vec<Condition> {
     let wanted = Version::parse(&d.desired.versions.kubernetes).map(|wanted| wanted.minor);
     let known = kubelets(d.desired, d.facts);
     let older = |name: &HostName| known.get(name).zip(wanted).is_some_and(|(runs, wanted)| runs.minor < wanted);
-    let silent = d.desired.with(Role::ControlPlane).map(|host| &host.name).filter(|name| d.facts.host(name).is_none());
-    silent.filter(|name| older(name)).map(|name| Mark::ApiServer(name.clone())).collect()
+    let unreachable =
+        d.desired.with(Role::ControlPlane).map(|host| &host.name).filter(|name| d.facts.host(name).is_none());
+    unreachable.filter(|name| older(name)).map(|name| Condition::ApiServer(name.clone())).collect()
 }
 
 /// What must serve before a kubelet gets this version: every API server that it may ask, with what belongs to it.
-fn served(d: &Draft, host: &Host, runs: Option<Version>) -> Vec<Mark> {
+fn served(d: &Draft, host: &Host, runs: Option<Version>) -> Vec<Condition> {
     let wanted = Version::parse(&d.desired.versions.kubernetes);
     let minor = runs.map(|v| v.minor) != wanted.map(|v| v.minor);
-    let mut needs = Vec::new();
+    let mut requires = Vec::new();
     for plane in d.desired.with(Role::ControlPlane).map(|h| &h.name) {
-        let marks = [Mark::ApiServer(plane.clone()), Mark::Serving(plane.clone())];
+        let marks = [Condition::ApiServer(plane.clone()), Condition::Serving(plane.clone())];
         let planned = marks.iter().any(|mark| d.plans(mark));
         // One that is silent may come back as it was: whoever asks the endpoint may come to it.
         if planned || plane == &host.name || (minor && !host.is(Role::ControlPlane)) {
-            needs.extend(marks);
+            requires.extend(marks);
         }
     }
-    needs
+    requires
 }
 
 /// The new files of one kubelet, and the kubelet by them.
-fn roll(d: &mut Draft, host: &Host, runs: Option<Version>, needs: Vec<Mark>, configured: Mark) {
+fn roll(d: &mut Draft, host: &Host, runs: Option<Version>, requires: Vec<Condition>, configured: Condition) {
     let name = &host.name;
-    configure::write(d, name, FileSet::Kubelet, needs.clone());
+    configure::write(d, name, FileSet::Kubelet, requires.clone());
     let active = d.look().is_active(name, &kubelet_unit());
-    let ready = d.desired.network.cni != Cni::None || d.holds(&Mark::NodeReady(name.clone()));
+    let ready = d.desired.network.cni != Cni::None || d.holds(&Condition::NodeReady(name.clone()));
     let action = Action::UpgradeKubelet {
         host: name.clone(),
         version: d.desired.versions.kubernetes.clone(),
         how: if active { HowToRun::Restart } else { HowToRun::Start },
         ready,
     };
-    let mut needs = [needs, configure::kubelet_needs(d, host)].concat();
-    needs.push(configured);
+    let mut requires = [requires, configure::kubelet_needs(d, host)].concat();
+    requires.push(configured);
     let why = from_to(d, "kubelet", runs);
     // Another kubelet may start an API server anew.
-    let guard = if host.is(Role::ControlPlane) { Guard::Tolerates { down: name.clone() } } else { Guard::None };
-    d.must(action, why, needs, Mark::Running(name.clone(), kubelet_unit()), guard);
+    let precondition =
+        if host.is(Role::ControlPlane) { Precondition::Tolerates { down: name.clone() } } else { Precondition::None };
+    d.must(action, why, requires, Condition::Running(name.clone(), kubelet_unit()), precondition);
     d.or_back_to(name, &[FileSet::Kubelet]);
 }
 
@@ -312,14 +315,14 @@ fn roll(d: &mut Draft, host: &Host, runs: Option<Version>, needs: Vec<Mark>, con
 pub(super) fn open(d: &mut Draft) {
     let hosts: BTreeSet<HostName> = d.changing().into_iter().filter(Host::is_node).map(|h| h.name).collect();
     for name in hosts {
-        let open = Mark::Schedulable(name.clone());
+        let open = Condition::Schedulable(name.clone());
         if d.plans(&open) {
             continue;
         }
-        let mut needs = vec![Mark::Api];
-        d.after_turns(&mut needs);
-        needs.extend(Some(Mark::NodeReady(name.clone())).filter(|ready| d.plans(ready)));
-        needs.extend(Some(Mark::Running(name.clone(), kubelet_unit())).filter(|running| d.plans(running)));
-        d.ensure(Action::Uncordon { host: name }, "hactl drained it, and is done with it", needs, open);
+        let mut requires = vec![Condition::Api];
+        d.after_turns(&mut requires);
+        requires.extend(Some(Condition::NodeReady(name.clone())).filter(|ready| d.plans(ready)));
+        requires.extend(Some(Condition::Running(name.clone(), kubelet_unit())).filter(|running| d.plans(running)));
+        d.ensure(Action::Uncordon { host: name }, "hactl drained it, and is done with it", requires, open);
     }
 }

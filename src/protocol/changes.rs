@@ -27,21 +27,21 @@ pub fn changes(op: &Op) -> bool {
         | Op::PruneBundles
         | Op::Blame { .. }
         | Op::Journal { .. } => false,
-        Op::Stamp(_)
+        Op::WriteClusterId(_)
         | Op::Prepare(_)
         | Op::InstallPackages { .. }
         | Op::Deliver(_)
         | Op::DeliverSnapshot { .. }
         | Op::Import(_)
         | Op::WriteFiles { .. }
-        | Op::PutBack { .. }
+        | Op::RollBack { .. }
         | Op::Accept { .. }
         | Op::MakeKeys { .. }
         | Op::InstallCerts { .. }
         | Op::RunUnit { .. }
         | Op::StopUnits { .. }
         | Op::StartMember(_)
-        | Op::MoveAside(_)
+        | Op::ArchiveData(_)
         | Op::Halt { .. }
         | Op::EndPods { .. }
         | Op::TakeSnapshot(_)

@@ -6,7 +6,7 @@
 
 use crate::model::blob::SnapshotBlob;
 use crate::model::copies::CopiesFact;
-use crate::model::facts::{HostFacts, Stamp};
+use crate::model::facts::{ClusterId, HostFacts};
 use crate::model::firewall::Opening;
 use crate::model::names::UnitName;
 use crate::model::plan::HowToRun;
@@ -14,7 +14,7 @@ use crate::model::recovery::Room;
 use crate::model::snapshot::{BundleFact, Proof};
 use crate::model::support::{GatherAsk, Page};
 use crate::model::survey::Survey;
-use crate::model::target::{FileSet, Leaf, LeafId, Part};
+use crate::model::target::{CertId, CertSpec, FileSet, Part};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -22,22 +22,22 @@ use std::net::{IpAddr, Ipv4Addr};
 mod balancing;
 mod changes;
 mod clearing;
-mod condition;
+mod connectivity;
 mod copies;
 pub mod frame;
-mod meeting;
 mod membership;
 mod observing;
 mod restore;
+mod wait_condition;
 pub use balancing::{Balancing, ETCD_BALANCER_SOCKET};
 pub use changes::changes;
 pub use clearing::{Leftovers, WipeAsk};
-pub use condition::Condition;
+pub use connectivity::{ConnectivityTest, Expected, Probe, ProbeResult};
 pub use copies::CopiesAsk;
-pub use meeting::{Expected, Heard, Knock, Meeting};
 pub use membership::{FirstBoot, MemberChange, MemberStart};
 pub use observing::{ApiAsk, EtcdAsk, ObserveAsk};
 pub use restore::{RestoreAsk, SNAPSHOT_PIECE, SnapshotAsk, SnapshotUse};
+pub use wait_condition::WaitCondition;
 
 /// Largest frame either side accepts, bytes. A full observation of a cluster of 100 nodes is below 4 MiB.
 pub const LARGEST_FRAME: usize = 16 << 20;
@@ -154,9 +154,9 @@ pub enum Op {
         registries: BTreeMap<String, Vec<String>>,
     },
     /// Knocks at other hosts and listens for theirs, at the same time as they do. Changes nothing.
-    Meet(Meeting),
+    Meet(ConnectivityTest),
     /// Writes which cluster this host belongs to.
-    Stamp(Stamp),
+    WriteClusterId(ClusterId),
     /// Users, directories, modules, kernel settings, swap.
     Prepare(Preparation),
     /// Installs packages with the host's own package manager.
@@ -189,7 +189,7 @@ pub enum Op {
         keep: Option<FileSet>,
     },
     /// Puts back what was kept of these sets; nothing kept is a fault.
-    PutBack {
+    RollBack {
         /// Which.
         sets: Vec<FileSet>,
     },
@@ -201,12 +201,12 @@ pub enum Op {
     /// Makes a key for each leaf (or keeps the one that is there and unused), answers with requests.
     MakeKeys {
         /// The leaves.
-        leaves: Vec<Leaf>,
+        leaves: Vec<CertSpec>,
     },
     /// Puts certificates beside the keys made by [`Op::MakeKeys`].
     InstallCerts {
         /// The leaves with their certificates in PEM.
-        certs: Vec<(Leaf, String)>,
+        certs: Vec<(CertSpec, String)>,
     },
     /// Starts, restarts or reloads a unit, enables it, and waits until systemd says active.
     RunUnit {
@@ -237,7 +237,7 @@ pub enum Op {
     /// Writes the first-boot settings of an etcd member and starts it without waiting for quorum.
     StartMember(MemberStart),
     /// Stops the member and moves `member/` of its data directory aside, with a timestamp. Refused while the member serves.
-    MoveAside(EtcdAsk),
+    ArchiveData(EtcdAsk),
     /// Stops units and kills the pods' processes of these programs, so that nobody reads or writes what is about to be replaced.
     Halt {
         /// How to reach the member: refused while it serves. `None`: whoever asks knows that, and goes back from what it has.
@@ -315,7 +315,7 @@ pub enum Op {
     /// Waits until a condition holds, or the deadline passes.
     Await {
         /// The condition.
-        condition: Condition,
+        condition: WaitCondition,
         /// Milliseconds.
         within_ms: u64,
     },
@@ -389,7 +389,7 @@ pub enum Reply {
     /// What restoring a snapshot showed.
     Proved(Proof),
     /// Certificate requests in PEM.
-    Requests(BTreeMap<LeafId, String>),
+    Requests(BTreeMap<CertId, String>),
     /// The hardware address of whoever has the address asked for; `None`: nobody answered.
     Owner(Option<String>),
     /// Lines of text.
@@ -405,7 +405,7 @@ pub enum Reply {
     /// Who was heard, and who was reached.
     Met {
         /// Each that was expected.
-        heard: Vec<Heard>,
+        heard: Vec<ProbeResult>,
         /// Per knock, in their order: `None`, or why it did not get through.
         knocked: Vec<Option<String>>,
     },

@@ -2,7 +2,7 @@
 
 use crate::model::certificate::CertificatesAsk;
 use crate::model::names::UnitName;
-use crate::model::target::{Leaf, Part};
+use crate::model::target::{CertSpec, Part};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -19,7 +19,7 @@ pub struct ObserveAsk {
     /// Units.
     pub units: Vec<UnitName>,
     /// Leaf certificates.
-    pub leaves: Vec<Leaf>,
+    pub leaves: Vec<CertSpec>,
     /// Other certificates.
     pub certificates: CertificatesAsk,
     /// Whether to list containerd's images.

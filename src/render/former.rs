@@ -10,7 +10,7 @@ use crate::model::desired::{Desired, EndpointKind, Host, Role};
 use crate::model::drill;
 use crate::model::names::UnitName;
 use crate::model::renewal::{ISSUERS, SERVICE};
-use crate::model::target::{FileSet, LeafId, SetTarget};
+use crate::model::target::{CertId, FileSet, SetTarget};
 use std::collections::BTreeMap;
 
 /// What every host but a spare one has.
@@ -53,21 +53,21 @@ fn of_row(desired: &Desired, row: &Row) -> &'static [FileSet] {
 }
 
 /// Whose leaf this is.
-fn of_leaf(id: LeafId) -> &'static [FileSet] {
+fn of_leaf(id: CertId) -> &'static [FileSet] {
     match id {
-        LeafId::EtcdServer | LeafId::EtcdPeer | LeafId::EtcdObserver | LeafId::SnapshotSigner => &[FileSet::FormerEtcd],
-        LeafId::EtcdIssuer => &[FileSet::FormerControlPlane, FileSet::FormerEtcd],
-        LeafId::Kubelet => &[FileSet::FormerNode],
-        LeafId::ApiserverEtcdClient
-        | LeafId::Apiserver
-        | LeafId::ApiserverKubeletClient
-        | LeafId::FrontProxyClient
-        | LeafId::ControllerManager
-        | LeafId::Scheduler
-        | LeafId::Observer
-        | LeafId::Approver
-        | LeafId::ClusterIssuer
-        | LeafId::FrontProxyIssuer => &[FileSet::FormerControlPlane],
+        CertId::EtcdServer | CertId::EtcdPeer | CertId::EtcdObserver | CertId::SnapshotSigner => &[FileSet::FormerEtcd],
+        CertId::EtcdIssuer => &[FileSet::FormerControlPlane, FileSet::FormerEtcd],
+        CertId::Kubelet => &[FileSet::FormerNode],
+        CertId::ApiserverEtcdClient
+        | CertId::Apiserver
+        | CertId::ApiserverKubeletClient
+        | CertId::FrontProxyClient
+        | CertId::ControllerManager
+        | CertId::Scheduler
+        | CertId::Observer
+        | CertId::Approver
+        | CertId::ClusterIssuer
+        | CertId::FrontProxyIssuer => &[FileSet::FormerControlPlane],
     }
 }
 
@@ -120,8 +120,8 @@ pub fn former_sets(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarge
     for (id, path) in crate::pki::former_files(host) {
         for of in of_leaf(id) {
             let tells = match of {
-                FileSet::FormerControlPlane => id != LeafId::EtcdIssuer,
-                _ => id == LeafId::EtcdObserver,
+                FileSet::FormerControlPlane => id != CertId::EtcdIssuer,
+                _ => id == CertId::EtcdObserver,
             };
             add(*of, path.clone(), tells);
         }

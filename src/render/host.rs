@@ -11,9 +11,9 @@ use crate::model::desired::{Desired, EndpointKind, Host, Role};
 use crate::model::drill;
 use crate::model::firewall::Firewall;
 use crate::model::names::UnitName;
+use crate::model::ports;
 use crate::model::renewal::{ISSUERS, SERVICE, TIMER};
 use crate::model::target::{Addon, object_key};
-use crate::model::ways;
 use crate::protocol::{ApiAsk, ETCD_BALANCER_SOCKET, EtcdAsk, Preparation, WipeAsk};
 
 /// What kubelet and containerd keep.
@@ -96,7 +96,7 @@ pub fn preparation(desired: &Desired, host: &Host) -> Preparation {
         directories.push(root("/etc/kubernetes/config", 0o700));
         directories.push(root("/var/log/kubernetes/audit", 0o700));
     }
-    let openings = (desired.firewall == Firewall::Manage).then(|| ways::openings(desired, host));
+    let openings = (desired.firewall == Firewall::Manage).then(|| ports::openings(desired, host));
     Preparation { users, directories, modules, sysctls: sysctls(desired, host), swap_off: host.is_node(), openings }
 }
 

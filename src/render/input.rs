@@ -2,12 +2,12 @@
 
 use crate::inventory::Attached;
 use crate::model::desired::{Desired, Host};
+use crate::model::digester::Digester;
 use crate::model::facts::HostFacts;
 use crate::model::names::Digest;
 use crate::model::secret::Secret;
-use crate::model::sum::Sum;
-use crate::model::target::{Leaf, Part, Place};
-use crate::vault::EncryptionKey;
+use crate::model::target::{CertSpec, Part, Place};
+use crate::statedir::EncryptionKey;
 
 use super::RenderError;
 
@@ -70,7 +70,7 @@ pub struct Input<'a> {
     /// The parts that are delivered to it.
     pub parts: &'a [Part],
     /// The leaves that it should have.
-    pub leaves: &'a [Leaf],
+    pub leaves: &'a [CertSpec],
     /// Public certificates.
     pub trust: &'a Trust<'a>,
     /// Secrets; `None` where the host gets none.
@@ -100,7 +100,7 @@ impl Trust<'_> {
 }
 
 fn short(all: &[&str]) -> String {
-    let mut sum = Sum::new(());
+    let mut sum = Digester::new(());
     for text in all {
         sum.add(text.as_bytes());
         sum.add(&[0]);

@@ -11,7 +11,7 @@ use crate::model::desired::{Cni, Desired, Host, KubeProxy, Role, Security};
 use crate::model::drill;
 use crate::model::names::UnitName;
 use crate::model::renewal::{SETTINGS, TIMER};
-use crate::model::target::{FileSet, LeafId};
+use crate::model::target::{CertId, FileSet};
 
 /// One host file.
 pub(super) struct Row {
@@ -97,18 +97,18 @@ pub(super) fn unit(set: FileSet) -> Option<(UnitName, bool)> {
 }
 
 /// Certificates that the unit of a set reads only when it starts or reloads.
-pub(super) fn reads(set: FileSet) -> Vec<LeafId> {
+pub(super) fn reads(set: FileSet) -> Vec<CertId> {
     match set {
         // haproxy asks etcd's members with it.
-        FileSet::EtcdBalancer => vec![LeafId::ApiserverEtcdClient],
+        FileSet::EtcdBalancer => vec![CertId::ApiserverEtcdClient],
         // systemd hands it over at the start.
-        FileSet::Approver => vec![LeafId::Approver],
+        FileSet::Approver => vec![CertId::Approver],
         _ => vec![],
     }
 }
 
 /// The units of a host that read certificates only then, and which.
-pub(super) fn readers(desired: &Desired, host: &Host) -> Vec<(UnitName, Vec<LeafId>)> {
+pub(super) fn readers(desired: &Desired, host: &Host) -> Vec<(UnitName, Vec<CertId>)> {
     let sets: BTreeSet<FileSet> = FILES.iter().filter(|row| (row.on)(desired, host)).map(|row| row.set).collect();
     let reading = sets.into_iter().map(|set| (unit(set), reads(set))).filter(|(_, reads)| !reads.is_empty());
     reading.filter_map(|(unit, reads)| Some((unit?.0, reads))).collect()

@@ -19,7 +19,7 @@ use crate::model::facts::{HostFacts, InterfaceAddress};
 use crate::model::names::Digest;
 use crate::model::secret::Secret;
 use crate::model::target::{Part, Place};
-use crate::vault::EncryptionKey;
+use crate::statedir::EncryptionKey;
 
 pub(super) fn host(name: &str, last: u8, roles: &[Role]) -> Host {
     Host {

@@ -2,8 +2,8 @@
 //!
 //! Pure: a board and a time become lines. `reader` draws them ten times a second.
 
-use super::board::{Board, Slot, State};
 use super::live::Line;
+use super::progress_view::{ProgressView, Slot, State};
 use super::style::{Paint, Style};
 use super::words::{bytes, clean, columns, count, cut, one_line, time};
 use crate::model::names::HostName;
@@ -39,7 +39,7 @@ impl Pen<'_> {
 }
 
 /// The picture, at most `columns` - 1 wide and `rows` - 1 high; empty when nothing goes on.
-pub(super) fn picture(board: &Board, at: Duration, size: (usize, usize), style: &Style) -> Vec<Line> {
+pub(super) fn picture(board: &ProgressView, at: Duration, size: (usize, usize), style: &Style) -> Vec<Line> {
     let width = size.0.saturating_sub(1).min(WIDEST);
     let room = size.1.saturating_sub(1).max(1);
     if let Some((doing, since)) = &board.phase {
@@ -106,7 +106,14 @@ fn seconds(took: Duration) -> String {
     if took < Duration::from_secs(100) { format!("{} s", took.as_secs()) } else { time(took) }
 }
 
-fn host(board: &Board, place: Option<&HostName>, widest: usize, at: Duration, width: usize, style: &Style) -> Line {
+fn host(
+    board: &ProgressView,
+    place: Option<&HostName>,
+    widest: usize,
+    at: Duration,
+    width: usize,
+    style: &Style,
+) -> Line {
     let slots: Vec<&Slot> = board.of(place).collect();
     let running: Vec<&Slot> = slots.iter().copied().filter(|s| s.state == State::Running).collect();
     let failed = slots.iter().find(|s| s.state == State::Failed);
@@ -163,7 +170,7 @@ fn host(board: &Board, place: Option<&HostName>, widest: usize, at: Duration, wi
 
 /// What stands at the right: bytes, rate and time, as many as there is room for.
 fn measures(
-    board: &Board,
+    board: &ProgressView,
     place: Option<&HostName>,
     shown: &Slot,
     running: &[&Slot],
@@ -186,7 +193,7 @@ fn measures(
     right
 }
 
-fn overall(board: &Board, took: Duration, width: usize, style: &Style) -> Line {
+fn overall(board: &ProgressView, took: Duration, width: usize, style: &Style) -> Line {
     let (done, total) = (board.done(), board.slots.len().max(1));
     let text = format!("   {done} of {}, {}", count(total, "step"), seconds(took));
     let mut pen = pen(style);
@@ -215,8 +222,8 @@ mod tests {
     }
 
     /// So many hosts, each sending a part; the first one is done.
-    fn sending(hosts: usize) -> Board {
-        let mut board = Board::default();
+    fn sending(hosts: usize) -> ProgressView {
+        let mut board = ProgressView::default();
         for step in 0..hosts {
             let host = Some(format!("cp{}", step + 1).parse().unwrap());
             board.apply(at(0), &Event::Started { step, what: "deliver kube-apiserver".into(), host });
@@ -265,6 +272,6 @@ mod tests {
 
     #[test]
     fn nothing_going_on_is_nothing_drawn() {
-        assert_eq!(picture(&Board::default(), at(0), (80, 24), &STYLE), []);
+        assert_eq!(picture(&ProgressView::default(), at(0), (80, 24), &STYLE), []);
     }
 }

@@ -19,11 +19,11 @@ use super::style::{Paint, Style};
 use super::table::{Cell, head, lines, plain, widths};
 use super::words::{count, one_line};
 use crate::model::certificate::{CertFact, Certificate, Fate, Listing, OfHost, Presented, Seen, Term};
-use crate::model::facts::Silence;
+use crate::model::facts::Unreachable;
 use crate::model::leaf::span;
-use crate::model::moment::{date, rfc3339};
 use crate::model::names::{ClusterName, HostName};
 use crate::model::rotation::{Rotatable, Stage};
+use crate::model::timestamp::{date, rfc3339};
 use serde_json::{Value, json};
 
 const HEADS: [&str; 6] = ["CERTIFICATE", "FOR", "SIGNED BY", "ENDS", "LEFT", "THEN"];
@@ -63,7 +63,7 @@ pub fn text(listing: &Listing, style: &Style) -> String {
 }
 
 /// Every place with its heading.
-fn places(listing: &Listing) -> impl Iterator<Item = (String, Result<&OfHost, &Silence>)> {
+fn places(listing: &Listing) -> impl Iterator<Item = (String, Result<&OfHost, &Unreachable>)> {
     let hosts = listing.hosts.iter().map(|(host, of)| (host.to_string(), of.as_ref()));
     hosts.chain([("kept on this machine".to_owned(), Ok(&listing.own))])
 }

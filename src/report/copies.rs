@@ -83,7 +83,7 @@ pub fn table(listed: &CopiesListed, now_ms: i64) -> String {
 
 /// What is told to programs of one directory.
 #[derive(Default, Serialize)]
-struct Told {
+struct CopyRow {
     bundles: Vec<Value>,
     damaged: BTreeMap<HostName, Vec<String>>,
     trouble: BTreeMap<HostName, String>,
@@ -91,7 +91,7 @@ struct Told {
 
 /// The same for programs, by directory.
 pub fn json(listed: &CopiesListed) -> Value {
-    let mut all: BTreeMap<&str, Told> = BTreeMap::new();
+    let mut all: BTreeMap<&str, CopyRow> = BTreeMap::new();
     for (host, fact) in facts(listed) {
         let told = all.entry(&fact.directory).or_default();
         if !fact.damaged.is_empty() {

@@ -4,7 +4,7 @@
 
 use super::words::{count, list};
 use crate::model::facts::Members;
-use crate::model::plan::{Action, Birth, Guard, HowToRun, Impact, Step};
+use crate::model::plan::{Action, HowToRun, Impact, InitialClusterState, Precondition, Step};
 use crate::model::target::FileSet;
 
 /// Names in a phrase before it says how many more there are.
@@ -23,7 +23,7 @@ pub struct Row {
 /// or a part of such a story.
 pub fn stands_out(step: &Step, members: Option<&Members>) -> bool {
     let story = matches!(step.action, Action::StartMember { .. } | Action::MoveLeader { .. }) && members.is_some();
-    story || step.action.profile().impact > Impact::None || matches!(step.guard, Guard::Tolerates { .. })
+    story || step.action.profile().impact > Impact::None || matches!(step.precondition, Precondition::Tolerates { .. })
 }
 
 /// The steps as rows, one for each kind of action, each with the position of its first step.
@@ -117,8 +117,8 @@ pub fn phrase(actions: &[&Action]) -> String {
             };
             format!("{verb} {}", list(&units, MOST))
         }
-        Action::StartMember { birth: Birth::Genesis { founders, .. }, .. } => {
-            format!("start etcd as one of {} founding members", founders.len())
+        Action::StartMember { state: InitialClusterState::New { initial_members, .. }, .. } => {
+            format!("start etcd as one of {} founding members", initial_members.len())
         }
         Action::Seal { .. } => "seal etcd, so that a later start can only join".to_owned(),
         Action::Apply { objects, .. } if actions.len() == 1 && objects.len() <= 1 => first.to_string(),
@@ -154,7 +154,7 @@ pub fn brief(actions: &[&Action], done: bool) -> String {
     let phrases = kinds.iter().filter_map(|same| {
         let head = || phrase(same).split_once(':').map_or_else(|| phrase(same), |(head, _)| head.to_owned());
         let said = match same.first()? {
-            Action::Stamp { .. } => "stamp it".to_owned(),
+            Action::WriteClusterId { .. } => "stamp it".to_owned(),
             Action::Prepare { .. } => "prepare it".to_owned(),
             Action::Deliver { .. } | Action::Import { .. } | Action::Configure { .. } | Action::Apply { .. }
                 if same.len() > 1 =>

@@ -3,12 +3,12 @@
 //! In: events with their times. Out: text to be written and kept. The reader for logs writes all of it; the reader for
 //! terminals leaves the groups out, because its live lines show them.
 
-use super::board::{Board, Slot, State};
 use super::checks::check_lines;
 use super::failure::failure;
 use super::flow::{Flow, pictured};
 use super::group::brief;
 use super::plan_text::plan_text;
+use super::progress_view::{ProgressView, Slot, State};
 use super::style::{Paint, Style};
 use super::times::times_text;
 use super::words::{bytes, clean, count, time};
@@ -24,12 +24,12 @@ const MANY: usize = 10;
 
 /// Tells from events what is worth keeping.
 #[derive(Debug)]
-pub struct Teller {
+pub struct Reporter {
     style: Style,
     /// Whether finished groups get a line.
     groups: bool,
     /// What the run has done so far.
-    pub board: Board,
+    pub board: ProgressView,
     checks: Vec<Check>,
     told: BTreeSet<Group>,
     /// Whether the last text kept ended with an empty line, or there was none.
@@ -39,10 +39,10 @@ pub struct Teller {
 /// What gets one line: a stage on a host, or on all of many.
 type Group = (Option<HostName>, Stage);
 
-impl Teller {
+impl Reporter {
     /// One that knows nothing yet. With `groups` every finished group gets a line.
     pub fn new(style: Style, groups: bool) -> Self {
-        Self { style, groups, board: Board::default(), checks: Vec::new(), told: BTreeSet::new(), gap: true }
+        Self { style, groups, board: ProgressView::default(), checks: Vec::new(), told: BTreeSet::new(), gap: true }
     }
 
     /// The style it writes in.

@@ -7,7 +7,6 @@
 #![allow(clippy::format_push_string)]
 
 mod bars;
-pub mod board;
 pub mod certs;
 pub mod checks;
 pub mod consent;
@@ -18,11 +17,13 @@ mod fetch_kind;
 mod flow;
 pub mod group;
 pub mod harmless;
+mod inventory_words;
 pub mod json;
 pub mod lines;
 mod live;
 pub mod password;
 pub mod plan_text;
+pub mod progress_view;
 pub mod reader;
 pub mod recovery;
 mod refused;
@@ -34,7 +35,6 @@ pub mod status_json;
 pub mod style;
 mod table;
 pub mod times;
-mod told;
 pub mod verdict;
 mod versions;
 pub mod words;

@@ -9,7 +9,7 @@ use super::style::{Paint, Style};
 use super::words::{columns, count, hosts, one_line};
 use crate::model::facts::Members;
 use crate::model::names::{HostName, PeerUrl};
-use crate::model::plan::{Action, Birth, Guard, Impact, Plan, STAND_IN, Stage, Step};
+use crate::model::plan::{Action, Impact, InitialClusterState, Plan, Precondition, STAND_IN, Stage, Step};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ pub fn disturbance(plan: &Plan) -> String {
     let nodes = plan.steps.iter().filter(|s| matches!(s.action, Action::DeleteNode { .. })).count();
     let halted = plan.steps.iter().filter(|s| matches!(s.action, Action::Halt { .. })).count();
     let restored = plan.steps.iter().filter(|s| matches!(s.action, Action::Restore { .. })).count();
-    let rewired = plan.steps.iter().filter(|s| matches!(s.action, Action::Rewire { .. })).count();
+    let rewired = plan.steps.iter().filter(|s| matches!(s.action, Action::RecreatePodNetwork { .. })).count();
     let cleared = plan.steps.iter().filter(|s| matches!(s.action, Action::ClearNode { .. })).count();
     let aside =
         of(Impact::Destructive) - wiped - emptied - halted - restored - nodes - cleared - pruned.clone().count();
@@ -144,7 +144,7 @@ fn disturbing(plan: &Plan, style: &Style) -> String {
         let indent = columns(&number) + columns(&place);
         let lead = format!("{number}{}", style.paint(Paint::Bold, &place));
         text.push_str(&deed(&step.action.to_string(), &step.why, style).lines(&lead, indent, style));
-        if let Guard::Tolerates { down } = &step.guard {
+        if let Precondition::Tolerates { down } = &step.precondition {
             let only = format!("only while the cluster can do without {down}");
             text.push_str(&Flow::of(&only, Paint::Dim).lines(&" ".repeat(indent), indent, style));
         }
@@ -160,14 +160,14 @@ fn disturbing(plan: &Plan, style: &Style) -> String {
 /// Whether the quorum afterwards is worth a line.
 fn about_etcd(step: &Step) -> bool {
     let member = matches!(&step.action, Action::RunUnit { unit, .. } if unit.as_str() == "etcd.service");
-    member || step.guard != Guard::None || step.action.profile().impact == Impact::Membership
+    member || step.precondition != Precondition::None || step.action.profile().impact == Impact::Membership
 }
 
 /// Which host a member is on, as far as the plan knows: a person thinks of hosts, not of URLs.
 fn peer_names(plan: &Plan) -> BTreeMap<&PeerUrl, &str> {
     let mut names = BTreeMap::new();
     for step in &plan.steps {
-        if let Action::StartMember { birth: Birth::Join { members }, .. } = &step.action {
+        if let Action::StartMember { state: InitialClusterState::Existing { members }, .. } = &step.action {
             // What etcd is told of a member that has no name of its own yet, or one that is a host's, is nobody's name.
             let named = |(name, _): &&(String, PeerUrl)| !name.is_empty() && !name.starts_with(STAND_IN);
             names.extend(members.iter().filter(named).map(|(name, peer)| (peer, name.as_str())));

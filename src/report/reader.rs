@@ -6,7 +6,7 @@
 use super::bars::picture;
 use super::harmless;
 use super::json;
-use super::lines::Teller;
+use super::lines::Reporter;
 use super::live::Live;
 use super::style::{Style, size};
 use super::verdict::{Verdict, exit};
@@ -140,13 +140,13 @@ impl Reader for JsonReader {
 /// Plain lines.
 pub struct LineReader {
     since: Instant,
-    inner: Mutex<(Teller, Output, Output)>,
+    inner: Mutex<(Reporter, Output, Output)>,
 }
 
 impl LineReader {
     /// Writes to `out`, and a verdict on a failure to `err`.
     pub fn new(out: Output, err: Output, style: Style) -> Self {
-        Self { since: Instant::now(), inner: Mutex::new((Teller::new(style, true), out, err)) }
+        Self { since: Instant::now(), inner: Mutex::new((Reporter::new(style, true), out, err)) }
     }
 }
 
@@ -186,7 +186,7 @@ pub struct BarReader {
 type Size = Box<dyn Fn() -> Option<(usize, usize)> + Send>;
 
 struct Screen {
-    teller: Teller,
+    teller: Reporter,
     live: Live,
     out: Output,
     size: Size,
@@ -206,7 +206,7 @@ impl BarReader {
     /// Draws on `out`, a terminal whose columns and rows `size` tells.
     pub fn new(out: Output, size: Size, style: Style) -> Self {
         let since = Instant::now();
-        let screen = Screen { teller: Teller::new(style, false), live: Live::default(), out, size, paused: true };
+        let screen = Screen { teller: Reporter::new(style, false), live: Live::default(), out, size, paused: true };
         let screen = Arc::new(Mutex::new(screen));
         let (stop, stopped) = channel::<()>();
         let shared = Arc::downgrade(&screen);

@@ -208,7 +208,7 @@ fn loss(proposal: &Proposal) -> String {
                 _ => format!("everything that was written since that data was last written to, {}{least}", ago(ms)),
             }
         }
-        Loss::Forsaken => {
+        Loss::Abandoned => {
             "everything that the cluster took which came after it: you chose data of BEFORE a recovery".to_owned()
         }
         Loss::Chosen { entries, revisions, ms } => {
@@ -235,7 +235,7 @@ pub fn recovered(proposal: &Proposal, quorum: Duration, endpoint: Option<Duratio
             Origin::Bundle(_) => format!("what was written since the bundle was taken, {}, is lost", ago(ms)),
             _ => format!("what was written since that data was last written to, {}, is lost", ago(ms)),
         },
-        Loss::Forsaken => "what the cluster took that came after it is lost, as you chose".to_owned(),
+        Loss::Abandoned => "what the cluster took that came after it is lost, as you chose".to_owned(),
         Loss::Chosen { .. } => "what only the newer source had is lost, as you chose".to_owned(),
         Loss::Undone { revisions } => {
             format!("about {} since are undone, and their data lies aside", count_revisions(revisions))
@@ -284,7 +284,7 @@ pub fn nothing(diagnosis: &Diagnosis) -> String {
                 "nothing to recover: {healthy} of {voters} members of etcd are a quorum; `hactl up` heals the others"
             )
         }
-        Diagnosis::NeverBorn => {
+        Diagnosis::Uninitialized => {
             "nothing to recover: there is no cluster; `hactl up` founds one, and `--from BUNDLE` brings back one that was taken down".to_owned()
         },
         Diagnosis::Asleep => {

@@ -47,11 +47,11 @@ impl From<&Refusal> for Verdict {
                     ],
                 )
             }
-            Refusal::CannotTell { silent } => (
+            Refusal::CannotTell { unreachable } => (
                 "cannot-tell",
                 vec!["A host that is silent may hold a cluster, and founding a second one beside it would lose it.".to_owned(), untouched.to_owned()],
                 vec![
-                    format!("make {} reachable, then run the same command again", all(silent)),
+                    format!("make {} reachable, then run the same command again", all(unreachable)),
                     "only if no cluster ever lived on it may its role `etcd` (or the host) be taken out of the inventory instead".to_owned(),
                 ],
             ),

@@ -5,10 +5,10 @@
 
 use super::words::{bytes, clean, millis};
 use crate::model::desired::{Desired, EndpointKind, Host, Role, SshTarget};
+use crate::model::duration::human_duration;
 use crate::model::facts::{DiskFact, HostFacts};
 use crate::model::names::HostName;
 use crate::model::snapshot::BundleFact;
-use crate::model::span::span;
 use crate::render::{RenderError, page};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -137,7 +137,7 @@ pub fn runbook(desired: &Desired, answers: &Answers, about: &About) -> Result<St
         voters: etcd.len(),
         quorum,
         spare: etcd.len() - quorum.min(etcd.len()),
-        every: span(i64::try_from(desired.snapshots.every_s).unwrap_or(i64::MAX).saturating_mul(1000)),
+        every: human_duration(i64::try_from(desired.snapshots.every_s).unwrap_or(i64::MAX).saturating_mul(1000)),
         copies: copies(desired),
         restores: newest
             .iter()

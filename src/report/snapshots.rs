@@ -4,9 +4,9 @@ use super::words::{bytes, clean, count, millis, time};
 use crate::model::authentic::Authenticity;
 use crate::model::bucket::BucketUrl;
 use crate::model::drill::{OwnDrill, Showed};
+use crate::model::duration::human_duration;
 use crate::model::names::HostName;
 use crate::model::snapshot::{BundleFact, BundlesFact, Manifest, Proof, by_name};
-use crate::model::span::span;
 use crate::snapshot::{BucketError, Stored};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -23,9 +23,9 @@ const CLOCK_MS: i64 = 2_000;
 pub fn ago(taken_ms: i64, now_ms: i64) -> String {
     let ahead = taken_ms.saturating_sub(now_ms);
     if ahead > CLOCK_MS {
-        format!("{} in the FUTURE", span(ahead))
+        format!("{} in the FUTURE", human_duration(ahead))
     } else {
-        format!("{} ago", span(now_ms.saturating_sub(taken_ms)))
+        format!("{} ago", human_duration(now_ms.saturating_sub(taken_ms)))
     }
 }
 

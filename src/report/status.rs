@@ -83,17 +83,17 @@ pub(super) fn leader(facts: &Facts) -> Option<u64> {
 
 fn etcd(desired: &Desired, facts: &Facts, style: &Style) -> String {
     match &facts.etcd {
-        Etcd::NeverBorn => {
+        Etcd::Uninitialized => {
             format!("{}no cluster was born on these hosts yet: `hactl up` founds it\n", heading("ETCD", style))
         }
-        Etcd::Founding { .. } => {
+        Etcd::Bootstrapping { .. } => {
             format!("{}a founding was begun and not proven: `hactl up` goes on with it\n", heading("ETCD", style))
         }
-        Etcd::Speaks(list) => {
+        Etcd::HasQuorum(list) => {
             let title = format!("{}  {}", style.paint(Paint::Bold, "ETCD"), quorum(list));
             format!("\n{title}\n{}", members(desired, facts, list, style))
         }
-        Etcd::Silent(evidence) => lost(
+        Etcd::NoQuorum(evidence) => lost(
             ("NO QUORUM", "nobody can write, and what is read may be old"),
             &survivors(facts, evidence, style),
             style,

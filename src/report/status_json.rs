@@ -8,7 +8,7 @@
 //! | `cluster`, `kubernetes`, `endpoint` | as the inventory asks for |
 //! | `standing` | `healthy`, `watch`, `degraded` (exit 4) or `down` (exit 7) |
 //! | `hosts[]` | `name`, `address`, `roles`, `answers`, `why` and `hint` when it does not, `os`, `kernel`, `architecture` |
-//! | `etcd.state` | `never-born`, `founding`, `speaks`, `silent` |
+//! | `etcd.state` | `never-bootstrapped`, `founding`, `speaks`, `unreachable` |
 //! | `etcd.quorum` | `voters`, `learners`, `healthy`, `quorum`, `tolerates` (null: no quorum); null unless it speaks |
 //! | `etcd.members[]` | `name`, `host` (null: orphan), `peer`, `id`, `learner`, `healthy`, `leader`, and of its own mouth `version`, `dbBytes`, `revision`, `term`, `applied`, `alarms` |
 //! | `etcd.evidence[]` | `host`, `what`, `data`, `answers`: what each host said while no quorum answers |
@@ -115,10 +115,10 @@ fn drills(host: &HostName, facts: &Facts) -> Vec<Value> {
 
 fn etcd(desired: &Desired, facts: &Facts) -> Value {
     let (state, members, evidence) = match &facts.etcd {
-        Etcd::NeverBorn => ("never-born", None, [].as_slice()),
-        Etcd::Founding { .. } => ("founding", None, [].as_slice()),
-        Etcd::Speaks(members) => ("speaks", Some(members), [].as_slice()),
-        Etcd::Silent(evidence) => ("silent", None, evidence.as_slice()),
+        Etcd::Uninitialized => ("never-born", None, [].as_slice()),
+        Etcd::Bootstrapping { .. } => ("founding", None, [].as_slice()),
+        Etcd::HasQuorum(members) => ("speaks", Some(members), [].as_slice()),
+        Etcd::NoQuorum(evidence) => ("silent", None, evidence.as_slice()),
         Etcd::Disputed(evidence) => ("disputed", None, evidence.as_slice()),
     };
     let leader = leader(facts);

@@ -5,8 +5,8 @@
 
 use super::fetch_kind::FetchKind;
 use super::flow::{Flow, pictured};
+use super::inventory_words::InventoryWords;
 use super::style::{Paint, Style};
-use super::told::Told;
 use super::words::{chain, clean, count};
 use crate::model::names::HostName;
 use crate::model::refusal::Refusal;
@@ -143,7 +143,7 @@ impl Verdict {
             FailureKind::Refused(refusal) => return Self::from(refusal),
             FailureKind::Usage => (exit::USAGE, "usage", or("the command line is not understood")),
             FailureKind::Inventory => {
-                let told = Told::of(or("the inventory cannot be used"));
+                let told = InventoryWords::of(or("the inventory cannot be used"));
                 causes.splice(0..0, told.more);
                 own.extend(told.to_do);
                 (exit::USAGE, "inventory", told.headline)

@@ -5,9 +5,9 @@
 //! control-plane hosts hold their keys. What a CA signed that was replaced counts for what was taken before its end.
 
 use crate::model::authentic::{Authenticity, DOCUMENT_SIGNING, SIGNER, Seal, Signed};
-use crate::model::moment::rfc3339;
 use crate::model::names::HostName;
 use crate::model::snapshot::{BundleFact, Claimed, Manifest, by_name};
+use crate::model::timestamp::rfc3339;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

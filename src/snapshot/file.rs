@@ -8,10 +8,10 @@ use super::seal::{Identities, Recipients};
 use super::sealed::Sealed;
 use crate::model::authentic::Signed;
 use crate::model::blob::LARGEST_SENT;
+use crate::model::digester::Digester;
 use crate::model::names::Digest;
 use crate::model::secret::Secret;
 use crate::model::snapshot::{Claimed, Manifest, Piece, SCHEMA};
-use crate::model::sum::Sum;
 use age::DecryptError;
 use age::stream::StreamWriter;
 use std::fs::File;
@@ -102,7 +102,7 @@ fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Bundl
 
 /// A bundle being written: what is written into it is sealed. The manifest comes last, for only then is all known that stands in it.
 pub struct Writer {
-    sealing: StreamWriter<Sum<Gentle>>,
+    sealing: StreamWriter<Digester<Gentle>>,
 }
 
 impl Writer {
@@ -113,7 +113,7 @@ impl Writer {
     pub fn begin(to: File, recipients: &Recipients) -> io::Result<Self> {
         let mut to = Gentle::new(to);
         to.write_all(MAGIC)?;
-        Ok(Self { sealing: recipients.writer(Sum::new(to))? })
+        Ok(Self { sealing: recipients.writer(Digester::new(to))? })
     }
 
     /// Ends it with the sealed state and what `manifest` makes of the two pieces, signed where there is somebody to sign; on disk when this
@@ -246,7 +246,7 @@ impl Bundle {
         let part = &self.claimed.manifest.snapshot;
         let sealed = io::BufReader::with_capacity(WINDOW, self.piece(0, self.claimed.manifest.sealed)?);
         let opened = identities.reader(sealed).map_err(|error| self.unsealed(error))?;
-        let mut sum = Sum::new(to);
+        let mut sum = Digester::new(to);
         // One more than announced shows; all that follows is not even read.
         io::copy(&mut opened.take(part.sent_size.saturating_add(1)), &mut sum)
             .map_err(io_error("open what is sealed in", &self.path))?;

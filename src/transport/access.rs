@@ -133,8 +133,8 @@ mod tests {
     fn who_is_said_to_be_off_is_not_waited_for_and_everybody_else_is() {
         let mut access = Access::with(&[]).expect("nothing is read");
         access.powered_off = vec!["cp1".to_owned()];
-        let patience = |access: &Access, host: &str| access.to(&host.parse().expect("a name")).dial_timeout();
-        assert_eq!((patience(&access, "cp1"), patience(&access, "cp10")), (POWERED_OFF, Duration::from_secs(10)));
+        let timeout = |access: &Access, host: &str| access.to(&host.parse().expect("a name")).dial_timeout();
+        assert_eq!((timeout(&access, "cp1"), timeout(&access, "cp10")), (POWERED_OFF, Duration::from_secs(10)));
         let off = access.to(&"cp1".parse().expect("a name"));
         assert_eq!(
             off.connect_timeout,
@@ -143,6 +143,6 @@ mod tests {
         );
         assert_eq!(off.to_others().dial_timeout(), Duration::from_secs(10), "a jump host is not said to be off");
         access.connect_timeout = Duration::from_secs(1);
-        assert_eq!(patience(&access, "cp1"), Duration::from_secs(1), "a person may ask for less");
+        assert_eq!(timeout(&access, "cp1"), Duration::from_secs(1), "a person may ask for less");
     }
 }

@@ -3,7 +3,7 @@
 //! In: an operation for one host. Out: its reply. SSH and a child process implement it ([`Machine`](super::Machine)), and so does the
 //! simulated world of the tests, which thereby drives the real executor.
 
-use super::{Feed, Forward, HostError, Traffic, Watch};
+use super::{Forward, HostError, Payload, Traffic, Watch};
 use crate::model::names::HostName;
 use crate::protocol::{Op, Reply};
 use futures::future::BoxFuture;
@@ -26,7 +26,7 @@ pub trait Agent: Send + Sync {
     /// Where hactl itself is stored on the host.
     fn hactl_path(&self) -> String;
     /// Asks for one operation and waits for its reply, at most for `timeout`. Dropping the future ends the operation.
-    fn call<'a>(&'a self, op: Op, feed: Feed, timeout: Duration, watch: Watch<'a>) -> Asking<'a>;
+    fn call<'a>(&'a self, op: Op, feed: Payload, timeout: Duration, watch: Watch<'a>) -> Asking<'a>;
     /// A local port whose connections the host makes to a port at this address.
     fn forward(&self, to: IpAddr, port: u16) -> Forwarding<'_>;
     /// What talking to the host has cost so far.

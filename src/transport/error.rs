@@ -3,7 +3,7 @@
 //! In: what the carriers ran into. Out: one variant per thing that failed, with its numbers, and [`HostError::hint`] with the next
 //! thing to do. The host's name is not repeated here: whoever asked knows whom.
 
-use crate::model::facts::Silence;
+use crate::model::facts::Unreachable;
 use crate::protocol::Fault;
 use std::fmt;
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ impl fmt::Display for Barrier {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SudoTrouble {
     /// It asks for a password, and none was given.
-    Asks,
+    Queries,
     /// It did not take the password. It was tried once.
     WrongPassword,
     /// Another host did not take this password, so it was not tried here.
@@ -65,7 +65,7 @@ pub enum SudoTrouble {
 impl fmt::Display for SudoTrouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Asks => f.write_str("sudo asks for a password, and none was given"),
+            Self::Queries => f.write_str("sudo asks for a password, and none was given"),
             Self::WrongPassword => f.write_str("sudo did not take the password; it was tried once"),
             Self::NotTried { first } => write!(
                 f,
@@ -344,8 +344,8 @@ impl HostError {
         }
     }
     /// A host that failed like this, as facts know it.
-    pub fn silence(&self) -> Silence {
-        Silence { why: self.to_string(), hint: self.hint() }
+    pub fn silence(&self) -> Unreachable {
+        Unreachable { why: self.to_string(), hint: self.hint() }
     }
     /// Last lines of the host's log that explain it, oldest first.
     pub fn tail(&self) -> &[String] {
@@ -387,7 +387,7 @@ impl HostError {
                  hactl does without"
             ),
             Self::NoSudo { user, trouble, .. } => match trouble {
-                SudoTrouble::Asks => format!(
+                SudoTrouble::Queries => format!(
                     "give the password (--ask-sudo-password asks for it, ssh.sudo.passwordFile names a file), log in as root, or put \
                      this line into /etc/sudoers.d/hactl on the host: {user} ALL=(root) NOPASSWD: ALL"
                 ),

@@ -2,7 +2,7 @@
 
 use super::counters::{Counted, Counters};
 use super::error::HostError;
-use super::wire::{Exit, LastWords, Wire, intake};
+use super::wire::{Exit, ExitReport, Wire, intake};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::Stdio;
@@ -27,7 +27,7 @@ pub(super) fn start(program: &Path, args: &[String], counters: &Arc<Counters>) -
     let stdout = Counted::new(child.stdout.take().expect("it was asked for"), counters.clone());
     let stderr = child.stderr.take().expect("it was asked for");
     let (to, intake) = intake();
-    let last_words = LastWords::default();
+    let last_words = ExitReport::default();
     let words = last_words.clone();
     tokio::spawn(async move {
         let closed = to.clone();
@@ -45,7 +45,7 @@ async fn run(
     mut stdout: impl AsyncRead + Unpin,
     mut stderr: impl AsyncRead + Unpin,
     to: mpsc::Sender<Bytes>,
-    last_words: LastWords,
+    last_words: ExitReport,
 ) {
     let saying = async {
         let mut piece = vec![0; 64 << 10];

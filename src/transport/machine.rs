@@ -6,11 +6,11 @@
 
 use super::access::Access;
 use super::agent::{Agent, Asking, Forwarding};
+use super::agent_session::{AgentSession, Greeting, Payload, Progress, Watch};
 use super::counters::{Counters, Traffic};
 use super::error::HostError;
-use super::line::{Feed, Greeting, Line, Progress, Watch};
 use super::local;
-use super::ssh::bootstrap::{self, Entrance};
+use super::ssh::bootstrap::{self, AgentCommand};
 use super::ssh::{Forward, Session};
 use crate::model::desired::SshTarget;
 use crate::model::names::HostName;
@@ -22,7 +22,6 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
 
 /// Lines at once: below the 10 sessions that an sshd allows a connection unless told otherwise (MaxSessions).
 const LINES: usize = 6;
@@ -39,17 +38,17 @@ pub struct Machine {
     pool: Mutex<Pool>,
     epoch: AtomicU64,
     counters: Arc<Counters>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 enum Carrier {
-    Ssh { session: Arc<Session>, entrance: Entrance },
+    Ssh { session: Arc<Session>, entrance: AgentCommand },
     Local { program: PathBuf, args: Vec<String> },
 }
 
 #[derive(Default)]
 struct Pool {
-    idle: Vec<Line>,
+    idle: Vec<AgentSession>,
     /// Lines lent to calls.
     lent: usize,
     /// Whether the sshd has refused to start one more process: then the lock's process has to serve everybody.
@@ -64,12 +63,12 @@ struct Pool {
 enum Lock {
     #[default]
     None,
-    Here(Line),
+    Here(AgentSession),
     Busy,
 }
 
 impl Pool {
-    fn take_locked(&mut self) -> Option<(Line, bool)> {
+    fn take_locked(&mut self) -> Option<(AgentSession, bool)> {
         match std::mem::take(&mut self.lock) {
             Lock::Here(line) if line.usable() => {
                 self.lock = Lock::Busy;
@@ -88,13 +87,13 @@ impl Pool {
 /// A line lent for one call: it goes back when it can be used again, whichever way the call ends.
 struct Lease<'a> {
     machine: &'a Machine,
-    line: Option<Line>,
+    line: Option<AgentSession>,
     holds_lock: bool,
 }
 
 impl Drop for Lease<'_> {
     fn drop(&mut self) {
-        let line = self.line.take().filter(Line::usable);
+        let line = self.line.take().filter(AgentSession::usable);
         let mut pool = self.machine.pool();
         pool.lent -= 1;
         if self.holds_lock {
@@ -132,7 +131,7 @@ impl Machine {
         Ok(Self::with(name, carrier, line, counters, LOCAL_START))
     }
 
-    fn with(name: &HostName, carrier: Carrier, line: Line, counters: Arc<Counters>, patience: Duration) -> Self {
+    fn with(name: &HostName, carrier: Carrier, line: AgentSession, counters: Arc<Counters>, timeout: Duration) -> Self {
         let pool = Mutex::new(Pool { idle: vec![line], ..Pool::default() });
         Self {
             name: name.clone(),
@@ -141,11 +140,11 @@ impl Machine {
             pool,
             epoch: AtomicU64::new(0),
             counters,
-            patience,
+            timeout,
         }
     }
 
-    async fn ask(&self, op: Op, feed: &Feed, watch: Watch<'_>) -> Result<Reply, HostError> {
+    async fn ask(&self, op: Op, feed: &Payload, watch: Watch<'_>) -> Result<Reply, HostError> {
         let quick = matches!(op, Op::Lock { .. } | Op::Observe(_) | Op::EtcdHash { .. } | Op::Journal { .. });
         let locking = matches!(op, Op::Lock { .. });
         let (mut lease, _turn) = loop {
@@ -177,7 +176,7 @@ impl Machine {
         if let Some(lease) = self.spare(quick, locking)? {
             return Ok(lease);
         }
-        match self.carrier.line(&self.counters, self.patience).await {
+        match self.carrier.line(&self.counters, self.timeout).await {
             Ok(line) => Ok(self.lend(&mut self.pool(), line, false)),
             Err(HostError::NoMoreSessions) => {
                 self.pool().cramped = true;
@@ -193,7 +192,7 @@ impl Machine {
         if pool.closed {
             return Err(closed());
         }
-        pool.idle.retain(Line::usable);
+        pool.idle.retain(AgentSession::usable);
         // To lock again is to ask the one who holds the lock.
         let first = if locking { pool.take_locked() } else { None };
         let found = first.or_else(|| pool.idle.pop().map(|line| (line, false)));
@@ -201,7 +200,7 @@ impl Machine {
         Ok(found.map(|(line, holds_lock)| self.lend(&mut pool, line, holds_lock)))
     }
 
-    fn lend(&self, pool: &mut Pool, line: Line, holds_lock: bool) -> Lease<'_> {
+    fn lend(&self, pool: &mut Pool, line: AgentSession, holds_lock: bool) -> Lease<'_> {
         pool.lent += 1;
         Lease { machine: self, line: Some(line), holds_lock }
     }
@@ -230,7 +229,7 @@ impl Agent for Machine {
         }
     }
 
-    fn call<'a>(&'a self, op: Op, feed: Feed, patience: Duration, watch: Watch<'a>) -> Asking<'a> {
+    fn call<'a>(&'a self, op: Op, feed: Payload, timeout: Duration, watch: Watch<'a>) -> Asking<'a> {
         Box::pin(async move {
             let waiting_on = Mutex::new(String::new());
             let note = |progress: Progress| {
@@ -239,10 +238,10 @@ impl Agent for Machine {
                 }
                 watch(progress);
             };
-            let outcome = timeout(patience, self.ask(op, &feed, &note)).await;
+            let outcome = tokio::time::timeout(timeout, self.ask(op, &feed, &note)).await;
             let mut outcome = outcome.unwrap_or_else(|_| {
                 let waiting_on = std::mem::take(&mut *waiting_on.lock().unwrap_or_else(PoisonError::into_inner));
-                Err(HostError::TimedOut { doing: "the operation", after: patience, waiting_on })
+                Err(HostError::TimedOut { doing: "the operation", after: timeout, waiting_on })
             });
             if let Ok(Reply::Facts(facts)) = &mut outcome {
                 facts.judge();
@@ -259,10 +258,10 @@ impl Agent for Machine {
             };
             match Forward::through(session.clone(), &to.to_string(), port).await {
                 Err(HostError::ForwardingForbidden) => {
-                    let (carrier, counters, patience) = (self.carrier.clone(), self.counters.clone(), self.patience);
+                    let (carrier, counters, timeout) = (self.carrier.clone(), self.counters.clone(), self.timeout);
                     let start = move || {
                         let (carrier, counters) = (carrier.clone(), counters.clone());
-                        async move { carrier.line(&counters, patience).await }
+                        async move { carrier.line(&counters, timeout).await }
                     };
                     Forward::relayed(start, to, port).await
                 }
@@ -293,7 +292,7 @@ impl Agent for Machine {
             };
             if let Lock::Here(mut line) = lock {
                 // Otherwise the next run may be here before the host has noticed that this one is gone.
-                let _ = timeout(GOODBYE, line.call(0, Op::Unlock, &Feed::None, &|_| {})).await;
+                let _ = tokio::time::timeout(GOODBYE, line.call(0, Op::Unlock, &Payload::None, &|_| {})).await;
             }
             drop(idle);
             if let Carrier::Ssh { session, .. } = &*self.carrier {
@@ -304,12 +303,12 @@ impl Agent for Machine {
 }
 
 impl Carrier {
-    async fn line(&self, counters: &Arc<Counters>, patience: Duration) -> Result<Line, HostError> {
-        let mut line = Line::over(match self {
+    async fn line(&self, counters: &Arc<Counters>, timeout: Duration) -> Result<AgentSession, HostError> {
+        let mut line = AgentSession::over(match self {
             Self::Ssh { session, entrance } => entrance.wire(session).await?,
             Self::Local { program, args } => local::start(program, args, counters)?,
         });
-        match timeout(patience, line.greeting()).await {
+        match tokio::time::timeout(timeout, line.greeting()).await {
             Ok(Ok(Greeting::Hello)) => Ok(line),
             Ok(Ok(Greeting::Ended { exit, said })) => {
                 Err(HostError::BootstrapFailed { output: format!("{said} ({exit:?})").trim().to_owned() })
@@ -317,7 +316,7 @@ impl Carrier {
             Ok(Err(error)) => Err(error),
             Err(_) => Err(HostError::TimedOut {
                 doing: "starting hactl on the host",
-                after: patience,
+                after: timeout,
                 waiting_on: String::new(),
             }),
         }

@@ -5,20 +5,20 @@
 
 mod access;
 mod agent;
+mod agent_session;
 mod counters;
 mod error;
-mod line;
 mod local;
 mod machine;
-mod pace;
 mod ssh;
+mod transfer;
 mod wire;
 
 pub use access::{AT_ONCE, Access, Binary};
 pub use agent::{Agent, Agents, Asking, Forwarding};
+pub use agent_session::{Payload, Progress, Watch};
 pub use counters::Traffic;
 pub use error::{Barrier, HostError, SudoTrouble};
-pub use line::{Feed, Progress, Watch};
 pub use machine::Machine;
-pub use pace::transfer_within;
 pub use ssh::{Forward, usable_password};
+pub use transfer::transfer_within;

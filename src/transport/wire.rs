@@ -20,7 +20,7 @@ const LAST_WORDS: usize = 2048;
 pub(super) struct Wire {
     pub(super) reader: Box<dyn AsyncRead + Send + Unpin>,
     pub(super) writer: Box<dyn AsyncWrite + Send + Unpin>,
-    pub(super) last_words: LastWords,
+    pub(super) last_words: ExitReport,
 }
 
 /// How a process ended.
@@ -32,7 +32,7 @@ pub(super) enum Exit {
 
 /// What a process said on stderr and how it ended; complete once its [`Wire`]'s reader has ended.
 #[derive(Debug, Clone, Default)]
-pub(super) struct LastWords(Arc<Mutex<Words>>, Arc<Notify>);
+pub(super) struct ExitReport(Arc<Mutex<Words>>, Arc<Notify>);
 
 #[derive(Debug, Default)]
 struct Words {
@@ -40,7 +40,7 @@ struct Words {
     exit: Option<Exit>,
 }
 
-impl LastWords {
+impl ExitReport {
     pub(super) fn stderr(&self, bytes: &[u8]) {
         let mut words = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         words.stderr.extend(bytes);

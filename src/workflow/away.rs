@@ -7,9 +7,9 @@ use super::bundles::{Unusable, io_error, private, scratch};
 use super::{Failure, Session};
 use crate::model::bucket::{BucketUrl, Destination};
 use crate::model::event::Event;
-use crate::model::moment::is_ahead;
 use crate::model::names::Digest;
 use crate::model::snapshot::{BundleFact, by_name};
+use crate::model::timestamp::is_ahead;
 use crate::plan::Away;
 use crate::report::snapshots::AwayListed;
 use crate::snapshot::{Bucket, BucketError, BucketTrouble, Bundle, Stored, Trust, check_room};
@@ -166,7 +166,7 @@ impl Fetched {
         if fs::symlink_metadata(state).is_ok() {
             return Ok(Self::at(scratch(state)?.join(name)));
         }
-        let folder = std::env::temp_dir().join(format!("hactl-{}", crate::vault::random_hex(8)?));
+        let folder = std::env::temp_dir().join(format!("hactl-{}", crate::statedir::random_hex(8)?));
         DirBuilder::new().mode(0o700).create(&folder).map_err(io_error("create", &folder))?;
         Ok(Self { path: folder.join(name), folder: Some(folder) })
     }

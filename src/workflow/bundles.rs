@@ -12,8 +12,8 @@ use crate::model::secret::Secret;
 use crate::model::snapshot::{BundleFact, BundlesFact, Manifest, is_name};
 use crate::protocol::{ObserveAsk, Op, Reply};
 use crate::snapshot::{Bundle, BundleError, Identities, LARGEST_BUNDLE, Trust, check_room};
-use crate::transport::{Agent, Feed, transfer_within};
-use crate::vault::{Carried, uncarry};
+use crate::statedir::{Carried, uncarry};
+use crate::transport::{Agent, Payload, transfer_within};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::collections::BTreeMap;
@@ -73,7 +73,7 @@ pub enum Unusable {
         /// Which bundle.
         path: PathBuf,
         /// Why.
-        why: crate::vault::NotCarried,
+        why: crate::statedir::NotCarried,
     },
     /// It is of another cluster.
     #[error("{} is of cluster {theirs} (authority {authority}), not of this one", .path.display())]
@@ -147,7 +147,7 @@ pub(super) async fn asked(
         let (name, etcd) = (host.name.clone(), crate::render::etcd_ask(&session.desired, host));
         async move {
             let ask = ObserveAsk { etcd, ..ObserveAsk::default() };
-            let facts = match machine.call(Op::Observe(Box::new(ask)), Feed::None, ANSWER, &|_| {}).await {
+            let facts = match machine.call(Op::Observe(Box::new(ask)), Payload::None, ANSWER, &|_| {}).await {
                 Ok(Reply::Facts(facts)) => {
                     for doubt in &facts.doubts {
                         session.sink.emit(Event::Warning { text: disbelief(&name, doubt) });
@@ -196,7 +196,10 @@ pub async fn list(session: &Session) -> Result<Listed, Failure> {
 pub(super) fn machine(session: &Session, host: &HostName) -> Result<Arc<dyn Agent>, Failure> {
     let missing = || Failure::NotConnected {
         host: host.clone(),
-        why: session.silent.get(host).map_or_else(|| "it is no host of the inventory".to_owned(), |s| s.why.clone()),
+        why: session
+            .unreachable
+            .get(host)
+            .map_or_else(|| "it is no host of the inventory".to_owned(), |s| s.why.clone()),
     };
     session.machines.get(host).cloned().ok_or_else(missing)
 }
@@ -249,7 +252,7 @@ pub(super) async fn received(
     let (mut from, within) = (0, transfer_within(bytes));
     let until = Instant::now() + within;
     loop {
-        let text = match timeout_at(until, machine.call(piece(from), Feed::None, ANSWER, &|_| {})).await {
+        let text = match timeout_at(until, machine.call(piece(from), Payload::None, ANSWER, &|_| {})).await {
             Ok(Ok(Reply::Bytes(text))) => text,
             Ok(Ok(_)) => return Err(Failure::Odd(host.clone())),
             Ok(Err(error)) => return Err(Failure::Host { host: host.clone(), error: Box::new(error) }),
@@ -276,7 +279,7 @@ pub(super) fn private(at: &Path) -> Result<File, Unusable> {
 /// # Errors
 /// None of both, or a file without a key.
 pub fn identities(given: Option<&Path>, state: &Path, bundle: &Path) -> Result<Identities, Unusable> {
-    let own = state.join(crate::vault::IDENTITY);
+    let own = state.join(crate::statedir::IDENTITY);
     let path = match given {
         Some(path) => path,
         None if own.exists() => &own,
@@ -303,7 +306,7 @@ pub(super) fn verify(
     bundle.snapshot(identities, std::io::sink())?;
     let carried = uncarry(&bundle.state(identities)?);
     let carried = carried.map_err(|why| Unusable::State { path: path.to_owned(), why })?;
-    if carried.contents.turning.founded != bundle.claimed.manifest.authority {
+    if carried.contents.rotations.founded != bundle.claimed.manifest.authority {
         // What is sealed in it and what it says of itself were made in one go.
         return Err(BundleError::Damaged { path: path.to_owned(), what: "the authority that it names" }.into());
     }

@@ -6,12 +6,12 @@
 use super::{Failure, Session, State};
 use crate::model::certificate::{CertFact, Listing, OfHost};
 use crate::model::desired::Host;
-use crate::model::facts::Silence;
-use crate::model::moment::millis;
+use crate::model::facts::Unreachable;
 use crate::model::names::HostName;
+use crate::model::timestamp::millis;
 use crate::pki::{self, Publics};
 use crate::protocol::{ObserveAsk, Op, Reply};
-use crate::transport::Feed;
+use crate::transport::Payload;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::StreamExt as _;
@@ -37,26 +37,26 @@ pub(super) async fn of_hosts(
     session: &Session,
     publics: &Publics,
     hosts: &[HostName],
-) -> Vec<(HostName, Result<OfHost, Silence>)> {
+) -> Vec<(HostName, Result<OfHost, Unreachable>)> {
     let wanted = session.desired.hosts.iter().filter(|host| hosts.is_empty() || hosts.contains(&host.name));
     let asked = wanted.map(async |host| (host.name.clone(), of_host(session, publics, host).await));
     futures::stream::iter(asked.collect::<Vec<_>>()).buffered(session.at_once.max(1)).collect().await
 }
 
-async fn of_host(session: &Session, publics: &Publics, host: &Host) -> Result<OfHost, Silence> {
+async fn of_host(session: &Session, publics: &Publics, host: &Host) -> Result<OfHost, Unreachable> {
     let Some(machine) = session.machines.get(&host.name) else {
-        let unknown = Silence { why: "it was not connected to".to_owned(), hint: None };
-        return Err(session.silent.get(&host.name).cloned().unwrap_or(unknown));
+        let unknown = Unreachable { why: "it was not connected to".to_owned(), hint: None };
+        return Err(session.unreachable.get(&host.name).cloned().unwrap_or(unknown));
     };
     let mut leaves = pki::leaves(&session.desired, host, publics);
     let certificates = pki::certificates_ask(&session.desired, host, &leaves);
     let ask = ObserveAsk { leaves: leaves.clone(), certificates, ..ObserveAsk::default() };
-    match machine.call(Op::Observe(Box::new(ask)), Feed::None, PATIENCE, &|_| {}).await {
+    match machine.call(Op::Observe(Box::new(ask)), Payload::None, PATIENCE, &|_| {}).await {
         Ok(Reply::Facts(facts)) => {
             pki::keep_addresses(&mut leaves, &facts);
             Ok(pki::list::of_host(&session.desired, host, &leaves, publics, &facts))
         }
-        Ok(_) => Err(Silence { why: "it answered something else than was asked".to_owned(), hint: None }),
+        Ok(_) => Err(Unreachable { why: "it answered something else than was asked".to_owned(), hint: None }),
         Err(error) => Err(error.silence()),
     }
 }

@@ -1,8 +1,8 @@
 //! Running plans: the hands, the walk, the probe, and the times told at the end.
 
-use super::look::Look;
+use super::look::Round;
 use super::{Failure, Session, State};
-use crate::execute::{Hands, Recoveries, walk};
+use crate::execute::{Actuator, Recoveries, walk};
 use crate::model::check::Check;
 use crate::model::desired::Host;
 use crate::model::event::Event;
@@ -32,7 +32,7 @@ pub struct Choices {
     /// Hosts that are another machine on purpose, or were another host of the cluster.
     pub reassign: BTreeSet<HostName>,
     /// Whether Nodes that nobody names stay this time: whether their kubelets live was waited for already.
-    pub strangers_stay: bool,
+    pub unknown_nodes_stay: bool,
 }
 
 /// Asks the person. Kept apart so that a workflow runs without a terminal.
@@ -78,34 +78,34 @@ impl<'a> Converge<'a> {
         Self { state, stages: BTreeMap::new() }
     }
 
-    fn hands(&self, session: &Session, look: Look) -> Result<Hands, Failure> {
+    fn actuator(&self, session: &Session, look: Round) -> Result<Actuator, Failure> {
         let bundle = session.bundle()?;
         let (signer, journal) = (Arc::clone(self.state), Arc::clone(self.state));
-        Ok(Hands {
+        Ok(Actuator {
             desired: Arc::clone(&session.desired),
             target: Arc::clone(&look.target),
             machines: session.machines.clone(),
             files: look.files,
-            asks: look.asks,
+            queries: look.queries,
             sign: Box::new(move |leaf, request| signer.sign(leaf, request).map_err(|e| e.to_string())),
             blob: Box::new(move |digest| bundle.blob(digest).map_err(|e| e.to_string())),
-            record_birth: Box::new(move |cluster, revision| {
+            record_bootstrap: Box::new(move |cluster, revision| {
                 journal.answers(cluster, revision).map_err(|e| e.to_string())
             }),
             recoveries: Recoveries::of(&session.places.state),
             api: self.state.access()?,
             sink: Arc::clone(&session.sink),
-            deliveries: Hands::slots_for(session.machines.keys(), crate::execute::DELIVERIES_PER_HOST),
-            imports: Hands::slots_for(session.machines.keys(), crate::execute::IMPORTS_PER_HOST),
+            deliveries: Actuator::slots_for(session.machines.keys(), crate::execute::DELIVERIES_PER_HOST),
+            imports: Actuator::slots_for(session.machines.keys(), crate::execute::IMPORTS_PER_HOST),
             synced: OnceCell::new(),
             client: OnceCell::new(),
         })
     }
 
     /// Runs a plan to its end, or to the first interrupt.
-    pub async fn run(&mut self, session: &Session, look: Look, plan: &Plan) -> Result<(), Failure> {
-        let hands = Arc::new(self.hands(session, look)?);
-        let outcome = walk(plan, &hands, &session.sink, &session.stop, session.at_once).await;
+    pub async fn run(&mut self, session: &Session, look: Round, plan: &Plan) -> Result<(), Failure> {
+        let actuator = Arc::new(self.actuator(session, look)?);
+        let outcome = walk(plan, &actuator, &session.sink, &session.stop, session.at_once).await;
         for (stage, (start, end)) in &outcome.stages {
             *self.stages.entry(*stage).or_default() += end.saturating_sub(*start);
         }
@@ -122,13 +122,13 @@ impl<'a> Converge<'a> {
                 host,
                 what,
                 why: error.to_string(),
-                put_back: matches!(error, crate::execute::StepError::PutBack { .. }),
+                put_back: matches!(error, crate::execute::StepError::RolledBack { .. }),
             }),
         }
     }
 
     /// The Node that a pod is to probe from: the last that answers, for the first has what comes first anyway.
-    pub fn probed_host(session: &Session, look: &Look) -> Option<Host> {
+    pub fn probed_host(session: &Session, look: &Round) -> Option<Host> {
         let desired = &session.desired;
         let connected = desired.network.is_whole();
         let mut nodes = desired.hosts.iter().filter(|h| connected && h.is_node());

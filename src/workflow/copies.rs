@@ -15,7 +15,7 @@ use crate::model::snapshot::BundleFact;
 use crate::plan::Away;
 use crate::protocol::{CopiesAsk, Op, Reply};
 use crate::snapshot::Trust;
-use crate::transport::Feed;
+use crate::transport::Payload;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ async fn on(
         all,
         directories: directories.to_vec(),
     };
-    match machine(session, host)?.call(Op::Copies(ask), Feed::None, ANSWER, &|_| {}).await {
+    match machine(session, host)?.call(Op::Copies(ask), Payload::None, ANSWER, &|_| {}).await {
         Ok(Reply::Copies(found)) => {
             let mut found = believed(found, directories, &cluster, authority, named);
             if let Some(trust) = trust {

@@ -11,11 +11,11 @@ use crate::model::plan::{Action, Plan};
 use crate::model::redact::{Known, Redactor};
 use crate::model::target::FileSet;
 use crate::protocol::{Op, Reply};
-use crate::transport::Feed;
+use crate::transport::Payload;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::look::Look;
+use super::look::Round;
 
 /// How long a host may take to read some files.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -25,7 +25,7 @@ const SECRET: [FileSet; 3] = [FileSet::Registries, FileSet::State, FileSet::Trus
 const KEYS: [&str; 3] = ["/etc/kubernetes/config/encryption.yaml", "/etc/kubernetes/pki/sa.key", drill::IDENTITY];
 
 /// The differences behind a plan, in the order of its steps. A host that cannot be asked shows none.
-pub(super) async fn differences(session: &Session, state: &State, look: &Look, plan: &Plan) -> Vec<Difference> {
+pub(super) async fn differences(session: &Session, state: &State, look: &Round, plan: &Plan) -> Vec<Difference> {
     let Ok(redactor) = redactor(state) else { return Vec::new() };
     let mut found: Vec<Difference> = Vec::new();
     for (host, paths) in written(look, plan) {
@@ -68,7 +68,7 @@ fn hidden(path: &str, set: FileSet) -> bool {
 }
 
 /// What a plan writes, by host.
-fn written(look: &Look, plan: &Plan) -> BTreeMap<HostName, Vec<(String, FileSet)>> {
+fn written(look: &Round, plan: &Plan) -> BTreeMap<HostName, Vec<(String, FileSet)>> {
     let mut written: BTreeMap<HostName, Vec<(String, FileSet)>> = BTreeMap::new();
     for step in &plan.steps {
         if let Action::Configure { host, set, paths, .. } = &step.action {
@@ -81,7 +81,7 @@ fn written(look: &Look, plan: &Plan) -> BTreeMap<HostName, Vec<(String, FileSet)
 
 async fn read(session: &Session, host: &HostName, paths: Vec<String>) -> BTreeMap<String, String> {
     let Some(machine) = session.machines.get(host).filter(|_| !paths.is_empty()) else { return BTreeMap::new() };
-    match machine.call(Op::ReadFiles { paths }, Feed::None, PATIENCE, &|_| {}).await {
+    match machine.call(Op::ReadFiles { paths }, Payload::None, PATIENCE, &|_| {}).await {
         Ok(Reply::Texts(texts)) => texts,
         // What differs is told all the same; only not how.
         Ok(_) | Err(_) => BTreeMap::new(),

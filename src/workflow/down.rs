@@ -1,7 +1,7 @@
 //! `hactl down`: stops the cluster on every host that answers; data is moved aside, or deleted with `--wipe`.
 
 use super::converge::{Ask, Choices, Converge};
-use super::look::Look;
+use super::look::Round;
 use super::{Failure, Session};
 use crate::model::event::Event;
 use crate::model::names::HostName;
@@ -19,14 +19,14 @@ pub async fn down(session: &mut Session, choices: &Choices, ask: &dyn Ask, delet
     let session = &*session;
     let state = std::sync::Arc::new(session.state(false).await?);
     let _held = state.hold("down")?;
-    let look = Look::take(session, &state, Wait::ForAll).await?;
+    let look = Round::take(session, &state, Wait::ForAll).await?;
     let plan = crate::plan::down(&session.desired, &look.target, &look.facts, &look.intent(&state)?, delete)?;
     let left: Vec<HostName> =
         session.desired.hosts.iter().map(|h| &h.name).filter(|h| look.facts.host(h).is_none()).cloned().collect();
     if plan.is_empty() {
         // A run that was killed between its last step and its note, or a recovery that was to begin on bare hosts and is given up.
         let past = state.past()?;
-        if left.is_empty() && (past.born.is_some() || past.open.is_some()) {
+        if left.is_empty() && (past.bootstrapped.is_some() || past.open.is_some()) {
             state.taken_down(delete)?;
         }
         return if left.is_empty() { Ok(plan) } else { Err(Failure::StillUp { hosts: left }) };

@@ -4,8 +4,8 @@ use crate::component::BundleError;
 use crate::model::check::Check;
 use crate::model::names::HostName;
 use crate::model::refusal::Refusal;
+use crate::statedir::StateDirError;
 use crate::transport::HostError;
-use crate::vault::VaultError;
 
 /// How a workflow can end badly.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +15,7 @@ pub enum Failure {
     Refused(#[from] Refusal),
     /// The administrator's state cannot be used.
     #[error(transparent)]
-    Vault(#[from] VaultError),
+    StateDir(#[from] StateDirError),
     /// The bundle cannot be used.
     #[error(transparent)]
     Bundle(#[from] BundleError),

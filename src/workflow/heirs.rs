@@ -5,7 +5,7 @@
 
 use crate::model::names::{Digest, HostName};
 use crate::model::refusal::{CaClaim, Refusal};
-use crate::vault::{Carried, Lineage};
+use crate::statedir::{Carried, Lineage};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A state that was found and opened.
@@ -24,7 +24,7 @@ impl Candidate {
         Self { from, carried, lineage }
     }
     fn stages(&self) -> u64 {
-        self.carried.contents.turning.stages
+        self.carried.contents.rotations.stages
     }
     /// What it says of its CA.
     pub fn claim(&self) -> CaClaim {

@@ -7,7 +7,7 @@ use super::session::LOCK_PATIENCE;
 use crate::model::desired::Host;
 use crate::model::names::HostName;
 use crate::protocol::{Op, Reply};
-use crate::transport::{Access, Agent, Feed, HostError, Machine};
+use crate::transport::{Access, Agent, HostError, Machine, Payload};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -134,7 +134,7 @@ impl Joining {
 
 /// Takes the lock of a host; `Some`: who has it, and since when.
 pub(super) async fn lock(machine: &dyn Agent, holder: String) -> Result<Option<(String, String)>, Box<HostError>> {
-    match machine.call(Op::Lock { holder }, Feed::None, LOCK_PATIENCE, &|_| {}).await {
+    match machine.call(Op::Lock { holder }, Payload::None, LOCK_PATIENCE, &|_| {}).await {
         Ok(Reply::Held { by, since }) => Ok(Some((by, since))),
         Ok(_) => Ok(None),
         Err(error) => Err(Box::new(error)),

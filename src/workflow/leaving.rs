@@ -3,7 +3,7 @@
 //! In: the memory of who was taken in, and the names given with `--prune`. Out: hosts that are entered along with those of the inventory, and
 //! hosts that are only told of.
 
-use super::look::Look;
+use super::look::Round;
 use super::{Failure, Places, State};
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::names::HostName;
@@ -32,7 +32,7 @@ pub fn leaving(places: &Places, desired: &Desired, prune: &[HostName]) -> Result
 }
 
 /// Hosts that were taken in, are in the inventory no more, and that nobody let go.
-pub(super) fn orphans(state: &State, desired: &Desired) -> Result<Vec<Host>, Failure> {
+pub(super) fn removed_hosts(state: &State, desired: &Desired) -> Result<Vec<Host>, Failure> {
     let gone = |name: &HostName| desired.entered().all(|h| &h.name != name);
     let known = state.known_hosts()?.into_iter().filter(|known| !known.left && gone(&known.host.name));
     Ok(known.map(|known| known.host).filter(|h| !replaced(h, desired)).collect())
@@ -47,16 +47,16 @@ pub(super) fn balanced(state: &State, desired: &Desired) -> Result<BTreeSet<Host
 
 /// Notes who is part of the cluster, before any of them is changed. Once a recovery went back to a bundle, hosts that the inventory does not
 /// name are taken for lost.
-pub(super) fn note_taken_in(state: &State, desired: &Desired, look: &Look, plan: &Plan) -> Result<(), Failure> {
+pub(super) fn note_taken_in(state: &State, desired: &Desired, look: &Round, plan: &Plan) -> Result<(), Failure> {
     let stamped = |h: &&Host| look.facts.host(&h.name).is_some_and(|f| f.stamp.is_some());
     let touched = |h: &&Host| plan.steps.iter().any(|step| step.action.host() == Some(&h.name));
     let hosts: Vec<&Host> = desired.hosts.iter().filter(|h| stamped(h) || touched(h)).collect();
     let past = state.past()?;
-    let lost = if past.forsakes() { orphans(state, desired)? } else { Vec::new() };
+    let lost = if past.abandons() { removed_hosts(state, desired)? } else { Vec::new() };
     // Until there is a cluster it is the inventory's to say; then what is seen to be so, which the plan has compared.
-    let born = past.born.is_some();
-    if !hosts.is_empty() && (!born || crate::plan::ranges_seen(&look.target, &look.facts)) {
-        state.note_ranges(&desired.network, !born)?;
+    let bootstrapped = past.bootstrapped.is_some();
+    if !hosts.is_empty() && (!bootstrapped || crate::plan::ranges_seen(&look.target, &look.facts)) {
+        state.note_ranges(&desired.network, !bootstrapped)?;
     }
     state.note_hosts(&hosts, &lost.iter().map(|h| &h.name).collect::<Vec<_>>())
 }

@@ -5,13 +5,13 @@ use super::{Failure, Session, State};
 use crate::component::Bundle;
 use crate::model::check::Check;
 use crate::model::desired::{Desired, Host, Role};
-use crate::model::facts::{DiskFact, Etcd, Facts, Stamp, UnitFact};
+use crate::model::facts::{ClusterId, DiskFact, Etcd, Facts, UnitFact};
 use crate::model::leaf::Renewal;
 use crate::model::names::HostName;
 use crate::model::plan::Plan;
 use crate::model::rotation::Rotatable;
-use crate::model::target::{CaId, FileSet, HostTarget, Leaf, Part, Target};
-use crate::observe::{Answers, Asks, Depth, HashCheck, Wait};
+use crate::model::target::{CaId, CertSpec, FileSet, HostTarget, Part, Target};
+use crate::observe::{Answers, HashCheck, Queries, QueryScope, Wait};
 use crate::plan::Intent;
 use crate::protocol::{FilePut, ObserveAsk};
 use crate::render::{Input, Keys, Sealed, Trust};
@@ -26,9 +26,9 @@ const ELECTION_PATIENCE: Duration = Duration::from_secs(20);
 pub type Files = BTreeMap<HostName, BTreeMap<FileSet, Vec<FilePut>>>;
 
 /// One look at the world.
-pub struct Look {
+pub struct Round {
     /// What was asked.
-    pub asks: Asks,
+    pub queries: Queries,
     /// What should be.
     pub target: Arc<Target>,
     /// File contents behind the target.
@@ -39,27 +39,27 @@ pub struct Look {
     pub hurried: bool,
 }
 
-impl Look {
+impl Round {
     /// Observes all hosts, or all but stragglers, and renders what they should hold.
     ///
     /// # Errors
     /// A bundle or template that cannot be used; silence of hosts is a fact, not an error.
     pub async fn take(session: &Session, state: &State, wait: Wait) -> Result<Self, Failure> {
-        Self::with(session, state, wait, Depth::Usual).await
+        Self::with(session, state, wait, QueryScope::Usual).await
     }
 
     /// The same, at more or at less.
     ///
     /// # Errors
-    /// As for [`Look::take`].
-    pub async fn with(session: &Session, state: &State, wait: Wait, depth: Depth) -> Result<Self, Failure> {
+    /// As for [`Round::take`].
+    pub async fn with(session: &Session, state: &State, wait: Wait, depth: QueryScope) -> Result<Self, Failure> {
         let desired = &session.desired;
         let bundle = session.bundle()?;
-        let turning = &state.contents().turning;
-        let stamp = Stamp {
+        let rotations = &state.contents().rotations;
+        let stamp = ClusterId {
             cluster: desired.cluster.clone(),
-            ca: turning.founded,
-            stages: turning.stages,
+            ca: rotations.founded,
+            stages: rotations.stages,
             host: None,
             machine: None,
         };
@@ -69,21 +69,22 @@ impl Look {
         for host in desired.entered() {
             hosts.insert(host.name.clone(), question(desired, host, state, &bundle, &addons)?);
         }
-        let mut asks = Asks::new(Arc::clone(desired), stamp, state.known_cluster()?, hosts);
-        let asked = asks.to(depth);
+        let mut queries = Queries::new(Arc::clone(desired), stamp, state.known_cluster()?, hosts);
+        let asked = queries.to(depth);
         let begun = Instant::now();
         let (answers, hurried) = loop {
             let (mut answers, hurried) =
-                crate::observe::round(desired, &session.machines, &session.silent, &asked, session.at_once, wait).await;
-            crate::observe::set_apart(desired, &asks.stamp, &mut answers);
-            let electing = match crate::observe::classify(desired, &asks.known, &mut answers) {
-                Etcd::Silent(_) => may_elect(desired, &answers),
+                crate::observe::round(desired, &session.machines, &session.unreachable, &asked, session.at_once, wait)
+                    .await;
+            crate::observe::set_apart(desired, &queries.stamp, &mut answers);
+            let electing = match crate::observe::classify(desired, &queries.known, &mut answers) {
+                Etcd::NoQuorum(_) => may_elect(desired, &answers),
                 // One of them may only be slow, or a change of the list is on its way.
                 Etcd::Disputed(_) => true,
                 _ => false,
             };
             for host in crate::observe::without_members(desired, &mut answers) {
-                asks.forget_etcd(&host);
+                queries.forget_etcd(&host);
             }
             if !electing || begun.elapsed() > ELECTION_PATIENCE || session.stop.is_cancelled() {
                 break (answers, hurried);
@@ -94,7 +95,7 @@ impl Look {
         addons.extend(super::manifests::addon(&session.attached));
         let mut target = Target { addons, ..Target::default() };
         let (text, recipients) = state.sealed(&session.inventory, &desired.snapshots.recipients)?;
-        let sealed = Sealed { text: &text, recipients: &recipients, authority: asks.stamp.ca };
+        let sealed = Sealed { text: &text, recipients: &recipients, authority: queries.stamp.ca };
         let mut files = Files::new();
         let parting = somebody_parts(desired, &answers);
         for host in &desired.hosts {
@@ -141,11 +142,11 @@ impl Look {
             target.hosts.insert(host.name.clone(), host_target);
             files.insert(host.name.clone(), contents);
         }
-        let mut facts = crate::observe::assemble(desired, &asks.known, answers, &target.addons);
+        let mut facts = crate::observe::assemble(desired, &queries.known, answers, &target.addons);
         super::authentic::all(state, desired, &mut facts);
         facts.noted = state.past()?.seen;
         super::manifests::look(session, state, &target, &mut facts).await?;
-        Ok(Self { asks, target: Arc::new(target), files, facts, hurried })
+        Ok(Self { queries, target: Arc::new(target), files, facts, hurried })
     }
 
     /// What is to be done.
@@ -154,16 +155,16 @@ impl Look {
     /// What would not be safe.
     pub fn plan(&self, state: &State, choices: &Choices, desired: &Desired) -> Result<Plan, Failure> {
         let base = self.intent(state)?;
-        let needs_token = matches!(self.facts.etcd, Etcd::NeverBorn);
+        let needs_token = matches!(self.facts.etcd, Etcd::Uninitialized);
         let intent = Intent {
-            genesis_token: if needs_token { state.genesis_token()? } else { String::new() },
+            bootstrap_token: if needs_token { state.bootstrap_token()? } else { String::new() },
             prune: choices.prune.clone(),
-            orphans: super::leaving::orphans(state, desired)?,
+            removed_hosts: super::leaving::removed_hosts(state, desired)?,
             balanced: super::leaving::balanced(state, desired)?,
             limit: choices.limit.clone(),
             replace: choices.replace.clone(),
             reassign: choices.reassign.clone(),
-            forsakes: base.forsakes && !choices.strangers_stay,
+            abandons: base.abandons && !choices.unknown_nodes_stay,
             ..base
         };
         let mut plan = crate::plan::up(desired, &self.target, &self.facts, &intent)?;
@@ -183,21 +184,21 @@ impl Look {
     /// What is meant where nothing may be founded, pruned or left out.
     pub(super) fn intent(&self, state: &State) -> Result<Intent, Failure> {
         let past = state.past()?;
-        let born = past.born.is_some();
+        let bootstrapped = past.bootstrapped.is_some();
         Ok(Intent {
             // A recovery that was agreed to makes a cluster, though nobody has seen it yet: no other one is founded in its place.
-            born: born || past.open.is_some(),
-            forsakes: past.forsakes(),
+            bootstrapped: bootstrapped || past.open.is_some(),
+            abandons: past.abandons(),
             recovered: past.recovered(),
             leapt: past.leapt,
-            ranges: state.ranges()?.filter(|_| born).map(|ranges| (ranges.pods, ranges.services)),
+            ranges: state.ranges()?.filter(|_| bootstrapped).map(|ranges| (ranges.pods, ranges.services)),
             dropped: past.dropped,
             lived: past.lived,
             taken_down_ms: past.taken_down_ms,
-            stamp: self.asks.stamp.clone(),
-            genesis_token: String::new(),
+            stamp: self.queries.stamp.clone(),
+            bootstrap_token: String::new(),
             prune: vec![],
-            orphans: vec![],
+            removed_hosts: vec![],
             balanced: BTreeSet::new(),
             limit: None,
             replace: BTreeMap::new(),
@@ -210,7 +211,7 @@ impl Look {
     /// Whether all members hold the same keys.
     pub async fn hashes(&self, session: &Session) -> HashCheck {
         match &self.facts.etcd {
-            Etcd::Speaks(_) => crate::observe::hashes(&self.facts, &session.machines, &self.asks).await,
+            Etcd::HasQuorum(_) => crate::observe::hashes(&self.facts, &session.machines, &self.queries).await,
             _ => HashCheck::Unknown("no quorum answers".to_owned()),
         }
     }
@@ -299,7 +300,7 @@ fn question(
 fn split(
     desired: &Desired,
     host: &Host,
-    (parts, leaves): (Vec<Part>, Vec<Leaf>),
+    (parts, leaves): (Vec<Part>, Vec<CertSpec>),
     rendered: Vec<crate::render::RenderedSet>,
 ) -> (HostTarget, BTreeMap<FileSet, Vec<FilePut>>) {
     let preparation = crate::render::preparation(desired, host);

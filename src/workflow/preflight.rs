@@ -3,7 +3,7 @@
 //! In: a session and a look at the world. Out: warnings as events; hosts that the run goes on without; or one refusal with everything that
 //! stops the run.
 
-use super::look::Look;
+use super::look::Round;
 use super::{Choices, Session};
 use crate::model::desired::{EndpointKind, Role};
 use crate::model::event::Event;
@@ -13,7 +13,7 @@ use crate::model::survey::Finding;
 use crate::observe::carries;
 use crate::observe::preflight::{Seen, judge};
 use crate::protocol::{Op, Reply};
-use crate::transport::Feed;
+use crate::transport::Payload;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use std::time::Duration;
 const STRANGER: Duration = Duration::from_secs(5);
 
 /// Everything found, what stops the run first.
-pub async fn findings(session: &Session, look: &Look, choices: &Choices) -> Vec<Finding> {
+pub async fn findings(session: &Session, look: &Round, choices: &Choices) -> Vec<Finding> {
     let desired = &session.desired;
     let seen = crate::observe::preflight::look(desired, &session.machines, &look.facts);
     let away = crate::observe::preflight::registries(desired, &session.machines, &look.facts, &look.target);
@@ -36,7 +36,7 @@ pub async fn findings(session: &Session, look: &Look, choices: &Choices) -> Vec<
 }
 
 /// Hosts that a finding is about and that a run can do without: on a cluster that lives, those that carry neither etcd nor the API.
-pub fn spared(session: &Session, look: &Look, finding: &Finding) -> Vec<HostName> {
+pub fn spared(session: &Session, look: &Round, finding: &Finding) -> Vec<HostName> {
     let without = |host: &&HostName| session.desired.host(host).is_some_and(|host| !carries(host));
     let lives = look.facts.living().is_some();
     finding.hosts.iter().filter(|_| finding.stops && lives).filter(without).cloned().collect()
@@ -48,7 +48,7 @@ pub fn spared(session: &Session, look: &Look, finding: &Finding) -> Vec<HostName
 /// [`Refusal::Preflight`] with every problem found.
 pub async fn preflight(
     session: &Session,
-    look: &Look,
+    look: &Round,
     choices: &Choices,
 ) -> Result<BTreeMap<HostName, String>, Refusal> {
     let mut found = findings(session, look, choices).await;
@@ -79,7 +79,7 @@ pub async fn preflight(
 }
 
 /// Somebody who answers at the endpoint's address although none of our hosts holds it.
-async fn stranger(session: &Session, look: &Look) -> Option<(HostName, String)> {
+async fn stranger(session: &Session, look: &Round) -> Option<(HostName, String)> {
     let EndpointKind::Vip { address: IpAddr::V4(address), .. } = session.desired.endpoint.kind else { return None };
     let answered = || look.facts.hosts.values().filter_map(|f| f.as_ref().ok());
     if answered().any(|f| f.stamp.is_some() || f.addresses.iter().any(|a| a.address == address)) {
@@ -87,7 +87,7 @@ async fn stranger(session: &Session, look: &Look) -> Option<(HostName, String)> 
     }
     let mut balancers = session.desired.with(Role::LoadBalancer);
     let (name, machine) = balancers.find_map(|h| Some((&h.name, session.machines.get(&h.name)?)))?;
-    match machine.call(Op::WhoHas { address }, Feed::None, STRANGER, &|_| {}).await {
+    match machine.call(Op::WhoHas { address }, Payload::None, STRANGER, &|_| {}).await {
         Ok(Reply::Owner(owner)) => owner.map(|hardware| (name.clone(), hardware)),
         outcome => {
             let text = match outcome {

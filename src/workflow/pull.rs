@@ -15,14 +15,14 @@ use crate::model::certificate::CertFact;
 use crate::model::copies::{CopiesListed, CopyAddress, shared};
 use crate::model::desired::{Host, Role};
 use crate::model::event::Event;
-use crate::model::moment::is_ahead;
 use crate::model::names::{ClusterName, Digest, HostName};
 use crate::model::refusal::Refusal;
 use crate::model::snapshot::{BundleFact, by_name};
+use crate::model::timestamp::is_ahead;
 use crate::protocol::{Op, Reply};
 use crate::snapshot::{Identities, LARGEST_STATE, Stored};
-use crate::transport::Feed;
-use crate::vault::uncarry;
+use crate::statedir::uncarry;
+use crate::transport::Payload;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ pub async fn pull(
 ) -> Result<PathBuf, Failure> {
     let state = session.places.state.clone();
     if fs::symlink_metadata(&state).is_ok() {
-        return Err(crate::vault::VaultError::Exists { path: state }.into());
+        return Err(crate::statedir::StateDirError::Exists { path: state }.into());
     }
     let found = match &asked.file {
         Some(file) => {
@@ -71,7 +71,7 @@ pub async fn pull(
     let wanted = session.desired.cluster.clone();
     let (found, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|one| one.carried.cluster == wanted);
     if let (true, Some(other)) = (found.is_empty(), others.into_iter().next()) {
-        let (theirs, authority) = (other.carried.cluster, other.carried.contents.turning.founded.short());
+        let (theirs, authority) = (other.carried.cluster, other.carried.contents.rotations.founded.short());
         return Err(Unusable::OtherCluster { path: other.from.into(), theirs, authority }.into());
     }
     let chosen = choose(found, asked.fingerprint)?;
@@ -129,7 +129,7 @@ async fn texts(session: &Session, paths: &[&str]) -> BTreeMap<HostName, BTreeMap
         keepers(session).into_iter().filter_map(|host| Some((&host.name, session.machines.get(&host.name)?)));
     let read = connected.map(async |(host, machine)| {
         let op = Op::ReadFiles { paths: paths.iter().map(|path| (*path).to_owned()).collect() };
-        match machine.call(op, Feed::None, ANSWER, &|_| {}).await {
+        match machine.call(op, Payload::None, ANSWER, &|_| {}).await {
             Ok(Reply::Texts(texts)) => Some((host.clone(), texts)),
             // Of a host that does not say it, others or a bundle may have it all the same.
             Ok(_) | Err(_) => None,

@@ -7,7 +7,7 @@ use super::Unusable;
 use super::away::{Fetched, local};
 use super::bundles::{fetch, identities, io_error, ours, scratch, verify};
 use super::converge::{Ask, Choices, Converge};
-use super::look::Look;
+use super::look::Round;
 use super::named::Named;
 use super::up::{Summary, up};
 use super::{Failure, Session, State};
@@ -22,13 +22,13 @@ use crate::model::recovery::{Again, Diagnosis, Fullness, Loss, Origin, Proposal,
 use crate::model::refusal::Refusal;
 use crate::model::rotation::Rotatable;
 use crate::model::snapshot::{BundleFact, is_name};
-use crate::observe::{Depth, HashCheck, Wait};
+use crate::observe::{HashCheck, QueryScope, Wait};
 use crate::pki;
-use crate::plan::{Away, Wish};
-use crate::protocol::{Condition, Op};
+use crate::plan::{Away, RecoveryRequest};
+use crate::protocol::{Op, WaitCondition};
 use crate::snapshot::{Bundle, BundleError, Identities, check_room};
-use crate::transport::{Agent, Feed};
-use crate::vault::Entry;
+use crate::statedir::Entry;
+use crate::transport::{Agent, Payload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -125,7 +125,7 @@ pub async fn recover(
     let bundle = asked.from.as_deref().filter(|words| is_name(words));
     let authority = state.publics().founded;
     let (look, copies, away) = tokio::join!(
-        Look::with(session, &state, Wait::ForAll, Depth::Disks),
+        Round::with(session, &state, Wait::ForAll, QueryScope::Disks),
         super::copies::sources(session, authority, bundle),
         super::away::newest(session, authority, bundle)
     );
@@ -157,9 +157,9 @@ pub async fn recover(
         Some(recovery) => recoveries.taken(&recovery.id).map_err(io_error("read", recoveries.path()))?.is_some(),
         None => false,
     };
-    let wish = Wish {
+    let wish = RecoveryRequest {
         damaged: BTreeSet::new(),
-        id: crate::vault::random_hex(16)?,
+        id: crate::statedir::random_hex(16)?,
         from,
         bundle: file.as_ref().map(|file| (file.bundle.claimed.manifest.host.clone(), file.fact.clone())),
         // What several places have comes from the first: a host is nearer than object storage.
@@ -209,7 +209,7 @@ pub async fn recover(
             let replacing = Choices { replace: odd, ..choices.clone() };
             let replaced = Box::pin(up(session, &replacing, ask)).await;
             // While the alarm is on nobody can write, so that not all may be well with the API even though the member is replaced.
-            let look = Look::take(session, &state, Wait::ForAll).await?;
+            let look = Round::take(session, &state, Wait::ForAll).await?;
             let summary = match (super::room::disarmed(session, &look).await?, replaced) {
                 (true, _) => Box::pin(up(session, choices, ask)).await?,
                 (false, replaced) => replaced?,
@@ -238,7 +238,7 @@ pub async fn recover(
         sealing.finish().map_err(&cannot)?;
         recoveries.note(&recovery.id, snapshot).map_err(&cannot)?;
     }
-    if !state.contents().turning.retired.is_empty() {
+    if !state.contents().rotations.retired.is_empty() {
         // Data of then may hold Secrets that are encrypted with keys of then. Before anything is done, so that no failure comes between.
         state.again()?.rotate(Rotatable::Encryption, |_, contents, now| {
             pki::rotate::reread(contents, now);
@@ -250,11 +250,11 @@ pub async fn recover(
     let plan = look.recovery(&state, recovery, proposal.begun || bundle.is_some(), &session.desired)?;
     let asked_of: Vec<_> =
         session.desired.with(Role::ControlPlane).filter_map(|h| session.machines.get(&h.name)).cloned().collect();
-    let endpoint = look.asks.served();
+    let endpoint = look.queries.served();
     session.sink.emit(Event::Planned { plan: Box::new(plan.clone()) });
     // The cluster that answers afterwards has another id than the journal's.
     let mut look = look;
-    look.asks.known.recovering = true;
+    look.queries.known.recovering = true;
     Converge::new(&state).run(session, look, &plan).await?;
     let quorum = begun.elapsed();
     let starts =
@@ -310,7 +310,7 @@ async fn roomy(session: &Session, choices: &Choices, ask: &dyn Ask) -> Result<()
 }
 
 /// The recovery that made the cluster which answers, and whether nothing was left to do behind it.
-fn made_by(look: &Look, state: &State) -> Result<Option<(Recovery, bool)>, Failure> {
+fn made_by(look: &Round, state: &State) -> Result<Option<(Recovery, bool)>, Failure> {
     let Some(living) = look.facts.living() else { return Ok(None) };
     let past = state.past()?;
     // In a dry run its end may not be in the journal yet.
@@ -319,7 +319,7 @@ fn made_by(look: &Look, state: &State) -> Result<Option<(Recovery, bool)>, Failu
 }
 
 /// Whether what is asked for was done already, and was cut off: nothing is restored twice, and an undo must not go back to where it came from.
-fn same_again(look: &Look, state: &State, (undo, from): (bool, Option<&Origin>)) -> Result<bool, Failure> {
+fn same_again(look: &Round, state: &State, (undo, from): (bool, Option<&Origin>)) -> Result<bool, Failure> {
     let Some((last, whole)) = made_by(look, state)? else { return Ok(false) };
     if !undo {
         return Ok(!whole && from == Some(&last.source));
@@ -364,7 +364,7 @@ async fn rest(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Result
 /// has served; afterwards nobody is waited for any more. The first API server, where one starts by itself, has a head start.
 async fn served_meanwhile(
     session: &mut Session,
-    (asked_of, endpoint): (Vec<Arc<dyn Agent>>, Condition),
+    (asked_of, endpoint): (Vec<Arc<dyn Agent>>, WaitCondition),
     (begun, one_starts): (Instant, bool),
     choices: &Choices,
     ask: &dyn Ask,
@@ -407,7 +407,7 @@ async fn fresh(session: &Session) {
 
 /// Members whose keys are not those of the majority, each with its id, and how many agree. They are asked twice: nobody is taken out for
 /// one answer.
-async fn odd_ones(session: &Session, look: &Look, voters: usize) -> Result<(BTreeMap<HostName, u64>, usize), Failure> {
+async fn odd_ones(session: &Session, look: &Round, voters: usize) -> Result<(BTreeMap<HostName, u64>, usize), Failure> {
     let mut hash = look.hashes(session).await;
     if matches!(hash, HashCheck::Differs(_)) {
         hash = look.hashes(session).await;
@@ -472,9 +472,9 @@ type Opened = (Bundle, Identities, Option<Fetched>);
 /// the newest and turns out to be damaged is told and left out, and the next best is shown.
 async fn openable(
     session: &Session,
-    look: &Look,
+    look: &Round,
     state: &State,
-    (asked, mut wish): (&Recovering, Wish),
+    (asked, mut wish): (&Recovering, RecoveryRequest),
     mut proposal: Box<Proposal>,
     given: Option<Given>,
 ) -> Result<(Box<Proposal>, Option<Opened>), Failure> {
@@ -508,8 +508,8 @@ async fn openable(
 /// The bundle that was chosen, fetched from where it was shown to lie and checked to its last byte.
 async fn opened(
     session: &Session,
-    look: &Look,
-    wish: &Wish,
+    look: &Round,
+    wish: &RecoveryRequest,
     (name, place): (&str, Option<&str>),
     identity: Option<&Path>,
     state: &State,
@@ -548,13 +548,18 @@ async fn opened(
 
 /// Waits until somebody serves at the endpoint, asked from any of these hosts. Every API server was stopped before, so that whoever answers reads what
 /// was restored.
-async fn served(hosts: &[Arc<dyn Agent>], endpoint: &Condition) -> bool {
+async fn served(hosts: &[Arc<dyn Agent>], endpoint: &WaitCondition) -> bool {
     let within_ms = u64::try_from(SERVED_WITHIN.as_millis()).unwrap_or(u64::MAX);
     let ask = |host: &Arc<dyn Agent>| {
         let (host, condition) = (Arc::clone(host), endpoint.clone());
         Box::pin(async move {
-            host.call(Op::Await { condition, within_ms }, Feed::None, SERVED_WITHIN + Duration::from_secs(5), &|_| {})
-                .await
+            host.call(
+                Op::Await { condition, within_ms },
+                Payload::None,
+                SERVED_WITHIN + Duration::from_secs(5),
+                &|_| {},
+            )
+            .await
         })
     };
     match hosts {
@@ -574,12 +579,12 @@ fn consent(session: &Session, proposal: &Proposal, choices: &Choices, ask: &dyn 
     Ok(ask.name(cluster, &format!("the whole etcd of {cluster}: it is restored from {from}{lost}"))?)
 }
 
-impl Look {
+impl Round {
     /// What is wrong with etcd, and what would help.
     ///
     /// # Errors
     /// What would not be safe.
-    fn diagnose(&self, state: &State, wish: &Wish, desired: &Desired) -> Result<Diagnosis, Failure> {
+    fn diagnose(&self, state: &State, wish: &RecoveryRequest, desired: &Desired) -> Result<Diagnosis, Failure> {
         Ok(crate::plan::diagnose(desired, &self.target, &self.facts, &self.intent(state)?, wish)?)
     }
 

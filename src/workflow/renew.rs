@@ -5,7 +5,7 @@
 
 use super::certs::of_hosts;
 use super::converge::{Ask, Choices, Converge};
-use super::look::Look;
+use super::look::Round;
 use super::{Failure, Places, Session, State};
 use crate::model::certificate::{Certificate, Presented, Seen, issued_since};
 use crate::model::check::{Check, Outcome};
@@ -52,7 +52,7 @@ fn renewal(chosen: &Chosen) -> Renewal {
 /// See [`Failure`].
 pub async fn would_renew(session: &Session, chosen: &Chosen) -> Result<Plan, Failure> {
     let state = kept(session.state(false).await?, &session.places)?;
-    let look = Look::take(session, &state, Wait::ForMost).await?;
+    let look = Round::take(session, &state, Wait::ForMost).await?;
     look.renewing(&state, renewal(chosen), &session.desired)
 }
 
@@ -78,11 +78,11 @@ pub async fn renew(
     let mut converge = Converge::new(&state);
     let mut issued: BTreeMap<HostName, usize> = BTreeMap::new();
     let (mut last, mut rounds): (Option<Plan>, usize) = (None, 0);
-    let (rest, silent) = loop {
-        let look = Look::take(session, &state, Wait::ForMost).await?;
+    let (rest, unreachable) = loop {
+        let look = Round::take(session, &state, Wait::ForMost).await?;
         let plan = look.renewing(&state, renewal.clone(), &session.desired)?;
         if plan.is_empty() {
-            break (plan, silent(&look, chosen));
+            break (plan, unreachable(&look, chosen));
         }
         if rounds == MOST_ROUNDS || last.as_ref().is_some_and(|last| last.steps == plan.steps) {
             let first = plan.steps.first().map(|step| step.action.to_string()).unwrap_or_default();
@@ -104,7 +104,7 @@ pub async fn renew(
     if !issued.is_empty() || kubeconfig.is_some() {
         session.sink.emit(Event::Note { text: NOT_REVOKED.to_owned() });
     }
-    let mut failing = silent;
+    let mut failing = unreachable;
     failing.extend(taken_up(session, &state.publics(), chosen).await);
     if !failing.is_empty() {
         return Err(Failure::Unverified { checks: failing });
@@ -130,7 +130,7 @@ pub fn renew_kubeconfig(desired: &Desired, places: &Places, sink: &Arc<dyn Sink>
 }
 
 /// Hosts that were asked for and did not answer.
-fn silent(look: &Look, chosen: &Chosen) -> Vec<Check> {
+fn unreachable(look: &Round, chosen: &Chosen) -> Vec<Check> {
     let one = |host: &HostName| {
         let silence = look.facts.hosts.get(host)?.as_ref().err()?;
         let (host, detail, hint) = (Some(host.clone()), silence.why.clone(), silence.hint.clone());

@@ -4,7 +4,7 @@
 
 use super::bundles::{asked, machine};
 use super::converge::{Ask, Choices};
-use super::look::Look;
+use super::look::Round;
 use super::{Failure, Session};
 use crate::model::desired::Role;
 use crate::model::event::Event;
@@ -14,7 +14,7 @@ use crate::model::recovery::{Fullness, Room};
 use crate::model::refusal::Refusal;
 use crate::observe::HashCheck;
 use crate::protocol::Op;
-use crate::transport::Feed;
+use crate::transport::Payload;
 use std::time::Duration;
 
 /// Written anew, a store takes seconds per GB.
@@ -63,7 +63,7 @@ pub(super) async fn alarmed(session: &Session) -> Vec<Fullness> {
 }
 
 /// Takes off the alarm that members' data differs, where it is on and all of them hold the same keys. Says whether it did.
-pub(super) async fn disarmed(session: &Session, look: &Look) -> Result<bool, Failure> {
+pub(super) async fn disarmed(session: &Session, look: &Round) -> Result<bool, Failure> {
     let views = session
         .desired
         .with(Role::Etcd)
@@ -95,7 +95,7 @@ async fn make(session: &Session, host: &HostName, room: Room) -> Result<(), Fail
     let etcd = session.desired.host(host).and_then(|host| crate::render::etcd_ask(&session.desired, host));
     let etcd = etcd.ok_or(Failure::NoMember)?;
     let machine = machine(session, host)?;
-    match machine.call(Op::MakeRoom { etcd, room }, Feed::None, WITHIN, &|_| {}).await {
+    match machine.call(Op::MakeRoom { etcd, room }, Payload::None, WITHIN, &|_| {}).await {
         Ok(_) => Ok(()),
         Err(error) => Err(Failure::Host { host: host.clone(), error: Box::new(error) }),
     }

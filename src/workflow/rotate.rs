@@ -5,7 +5,7 @@
 //! command goes on where it was, and `up` meanwhile does what the stage asks for and no more.
 
 use super::converge::{Ask, Choices};
-use super::look::Look;
+use super::look::Round;
 use super::{Failure, Session, State, renew, up};
 use crate::kube::{rewrite, trusted};
 use crate::model::event::Event;
@@ -74,7 +74,7 @@ fn kept(session: &Session) -> Result<State, Failure> {
 }
 
 async fn pending(session: &Session, state: &State) -> Result<Plan, Failure> {
-    let look = Look::take(session, state, Wait::ForAll).await?;
+    let look = Round::take(session, state, Wait::ForAll).await?;
     look.plan(state, &Choices::default(), &session.desired)
 }
 
@@ -124,7 +124,7 @@ pub async fn rotate(
                 if what == Rotatable::Encryption {
                     rewritten = rewrite_secrets(session, &state).await?;
                 }
-                if state.contents().turning.turns.get(&what).is_some_and(|turn| turn.everywhere_s.is_none()) {
+                if state.contents().rotations.under_way.get(&what).is_some_and(|turn| turn.everywhere_s.is_none()) {
                     state.rotate(what, |_, contents, now| {
                         pki::rotate::arrived(contents, what, now);
                         Ok(())
@@ -178,19 +178,19 @@ async fn admit(session: &Session, state: &State, asked: Rotating) -> Result<(), 
     if brought {
         return refuse(NoRotation::Brought);
     }
-    let turns = &state.contents().turning.turns;
+    let under_way = &state.contents().rotations.under_way;
     // The intermediate goes along with the authority above it.
     let concerned =
         |other: &Rotatable| *other != what && (other.along().contains(&what) || what.along().contains(other));
-    let above = |other: &Rotatable| !what.along().contains(other) || !turns.contains_key(&what);
-    if let Some(other) = turns.keys().copied().filter(|other| concerned(other) && above(other)).min() {
+    let above = |other: &Rotatable| !what.along().contains(other) || !under_way.contains_key(&what);
+    if let Some(other) = under_way.keys().copied().filter(|other| concerned(other) && above(other)).min() {
         return refuse(NoRotation::Other { other });
     }
-    if !turns.contains_key(&what) {
+    if !under_way.contains_key(&what) {
         if asked.finish {
             return refuse(NoRotation::NotBegun);
         }
-        let until_s = state.contents().turning.cross.as_ref().map(|cross| cross.not_after_s);
+        let until_s = state.contents().rotations.cross.as_ref().map(|cross| cross.not_after_s);
         let now_s = OffsetDateTime::now_utc().unix_timestamp();
         if let Some(until_s) =
             until_s.filter(|until_s| what == Rotatable::ClusterCa && !asked.at_once && *until_s > now_s)
@@ -211,7 +211,7 @@ async fn admit(session: &Session, state: &State, asked: Rotating) -> Result<(), 
 /// How long pods may hold tokens of the old key still, seconds, counted from when no API server signed by it any more; none where no new
 /// one signs yet.
 fn tokens_left_s(state: &State) -> i64 {
-    let turn = state.contents().turning.turns.get(&Rotatable::ServiceAccount);
+    let turn = state.contents().rotations.under_way.get(&Rotatable::ServiceAccount);
     let issued = turn.filter(|turn| turn.stage == Stage::Issued);
     let now_s = OffsetDateTime::now_utc().unix_timestamp();
     issued.map_or(0, |turn| turn.everywhere_s.unwrap_or(now_s) + TOKENS_S - now_s)
@@ -269,7 +269,7 @@ async fn rewrite_secrets(session: &Session, state: &State) -> Result<usize, Fail
 
 /// Aggregated API servers must trust the next front proxy before API servers come to them as that: API servers tell them by an object.
 async fn heard_of(session: &Session, state: &State, what: Rotatable) -> Result<(), Failure> {
-    let turn = state.contents().turning.turns.get(&what);
+    let turn = state.contents().rotations.under_way.get(&what);
     let Some(turn) = turn.filter(|_| what == Rotatable::FrontProxyCa) else { return Ok(()) };
     let client = super::kubeconfig::client(session, &state.access()?).await?;
     Ok(trusted::holds(&client, &turn.other.public, Instant::now() + TOLD_WITHIN).await?)
@@ -277,8 +277,8 @@ async fn heard_of(session: &Session, state: &State, what: Rotatable) -> Result<(
 
 /// API servers add what they trust to that object and take nothing out: aggregated API servers would trust the old one for ever.
 async fn forgotten(session: &Session, state: &State, what: Rotatable) -> Result<(), Failure> {
-    let turns = &state.contents().turning.turns;
-    let of = |what: &Rotatable| turns.get(what).filter(|turn| turn.other.public.contains("CERTIFICATE"));
+    let under_way = &state.contents().rotations.under_way;
+    let of = |what: &Rotatable| under_way.get(what).filter(|turn| turn.other.public.contains("CERTIFICATE"));
     let old: Vec<&str> = what.along().iter().filter_map(of).map(|turn| turn.other.public.as_str()).collect();
     if old.is_empty() || matches!(what, Rotatable::EtcdCa | Rotatable::KubeletServingCa) {
         return Ok(());
@@ -289,7 +289,7 @@ async fn forgotten(session: &Session, state: &State, what: Rotatable) -> Result<
 
 /// Tokens in Secrets do not end by themselves, and nobody else gives their holders others.
 async fn let_go_of_tokens(session: &Session, state: &State, what: Rotatable) -> Result<(), Failure> {
-    let turn = state.contents().turning.turns.get(&what);
+    let turn = state.contents().rotations.under_way.get(&what);
     let Some(turn) = turn.filter(|_| what == Rotatable::ServiceAccount) else { return Ok(()) };
     let Some(kid) = key_id(&turn.other.public) else { return Ok(()) };
     let access = state.access()?;

@@ -8,7 +8,7 @@ use crate::inventory::Attached;
 use crate::model::bucket::SCHEME;
 use crate::model::redact::Known;
 use crate::model::secret::Secret;
-use crate::vault::IDENTITY;
+use crate::statedir::IDENTITY;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
@@ -86,7 +86,7 @@ fn of_files(dir: &Path, known: &mut Known) {
             known.value(text(&path).reveal());
         } else if is(IDENTITY) || is("kubeconfig") {
             known.file(text(&path).reveal());
-        } else if is(crate::vault::ROTATIONS)
+        } else if is(crate::statedir::ROTATIONS)
             && let Ok(stored) = serde_json::from_str(text(&path).reveal())
         {
             privates(&stored, false, known);
@@ -123,8 +123,8 @@ mod tests {
     use crate::model::redact::Redactor;
     use crate::model::rotation::{Rotatable, Stage};
     use crate::pki::{self, brought::Brought};
+    use crate::statedir::{KeyText, Rotation};
     use crate::support::Archive;
-    use crate::vault::{Pair, Turn};
     use std::io::Read as _;
 
     /// Everything that a cluster can have, each with a canary: state, passwords, keys of object storage.
@@ -148,15 +148,15 @@ mod tests {
                 ("a retired key".to_owned(), old.reveal().clone()),
                 ("an older one".to_owned(), older.reveal().clone()),
             ];
-            let other = Pair {
+            let other = KeyText {
                 public: next.etcd.cert_pem().to_owned(),
                 private: Secret::new(next.etcd.key().reveal().clone()),
             };
             canaries.push(("the key that is to come".to_owned(), next.etcd.key().reveal().clone()));
-            let turn = Turn { stage: Stage::Spread, other, since_s: 1, everywhere_s: None };
+            let turn = Rotation { stage: Stage::Spread, other, since_s: 1, everywhere_s: None };
             let rotated = state.rotate(Rotatable::EtcdCa, |_, contents, _| {
-                contents.turning.retired = vec![older, old];
-                contents.turning.turns.insert(Rotatable::EtcdCa, turn);
+                contents.rotations.retired = vec![older, old];
+                contents.rotations.under_way.insert(Rotatable::EtcdCa, turn);
                 Ok(())
             });
             rotated.expect("it is written");

@@ -3,7 +3,7 @@
 //! In: the state, what `up` has just seen. Out: the state at the next stage of that rotation, which `up` then brings to all hosts: API servers
 //! trust the new CA beside the old one; it signs, and every kubelet gets another certificate; the old one is trusted for kubelets no more.
 
-use super::look::Look;
+use super::look::Round;
 use super::{Failure, Session, State};
 use crate::model::desired::Desired;
 use crate::model::event::Event;
@@ -27,8 +27,8 @@ pub(super) const BEGINS: &str = "kubelets' serving certificates get a CA of thei
 /// Whether the cluster is to get one. Not while what signs until then is being replaced itself.
 pub(super) fn lacks(state: &State) -> bool {
     let contents = state.contents();
-    let turns = [WHAT, Rotatable::SigningCa, Rotatable::ClusterCa];
-    contents.kubelet_serving.is_none() && turns.into_iter().all(|what| contents.stage(what).is_none())
+    let under_way = [WHAT, Rotatable::SigningCa, Rotatable::ClusterCa];
+    contents.kubelet_serving.is_none() && under_way.into_iter().all(|what| contents.stage(what).is_none())
 }
 
 /// Makes it where the cluster lacks one.
@@ -87,7 +87,7 @@ async fn wait(session: &Session, state: &State, seen: &Facts) -> Result<Vec<Host
     }
     while !behind.is_empty() && begun.elapsed() < ISSUED_WITHIN && !session.stop.is_cancelled() {
         tokio::time::sleep(LOOK_EVERY).await;
-        let look = Look::take(session, state, Wait::ForAll).await?;
+        let look = Round::take(session, state, Wait::ForAll).await?;
         behind = lagging(&session.desired, |host| look.facts.host(host), signer);
     }
     Ok(behind)
@@ -110,7 +110,7 @@ mod tests {
     use crate::model::desired::sample;
     use crate::model::names::Digest;
     use crate::pki::brought::Brought;
-    use crate::vault::{Contents, Vault};
+    use crate::statedir::{Contents, StateDir};
     use std::collections::BTreeMap;
     use time::OffsetDateTime;
 
@@ -118,7 +118,7 @@ mod tests {
         let cluster = sample(3).cluster;
         let mut contents = crate::pki::found(&cluster, Brought::default(), OffsetDateTime::now_utc()).unwrap();
         change(&mut contents);
-        drop(Vault::create(dir, &cluster, contents).unwrap());
+        drop(StateDir::create(dir, &cluster, contents).unwrap());
         State::open(dir, &cluster).unwrap().unwrap()
     }
 

@@ -6,16 +6,16 @@ use crate::component::Bundle;
 use crate::inventory::Attached;
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::event::{Event, Sink};
-use crate::model::facts::{Etcd, Facts, Silence, Stamp};
+use crate::model::facts::{ClusterId, Etcd, Facts, Unreachable};
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::plan::Plan;
 use crate::model::refusal::Refusal;
 use crate::model::secret::Secret;
-use crate::observe::{Pace, Wait, carries, decides};
+use crate::observe::{Stragglers, Wait, carries, decides};
 use crate::pki;
 use crate::protocol::{Op, Reply};
 use crate::report::words::count;
-use crate::transport::{Access, Agent, Agents, Feed, HostError};
+use crate::transport::{Access, Agent, Agents, HostError, Payload};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub struct Session {
     /// Hosts that are connected.
     pub machines: Agents,
     /// Hosts that are not, with the reason.
-    pub silent: BTreeMap<HostName, Silence>,
+    pub unreachable: BTreeMap<HostName, Unreachable>,
     /// How many hosts are worked on at once.
     pub at_once: usize,
     /// The password for sudo that a person typed for this run.
@@ -102,7 +102,7 @@ impl Locked {
         if self.etcd * 2 <= self.of {
             return Err(Refusal::NoMajorityLock { locked: self.etcd, hosts: self.of });
         }
-        if let Etcd::Speaks(members) = etcd {
+        if let Etcd::HasQuorum(members) = etcd {
             let votes = members.0.iter().filter(|(_, member)| !member.learner);
             let locked = votes.filter(|(peer, member)| holds(peer, member.id)).count();
             if locked < members.quorum() {
@@ -138,7 +138,7 @@ impl Session {
             inventory,
             places,
             machines: BTreeMap::new(),
-            silent: BTreeMap::new(),
+            unreachable: BTreeMap::new(),
             at_once: access.at_once.max(1),
             sudo_password: access.sudo_password.clone(),
             sink,
@@ -158,7 +158,7 @@ impl Session {
     /// # Errors
     /// A changed host key or somebody else's lock, of such a host.
     pub async fn admit(&mut self, wait: Wait) -> Result<(), Failure> {
-        let mut pace = Pace::start();
+        let mut pace = Stragglers::start();
         let mut failed = Vec::new();
         loop {
             let until = match wait {
@@ -204,7 +204,7 @@ impl Session {
         }
         for host in self.joining.under_way() {
             let why = "it takes longer to get into than all others; it is taken in when it answers".to_owned();
-            self.silent.insert(host.clone(), Silence { why, hint: None });
+            self.unreachable.insert(host.clone(), Unreachable { why, hint: None });
         }
         Ok(())
     }
@@ -223,19 +223,19 @@ impl Session {
         for (host, why) in hosts {
             self.sink.emit(Event::Warning { text: format!("{host} is left out: {why}") });
             self.machines.remove(&host);
-            self.silent.insert(host, Silence { why, hint: None });
+            self.unreachable.insert(host, Unreachable { why, hint: None });
         }
     }
 
     fn arrived(&mut self, host: HostName, machine: Arc<dyn Agent>) {
-        self.silent.remove(&host);
+        self.unreachable.remove(&host);
         self.machines.insert(host, machine);
     }
 
     fn fell_silent(&mut self, host: HostName, what: &str, error: Box<HostError>) {
         self.sink.emit(Event::Warning { text: format!("{host}: {what}{error}") });
         self.machines.remove(&host);
-        self.silent.insert(host.clone(), error.silence());
+        self.unreachable.insert(host.clone(), error.silence());
         self.failed.push((host, error));
     }
 
@@ -329,10 +329,10 @@ impl Session {
     }
 
     /// The first stamp any host carries.
-    async fn stamp(&self) -> Result<Option<(HostName, Stamp)>, Failure> {
+    async fn stamp(&self) -> Result<Option<(HostName, ClusterId)>, Failure> {
         for (host, machine) in &self.machines {
             let op = Op::Observe(Box::default());
-            match machine.call(op, Feed::None, LOCK_PATIENCE, &|_| {}).await {
+            match machine.call(op, Payload::None, LOCK_PATIENCE, &|_| {}).await {
                 Ok(Reply::Facts(facts)) => {
                     if let Some(stamp) = facts.stamp {
                         return Ok(Some((host.clone(), stamp)));
@@ -369,11 +369,11 @@ mod tests {
     use super::*;
     use crate::model::desired::sample;
     use crate::model::facts::{Member, Members};
-    use crate::model::plan::{Action, Guard, Mark, Step};
+    use crate::model::plan::{Action, Condition, Precondition, Step};
 
     fn members(hosts: &[&Host]) -> Etcd {
         let member = |host: &Host| Member { id: 1, name: host.name.to_string(), learner: false, healthy: true };
-        Etcd::Speaks(Members(hosts.iter().map(|host| (host.peer_url(), member(host))).collect()))
+        Etcd::HasQuorum(Members(hosts.iter().map(|host| (host.peer_url(), member(host))).collect()))
     }
 
     #[test]
@@ -384,10 +384,10 @@ mod tests {
         let step = Step {
             action: Action::RemoveMember { peer: peer.clone() },
             why: String::new(),
-            needs: vec![],
-            gives: Mark::Gone(peer),
-            guard: Guard::Members { list: std::collections::BTreeMap::new() },
-            fallback: vec![],
+            requires: vec![],
+            provides: Condition::Gone(peer),
+            precondition: Precondition::Members { list: std::collections::BTreeMap::new() },
+            rollback: vec![],
         };
         let plan = Plan { steps: vec![step], ..Plan::default() };
         // The members are the first three. One inventory names those, another the last three: each run has all that its own names.

@@ -14,7 +14,7 @@ use crate::model::names::HostName;
 use crate::model::snapshot::{BundleFact, Manifest, Proof};
 use crate::protocol::{Op, Reply, SnapshotUse};
 use crate::snapshot::{Bundle, BundleError, Identities};
-use crate::transport::{Feed, HostError, Progress};
+use crate::transport::{HostError, Payload, Progress};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub async fn take(session: &Session, on: Option<&HostName>, to: Option<&Path>) -
             session.sink.emit(Event::Phase { doing: format!("{host} waits for {on}") });
         }
     };
-    let reply = machine.call(Op::SaveBundle, Feed::None, TAKE, &watch).await;
+    let reply = machine.call(Op::SaveBundle, Payload::None, TAKE, &watch).await;
     let bundle = match reply {
         Ok(Reply::Saved(mut bundle)) => {
             if let Some(trust) = authentic::trust(session).await {
@@ -140,7 +140,7 @@ pub async fn verify_newest(
 
 /// What is done with a bundle that is verified.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Depth {
+enum VerifyScope {
     /// Every byte is looked at here.
     Bytes,
     /// And it is restored on a host, which changes nothing there.
@@ -181,17 +181,22 @@ async fn there(session: &Session, named: Option<&Named>) -> Result<Fetched, Fail
 /// # Errors
 /// See [`Failure`].
 pub async fn verify_file(session: &mut Session, path: &Path, how: Verifying<'_>) -> Result<Verified, Failure> {
-    verified(session, path, how, if how.deep { Depth::Restored } else { Depth::Bytes }).await
+    verified(session, path, how, if how.deep { VerifyScope::Restored } else { VerifyScope::Bytes }).await
 }
 
-async fn verified(session: &mut Session, path: &Path, how: Verifying<'_>, depth: Depth) -> Result<Verified, Failure> {
+async fn verified(
+    session: &mut Session,
+    path: &Path,
+    how: Verifying<'_>,
+    depth: VerifyScope,
+) -> Result<Verified, Failure> {
     let (path, _fetched) = local(session, path).await?;
     let identities = Arc::new(identities(how.identity, &session.places.state, &path)?);
     let trust = authentic::trust(session).await;
     let (bundle, _, signed) = verify(&path, &identities, trust.as_ref(), how.accept_unsigned)?;
     let restored = match depth {
-        Depth::Bytes => None,
-        Depth::Restored | Depth::Drilled => Some(rehearse(session, &bundle, &identities, depth).await?),
+        VerifyScope::Bytes => None,
+        VerifyScope::Restored | VerifyScope::Drilled => Some(rehearse(session, &bundle, &identities, depth).await?),
     };
     Ok(Verified { path, manifest: bundle.claimed.manifest, signed, known: trust.is_some(), restored })
 }
@@ -225,12 +230,12 @@ pub async fn drill(
     let state = session.state(false).await?;
     state.vault().ok_or_else(|| Failure::NoState { state: session.places.state.clone() })?;
     let verified = match from.map(Named::parse).transpose()? {
-        Some(Named::Url(url)) => verified(session, Path::new(&url), how, Depth::Drilled).await?,
-        Some(Named::File(file)) => verified(session, &file, how, Depth::Drilled).await?,
-        Some(Named::Copy(at)) => verified(session, Path::new(&at.to_string()), how, Depth::Drilled).await?,
+        Some(Named::Url(url)) => verified(session, Path::new(&url), how, VerifyScope::Drilled).await?,
+        Some(Named::File(file)) => verified(session, &file, how, VerifyScope::Drilled).await?,
+        Some(Named::Copy(at)) => verified(session, Path::new(&at.to_string()), how, VerifyScope::Drilled).await?,
         named => {
             let fetched = there(session, named.as_ref()).await?;
-            verified(session, fetched.path(), how, Depth::Drilled).await?
+            verified(session, fetched.path(), how, VerifyScope::Drilled).await?
         }
     };
     let (host, proof) = verified.restored.ok_or(Failure::NoMember)?;
@@ -259,7 +264,7 @@ async fn rehearse(
     session: &mut Session,
     bundle: &Bundle,
     identities: &Arc<Identities>,
-    depth: Depth,
+    depth: VerifyScope,
 ) -> Result<(HostName, Proof), Failure> {
     // What it shows is of this cluster, so it must be of this one; without a state nobody can tell.
     if let Ok(state) = session.state(false).await
@@ -274,11 +279,11 @@ async fn rehearse(
     let (snapshot, taken) = (bundle.claimed.manifest.snapshot, bundle.claimed.manifest.proof);
     let deliver = Op::DeliverSnapshot { snapshot, to: SnapshotUse::Check };
     // It was opened here once already, to its last byte; now it is opened while it is sent, and lies open nowhere here.
-    let feed = Feed::Sealed(bundle.feed(Arc::clone(identities)));
+    let feed = Payload::Sealed(bundle.feed(Arc::clone(identities)));
     let failed = |error| not_done(&host, "restore the bundle for proof", &error);
     machine.call(deliver, feed, TAKE, &|_| {}).await.map_err(failed)?;
-    let drill = (depth == Depth::Drilled).then_some(taken);
-    match machine.call(Op::Rehearse { snapshot, drill }, Feed::None, TAKE, &|_| {}).await.map_err(failed)? {
+    let drill = (depth == VerifyScope::Drilled).then_some(taken);
+    match machine.call(Op::Rehearse { snapshot, drill }, Payload::None, TAKE, &|_| {}).await.map_err(failed)? {
         Reply::Proved(proof) => {
             if proof.is_of(&taken) {
                 return Ok((host, proof));
@@ -298,7 +303,7 @@ pub async fn prune(session: &Session) -> Result<BTreeMap<HostName, Vec<String>>,
     let (mut removed, mut first) = (BTreeMap::new(), None);
     for host in session.desired.with(Role::Etcd) {
         let Some(machine) = session.machines.get(&host.name) else { continue };
-        let failure = match machine.call(Op::PruneBundles, Feed::None, PRUNED, &|_| {}).await {
+        let failure = match machine.call(Op::PruneBundles, Payload::None, PRUNED, &|_| {}).await {
             Ok(Reply::Lines(names)) => {
                 removed.insert(host.name.clone(), names);
                 continue;

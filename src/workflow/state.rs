@@ -10,11 +10,11 @@ use crate::model::positions::{MOST, Position};
 use crate::model::recovery::Recovery;
 use crate::model::refusal::Refusal;
 use crate::model::rotation::Rotatable;
-use crate::model::target::Leaf;
+use crate::model::target::CertSpec;
 use crate::observe::KnownCluster;
 use crate::pki::brought::Brought;
 use crate::pki::{self, Credential, PkiError};
-use crate::vault::{Carried, Contents, Entry, Known, Past, Publics, Ranges, Vault, VaultError, VaultLock};
+use crate::statedir::{Carried, Contents, Entry, Known, Past, Publics, Ranges, StateDir, StateDirError, VaultLock};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::collections::BTreeSet;
@@ -36,7 +36,7 @@ pub struct State {
 }
 
 enum Kept {
-    InVault(Box<Vault>),
+    InVault(Box<StateDir>),
     InMemory(Box<Contents>),
 }
 
@@ -46,12 +46,12 @@ impl State {
     }
     /// The state in a folder; `None` when there is none.
     pub fn open(dir: &Path, cluster: &ClusterName) -> Result<Option<Self>, Failure> {
-        let vault = Vault::open(dir, cluster)?;
+        let vault = StateDir::open(dir, cluster)?;
         Ok(vault.map(|vault| Self::of(cluster.clone(), Kept::InVault(Box::new(vault)))))
     }
     /// New authorities and keys, kept in a folder.
     pub fn create(dir: &Path, cluster: &ClusterName, brought: Brought) -> Result<Self, Failure> {
-        let vault = Vault::create(dir, cluster, pki::found(cluster, brought, OffsetDateTime::now_utc())?)?;
+        let vault = StateDir::create(dir, cluster, pki::found(cluster, brought, OffsetDateTime::now_utc())?)?;
         Ok(Self::of(cluster.clone(), Kept::InVault(Box::new(vault))))
     }
     /// The state as it is on disk now, held as this one is.
@@ -97,7 +97,7 @@ impl State {
     /// Authorities and keys that were carried in a bundle. Whoever has those had a cluster: empty disks are a loss.
     pub fn rebuilt(dir: &Path, carried: Carried) -> Result<Self, Failure> {
         let cluster = carried.cluster.clone();
-        Ok(Self::of(cluster, Kept::InVault(Box::new(Vault::recreate(dir, carried)?))))
+        Ok(Self::of(cluster, Kept::InVault(Box::new(StateDir::recreate(dir, carried)?))))
     }
     /// New authorities and keys that are forgotten again.
     pub fn ephemeral(cluster: &ClusterName, brought: Brought) -> Result<Self, Failure> {
@@ -117,7 +117,7 @@ impl State {
         self.contents().publics()
     }
     /// The vault, when there is one.
-    pub fn vault(&self) -> Option<&Vault> {
+    pub fn vault(&self) -> Option<&StateDir> {
         match &self.kept {
             Kept::InVault(vault) => Some(vault),
             Kept::InMemory(_) => None,
@@ -128,7 +128,7 @@ impl State {
     pub fn hold(&self, verb: &str) -> Result<Option<VaultLock>, Failure> {
         let Some(vault) = self.vault() else { return Ok(None) };
         match vault.lock(verb) {
-            Err(VaultError::Held { path, holder }) => {
+            Err(StateDirError::Held { path, holder }) => {
                 Err(Refusal::StateInUse { state: path.display().to_string(), holder }.into())
             }
             held => {
@@ -140,9 +140,9 @@ impl State {
     }
 
     /// The token of the genesis under way. One that is not kept founds nothing.
-    pub fn genesis_token(&self) -> Result<String, Failure> {
+    pub fn bootstrap_token(&self) -> Result<String, Failure> {
         match self.vault() {
-            Some(vault) => Ok(vault.genesis_token()?),
+            Some(vault) => Ok(vault.bootstrap_token()?),
             None => Ok("chosen when the plan is run".to_owned()),
         }
     }
@@ -156,7 +156,7 @@ impl State {
     /// What it knows of the cluster that answered last.
     pub fn known_cluster(&self) -> Result<KnownCluster, Failure> {
         let past = self.past()?;
-        Ok(KnownCluster { cluster: past.born, recovering: past.open.is_some() })
+        Ok(KnownCluster { cluster: past.bootstrapped, recovering: past.open.is_some() })
     }
     /// Recoveries of the journal that began at a revision which no cluster comes near, in words; unless in a dry run, they are closed.
     pub fn close_impossible(&self, dry_run: bool) -> Result<Vec<String>, Failure> {
@@ -185,7 +185,7 @@ impl State {
     /// # Errors
     /// A journal that cannot be written.
     pub fn note_positions(&self, desired: &Desired, facts: &Facts) -> Result<(), Failure> {
-        let (Etcd::Speaks(members), Some(living)) = (&facts.etcd, facts.living()) else { return Ok(()) };
+        let (Etcd::HasQuorum(members), Some(living)) = (&facts.etcd, facts.living()) else { return Ok(()) };
         let hosts = desired.with(Role::Etcd).filter_map(|h| facts.host(&h.name)?.etcd.as_ref());
         let told = hosts.flat_map(|etcd| etcd.positions.iter().take(MOST));
         let honest = |p: &&Position| {
@@ -205,24 +205,24 @@ impl State {
     /// A quorum that answers ends a recovery that was agreed to, whoever brought it about: finished later, it would undo what was
     /// written since.
     pub fn end_recovery(&self, facts: &Facts) -> Result<(), Failure> {
-        let (Some(vault), Etcd::Speaks(_)) = (self.vault(), &facts.etcd) else { return Ok(()) };
+        let (Some(vault), Etcd::HasQuorum(_)) = (self.vault(), &facts.etcd) else { return Ok(()) };
         let Some(living) = facts.living() else { return Ok(()) };
         Ok(end(vault, &living.cluster, living.revision)?)
     }
     /// Notes that a quorum answers: that the genesis under way made a cluster, or that a recovery did. With the cluster's id and its
     /// revision.
-    pub fn answers(&self, cluster_id: &str, revision: i64) -> Result<(), VaultError> {
+    pub fn answers(&self, cluster_id: &str, revision: i64) -> Result<(), StateDirError> {
         let Some(vault) = self.vault() else { return Ok(()) };
         let past = vault.past()?;
         if past.open.is_some() {
             return end(vault, cluster_id, revision);
         }
         // A cluster that was woken was born before: there is nothing to spend.
-        if past.born.is_some() { Ok(()) } else { vault.spend_genesis(cluster_id) }
+        if past.bootstrapped.is_some() { Ok(()) } else { vault.spend_genesis(cluster_id) }
     }
     /// Everybody who was ever taken in, as the inventory had them last.
     pub fn known_hosts(&self) -> Result<Vec<Known>, Failure> {
-        Ok(self.vault().map(Vault::hosts).transpose()?.unwrap_or_default())
+        Ok(self.vault().map(StateDir::hosts).transpose()?.unwrap_or_default())
     }
     /// Notes who has been taken in and who has left.
     pub fn note_hosts(&self, taken_in: &[&Host], left: &[&HostName]) -> Result<(), Failure> {
@@ -233,7 +233,7 @@ impl State {
     }
     /// The ranges of addresses that the cluster lives with, where a run noted them.
     pub fn ranges(&self) -> Result<Option<Ranges>, Failure> {
-        Ok(self.vault().map(Vault::ranges).transpose()?.flatten())
+        Ok(self.vault().map(StateDir::ranges).transpose()?.flatten())
     }
     /// Notes the ranges that the cluster lives with, unless some are noted; `anew`: in their place, too.
     pub fn note_ranges(&self, network: &Network, anew: bool) -> Result<(), Failure> {
@@ -257,10 +257,11 @@ impl State {
     }
 
     /// Signs a request made on a host.
-    pub fn sign(&self, leaf: &Leaf, request: &str) -> Result<String, Failure> {
-        let missing = || VaultError::NoSuchAuthority { authority: leaf.authority.clone(), leaf: leaf.id.to_string() };
+    pub fn sign(&self, leaf: &CertSpec, request: &str) -> Result<String, Failure> {
+        let missing =
+            || StateDirError::NoSuchAuthority { authority: leaf.authority.clone(), leaf: leaf.id.to_string() };
         let authority = self.contents().issuer(leaf).ok_or_else(missing)?;
-        let vouched = self.contents().turning.cross.as_ref();
+        let vouched = self.contents().rotations.cross.as_ref();
         Ok(pki::sign_vouched(request, leaf, authority, vouched, OffsetDateTime::now_utc())?)
     }
 
@@ -340,7 +341,7 @@ impl State {
 
 /// Ends the recovery that was agreed to, now that this cluster answers: it is the recovery's own only where its revision has leapt. What
 /// was there before leaves nothing of it but the note that it was given up.
-fn end(vault: &Vault, cluster_id: &str, revision: i64) -> Result<(), VaultError> {
+fn end(vault: &StateDir, cluster_id: &str, revision: i64) -> Result<(), StateDirError> {
     let Some(recovery) = vault.past()?.open else { return Ok(()) };
     let (id, cluster_id) = (recovery.id, cluster_id.to_owned());
     let made = revision >= recovery.base;

@@ -3,7 +3,7 @@
 //! In: a session with whatever hosts answer. Out: pages of every host, of the cluster and of this side, in an archive. Nothing
 //! is needed, not even a host that answers: what cannot be had becomes a page that says why.
 
-use super::look::Look;
+use super::look::Round;
 use super::{Choices, Failure, Session, State, kubeconfig};
 use crate::model::desired::Host;
 use crate::model::event::Event;
@@ -12,9 +12,9 @@ use crate::model::support::{GatherAsk, Page, is_place};
 use crate::observe::Wait;
 use crate::protocol::{Op, Reply};
 use crate::report::{self, Style};
+use crate::statedir::{JOURNAL, RUNS};
 use crate::support::{Archive, Written};
-use crate::transport::Feed;
-use crate::vault::{JOURNAL, RUNS};
+use crate::transport::Payload;
 use futures::StreamExt as _;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -87,7 +87,7 @@ pub async fn support(session: &Session, wanted: &Wanted) -> Result<Supported, Fa
     });
     let (hosts, cluster) = tokio::join!(hosts(session, wanted.hours, &mut archive), cluster(session, &state));
     let Gathered { mut missing, given } = hosts?;
-    missing.extend(session.silent.iter().map(|(host, silence)| (host.clone(), silence.why.clone())));
+    missing.extend(session.unreachable.iter().map(|(host, silence)| (host.clone(), silence.why.clone())));
     let mut pages: Pages = own(session);
     pages.extend(cluster);
     for (host, why) in &missing {
@@ -114,7 +114,7 @@ async fn hosts(session: &Session, hours: u32, archive: &mut Archive) -> Result<G
         let machine = session.machines.get(&host.name)?;
         let units = crate::render::units(&session.desired, host);
         let ask = GatherAsk { units, files: crate::render::paths(&session.desired, host), hours };
-        let pages = match machine.call(Op::Gather(ask), Feed::None, GATHERING, &|_| {}).await {
+        let pages = match machine.call(Op::Gather(ask), Payload::None, GATHERING, &|_| {}).await {
             Ok(Reply::Pages(pages)) => Ok(pages),
             Ok(_) => Err("it answered something else than was asked".to_owned()),
             Err(error) => Err(error.to_string()),
@@ -158,7 +158,7 @@ async fn cluster(session: &Session, state: &Result<State, Failure>) -> Pages {
         }
     };
     let mut pages = Pages::new();
-    match Look::take(session, state, Wait::ForAll).await {
+    match Round::take(session, state, Wait::ForAll).await {
         Ok(look) => {
             let checks = look.checks(session).await;
             let desired = &session.desired;

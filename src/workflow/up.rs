@@ -1,7 +1,7 @@
 //! `hactl up` and `hactl plan`.
 
 use super::converge::{Ask, Choices, Converge};
-use super::look::Look;
+use super::look::Round;
 use super::{Failure, Session, State, serving};
 use crate::model::check::{Check, Outcome};
 use crate::model::difference::Difference;
@@ -61,7 +61,7 @@ pub async fn pending(session: &Session, choices: &Choices) -> Result<(Plan, Vec<
         let what = Rotatable::KubeletServingCa;
         state.suppose(|cluster, contents, now| pki::rotate::begin(cluster, contents, what, now))?;
     }
-    let look = Look::take(session, &state, Wait::ForAll).await?;
+    let look = Round::take(session, &state, Wait::ForAll).await?;
     let mut plan = look.plan(&state, choices, &session.desired)?;
     plan.warnings.extend(begins.then(|| serving::BEGINS.to_owned()));
     if !plan.is_empty() {
@@ -113,7 +113,7 @@ async fn converge(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Re
     let mut choices = choices.clone();
     while rounds < MOST_ROUNDS {
         session.admit(if wait == Wait::ForAll { wait } else { Wait::ForNobody }).await?;
-        let look = Look::take(session, &state, wait).await?;
+        let look = Round::take(session, &state, wait).await?;
         state.end_recovery(&look.facts)?;
         let plan = look.plan(&state, &choices, &session.desired)?;
         if plan.is_empty() && (look.hurried || session.expects()) {
@@ -167,7 +167,7 @@ async fn converge(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Re
         session.sink.emit(Event::Planned { plan: Box::new(plan.clone()) });
         ask.consent(&plan, &choices)?;
         converge.run(session, look, &plan).await?;
-        choices.strangers_stay |= plan.steps.iter().any(|s| matches!(s.action, Action::DeleteNode { .. }));
+        choices.unknown_nodes_stay |= plan.steps.iter().any(|s| matches!(s.action, Action::DeleteNode { .. }));
         last = Some(plan);
         (rounds, wait, blocked) = (rounds + 1, Wait::ForMost, None);
     }
@@ -178,7 +178,7 @@ async fn converge(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Re
 async fn verify(
     session: &Session,
     state: &State,
-    look: Look,
+    look: Round,
     converge: &mut Converge<'_>,
     changed: bool,
 ) -> Result<(Vec<Check>, Facts), Failure> {
@@ -215,7 +215,12 @@ fn mendable(checks: &[Check]) -> Vec<Check> {
 }
 
 /// Repeats the checks until all pass, or until that can no longer be expected.
-async fn pass(session: &Session, state: &State, mut look: Look, changed: bool) -> Result<(Vec<Check>, Facts), Failure> {
+async fn pass(
+    session: &Session,
+    state: &State,
+    mut look: Round,
+    changed: bool,
+) -> Result<(Vec<Check>, Facts), Failure> {
     let begun = Instant::now();
     let mut said = String::new();
     let mut well: Option<Instant> = None;
@@ -230,19 +235,19 @@ async fn pass(session: &Session, state: &State, mut look: Look, changed: bool) -
                 return Ok((checks, look.facts));
             }
             tokio::time::sleep(settled).await;
-            look = Look::take(session, state, Wait::ForAll).await?;
+            look = Round::take(session, state, Wait::ForAll).await?;
             continue;
         }
         well = None;
-        let silent = |host: &HostName| look.facts.host(host).is_none();
-        let explained = |c: &Check| c.host.as_ref().map_or_else(|| SUMMARIES.contains(&c.name), silent);
-        let anybody = session.desired.hosts.iter().any(|h| silent(&h.name));
-        let patience = match (changed, anybody && failing.iter().all(explained)) {
+        let unreachable = |host: &HostName| look.facts.host(host).is_none();
+        let explained = |c: &Check| c.host.as_ref().map_or_else(|| SUMMARIES.contains(&c.name), unreachable);
+        let anybody = session.desired.hosts.iter().any(|h| unreachable(&h.name));
+        let timeout = match (changed, anybody && failing.iter().all(explained)) {
             (false, _) => UNCHANGED_WITHIN,
             (true, true) => SETTLE_WITHIN,
             (true, false) => VERIFY_WITHIN,
         };
-        if begun.elapsed() > patience || session.stop.is_cancelled() {
+        if begun.elapsed() > timeout || session.stop.is_cancelled() {
             for check in beyond(checks) {
                 session.sink.emit(Event::Checked { check });
             }
@@ -255,6 +260,6 @@ async fn pass(session: &Session, state: &State, mut look: Look, changed: bool) -
             said = doing;
         }
         tokio::time::sleep(LOOK_EVERY).await;
-        look = Look::take(session, state, Wait::ForAll).await?;
+        look = Round::take(session, state, Wait::ForAll).await?;
     }
 }

@@ -24,7 +24,7 @@ use hactl::lab::{Scoped, Silent, Spec};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use support::{Api, Hactl, Knock};
+use support::{Api, Hactl, Probe};
 
 const HOSTS: [&str; 3] = ["cp1", "cp2", "cp3"];
 /// Sizes of the databases that are recovered, MB.
@@ -62,7 +62,7 @@ fn notice(api: &Api, act: impl FnOnce()) -> Noticed {
     act();
     std::thread::sleep(Duration::from_secs(8));
     let knocks = knocking.end();
-    let bad: Vec<&Knock> = knocks.iter().filter(|k| k.2.is_some() || k.1 > LATE).collect();
+    let bad: Vec<&Probe> = knocks.iter().filter(|k| k.2.is_some() || k.1 > LATE).collect();
     let outage = match (bad.first(), bad.last()) {
         (Some(first), Some(last)) => (last.0 + EVERY).saturating_sub(first.0),
         _ => Duration::ZERO,
@@ -73,7 +73,7 @@ fn notice(api: &Api, act: impl FnOnce()) -> Noticed {
 }
 
 /// How long something took, and what a client that reads every 20 ms saw of it.
-fn under_reads(api: &Api, act: impl FnOnce()) -> (Duration, Vec<Knock>) {
+fn under_reads(api: &Api, act: impl FnOnce()) -> (Duration, Vec<Probe>) {
     let knocking = api.reads(EVERY);
     std::thread::sleep(Duration::from_secs(2));
     let begun = Instant::now();

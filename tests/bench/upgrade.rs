@@ -3,7 +3,7 @@
 //! `cargo test --test bench -- upgrade`. From the same binaries and images, each on fresh hosts, while somebody reads through the endpoint every
 //! 20 ms. What is counted begins before anything is sent to the hosts and ends when all is Ready; hactl's own checks and its bundle of before are in it.
 
-use crate::support::{Api, Hactl, Knock, wait_for};
+use crate::support::{Api, Hactl, Probe, wait_for};
 use crate::{HOSTS, fresh, kubeadm, on, under_reads};
 use hactl::lab::Scoped;
 use std::path::Path;
@@ -17,7 +17,7 @@ const HEAL: Duration = Duration::from_secs(180);
 /// What one of them took, and what was noticed of it.
 struct Row {
     took: Duration,
-    knocks: Vec<Knock>,
+    knocks: Vec<Probe>,
 }
 
 impl Row {

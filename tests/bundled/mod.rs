@@ -87,7 +87,8 @@ fn a_bundle_that_was_recovered_from_before_leaps_above_that_though_no_host_remem
     lose_disks(&mut facts, &hosts);
     let name = with_bundle(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
     (world.intent.recovered, world.intent.leapt) = (Some(1_000_000_600), 1_000_000_600);
-    let wish = Wish { id: "recovery2".to_owned(), from: Some(Origin::Bundle(name)), ..Wish::default() };
+    let wish =
+        RecoveryRequest { id: "recovery2".to_owned(), from: Some(Origin::Bundle(name)), ..RecoveryRequest::default() };
     let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
     let Ok(Diagnosis::Lost(proposal)) = found else { panic!("a person asked for it: {found:?}") };
     assert_eq!(proposal.recovery.base, 2_000_000_600, "or what the first one gave out would come twice");
@@ -100,7 +101,7 @@ fn a_bundle_of_a_newer_etcd_is_refused_with_both_versions_and_one_of_another_pat
     let name = with_bundle(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
     let answer = |version: &str| {
         let target = super::upgrading::with_parts(&world, "etcd", version);
-        let wish = Wish { id: "recovery1".to_owned(), ..Wish::default() };
+        let wish = RecoveryRequest { id: "recovery1".to_owned(), ..RecoveryRequest::default() };
         diagnose(&world.desired, &target, &facts, &world.intent, &wish)
     };
     for fine in ["3.6.0", "3.6.16", "3.7.1"] {
@@ -119,10 +120,11 @@ fn a_bundle_from_before_a_recovery_is_older_than_data_from_after_it_whatever_its
     let old = with_bundle(&world, &mut facts, &hosts[3], point("old", (9, 5_000), 800));
     let Ok(Diagnosis::Lost(proposal)) = diagnosed(&world, &facts, None) else { panic!("a majority is lost") };
     assert_eq!(proposal.recovery.source, Origin::Data(hosts[0].clone()));
-    let wish = Wish { id: "recovery1".to_owned(), from: Some(Origin::Bundle(old)), ..Wish::default() };
+    let wish =
+        RecoveryRequest { id: "recovery1".to_owned(), from: Some(Origin::Bundle(old)), ..RecoveryRequest::default() };
     let asked = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
     let Ok(Diagnosis::Lost(proposal)) = asked else { panic!("a person asked for it: {asked:?}") };
-    assert_eq!(proposal.loss, Loss::Forsaken);
+    assert_eq!(proposal.loss, Loss::Abandoned);
     assert_eq!(proposal.recovery.base, 2_000_000_900, "above what the newer one gave out");
 }
 
@@ -144,7 +146,7 @@ fn in_storage(world: &World, host: &HostName, name: &str, point: Point) -> Away 
 }
 
 fn with_storage(world: &World, facts: &Facts, away: Vec<Away>, from: Option<Origin>) -> Result<Diagnosis, Refusal> {
-    let wish = Wish { id: "recovery1".to_owned(), away, from, ..Wish::default() };
+    let wish = RecoveryRequest { id: "recovery1".to_owned(), away, from, ..RecoveryRequest::default() };
     diagnose(&world.desired, &world.target, facts, &world.intent, &wish)
 }
 
@@ -186,7 +188,12 @@ fn a_damaged_copy_on_a_host_leaves_the_one_in_object_storage_and_both_leave_the_
     let copy = in_storage(&world, &hosts[0], &newest, point("c", (4, 700), 600));
     let taken = |damaged: &[(&String, Option<&str>)]| {
         let damaged = damaged.iter().map(|(name, place)| ((*name).clone(), place.map(str::to_owned))).collect();
-        let wish = Wish { id: "recovery1".to_owned(), away: vec![copy.clone()], damaged, ..Wish::default() };
+        let wish = RecoveryRequest {
+            id: "recovery1".to_owned(),
+            away: vec![copy.clone()],
+            damaged,
+            ..RecoveryRequest::default()
+        };
         let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
         let Ok(Diagnosis::Lost(proposal)) = found else { panic!("a source is left: {found:?}") };
         assert_eq!(proposal.recovery.base, 1_000_000_600, "what a damaged one had given out counts all the same");
@@ -219,7 +226,8 @@ fn a_copy_in_a_directory_is_a_source_where_hosts_have_nothing_better_and_one_bun
     // A copy that is damaged leaves the one in object storage, and both leave the next best.
     let taken = |damaged: &[(&str, &str)]| {
         let damaged = damaged.iter().map(|(name, place)| ((*name).to_owned(), Some((*place).to_owned()))).collect();
-        let wish = Wish { id: "recovery1".to_owned(), away: all.clone(), damaged, ..Wish::default() };
+        let wish =
+            RecoveryRequest { id: "recovery1".to_owned(), away: all.clone(), damaged, ..RecoveryRequest::default() };
         let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
         let Ok(Diagnosis::Lost(proposal)) = found else { panic!("a source is left: {found:?}") };
         (proposal.sources[0].bundle.clone().unwrap(), proposal.sources[0].away.clone().unwrap())
@@ -288,7 +296,8 @@ fn a_bundle_of_before_a_recovery_is_taken_only_when_a_person_names_it() {
     lose_disks(&mut facts, &hosts);
     world.intent.recovered = Some(1_000_000_800);
     assert!(matches!(diagnosed(&world, &facts, None), Err(Refusal::NoSource { .. })));
-    let wish = Wish { id: "recovery1".to_owned(), from: Some(Origin::Bundle(old)), ..Wish::default() };
+    let wish =
+        RecoveryRequest { id: "recovery1".to_owned(), from: Some(Origin::Bundle(old)), ..RecoveryRequest::default() };
     let asked = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
     assert!(matches!(asked, Ok(Diagnosis::Lost(_))), "{asked:?}");
 }
@@ -298,8 +307,8 @@ fn a_bundle_is_not_restored_while_a_single_host_that_does_not_answer_may_be_a_cl
     let (world, mut facts, hosts) = two_sources(|_, _| {});
     with_bundle(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
     lose_disks(&mut facts, &hosts);
-    let silent = hactl::model::facts::Silence { why: "it does not answer".to_owned(), hint: None };
-    facts.hosts.insert(hosts[0].clone(), Err(silent));
+    let unreachable = hactl::model::facts::Unreachable { why: "it does not answer".to_owned(), hint: None };
+    facts.hosts.insert(hosts[0].clone(), Err(unreachable));
     let found = diagnosed(&world, &facts, None);
     assert!(matches!(&found, Err(Refusal::MayLive { dark, .. }) if dark == &[hosts[0].to_string()]), "{found:?}");
 }
@@ -372,17 +381,17 @@ fn where_there_is_no_cluster_any_more_a_bundle_that_is_named_is_restored_and_non
     let mut world = Shape::Stacked(3).bare();
     let mut facts = world.observe();
     let hosts = world.with(Role::Etcd);
-    assert_eq!(facts.etcd, Etcd::NeverBorn);
+    assert_eq!(facts.etcd, Etcd::Uninitialized);
     let name = with_bundle(&world, &mut facts, &hosts[0], point("c", (4, 700), 600));
     // As `down` leaves it: what lies there is of a life that ended.
     world.intent.taken_down_ms = Some(i64::MAX);
-    let wish = |from: Option<&str>| Wish {
+    let wish = |from: Option<&str>| RecoveryRequest {
         id: "recovery1".to_owned(),
         from: from.map(|name| Origin::Bundle(name.to_owned())),
-        ..Wish::default()
+        ..RecoveryRequest::default()
     };
     let diagnosed = |facts: &Facts, from| diagnose(&world.desired, &world.target, facts, &world.intent, &wish(from));
-    assert_eq!(diagnosed(&facts, None), Ok(Diagnosis::NeverBorn));
+    assert_eq!(diagnosed(&facts, None), Ok(Diagnosis::Uninitialized));
     let found = diagnosed(&facts, Some(&name));
     let Ok(Diagnosis::Lost(proposal)) = found else { panic!("a person named it: {found:?}") };
     assert_eq!(proposal.recovery.source, Origin::Bundle(name.clone()));
@@ -390,11 +399,13 @@ fn where_there_is_no_cluster_any_more_a_bundle_that_is_named_is_restored_and_non
     let refused = diagnosed(&facts, Some("lab-9-cp1.hactl"));
     assert!(matches!(refused, Err(Refusal::NoSource { asked: Some(_), .. })), "{refused:?}");
     // A run that was cut off before any host had anything of it goes on.
-    let wish = Wish { begun: Some(proposal.recovery.clone()), ..wish(None) };
+    let wish = RecoveryRequest { begun: Some(proposal.recovery.clone()), ..wish(None) };
     let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
     assert!(matches!(&found, Ok(Diagnosis::Lost(again)) if again.begun), "{found:?}");
     // A host that did not hear of the end may go on as the old cluster.
-    facts.hosts.insert(hosts[2].clone(), Err(hactl::model::facts::Silence { why: "no answer".to_owned(), hint: None }));
+    facts
+        .hosts
+        .insert(hosts[2].clone(), Err(hactl::model::facts::Unreachable { why: "no answer".to_owned(), hint: None }));
     let refused = diagnosed(&facts, Some(&name));
     assert!(matches!(refused, Err(Refusal::MayLive { .. })), "{refused:?}");
 }
@@ -424,7 +435,11 @@ fn data_that_lives_is_never_passed_over_for_a_file_and_how_far_the_file_says_to_
     }
     assert!(!text.contains("Nothing that can be read is newer"), "{text}");
     // A person's word is enough.
-    let wish = Wish { id: "recovery1".to_owned(), from: Some(Origin::Bundle(name.clone())), ..Wish::default() };
+    let wish = RecoveryRequest {
+        id: "recovery1".to_owned(),
+        from: Some(Origin::Bundle(name.clone())),
+        ..RecoveryRequest::default()
+    };
     let asked = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
     let Ok(Diagnosis::Lost(proposal)) = asked else { panic!("a person asked for it: {asked:?}") };
     assert_eq!((&proposal.recovery.source, &proposal.passed_over), (&Origin::Bundle(name), &None));
@@ -458,7 +473,13 @@ fn a_bundle_that_nobody_signed_or_that_is_forged_changes_nothing_of_a_recovery_w
             let mut lied = lied.clone();
             lied.hosts.get_mut(&hosts[0]).and_then(|f| f.as_mut().ok()).expect("it answers").bundles = None;
             let from = from.map(|name| Origin::Bundle(name.to_owned()));
-            let wish = Wish { accept_unsigned, away: vec![away.clone()], from, id: "r".to_owned(), ..Wish::default() };
+            let wish = RecoveryRequest {
+                accept_unsigned,
+                away: vec![away.clone()],
+                from,
+                id: "r".to_owned(),
+                ..RecoveryRequest::default()
+            };
             diagnose(&world.desired, &world.target, &lied, &world.intent, &wish)
         };
         for from in [None, Some("lab-2-b.hactl")] {

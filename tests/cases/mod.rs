@@ -5,7 +5,7 @@ use crate::{Shape, converged, whole};
 use hactl::model::facts::{Etcd, Facts};
 use hactl::model::firewall::{FirewallFact, Manager, Opening};
 use hactl::model::names::HostName;
-use hactl::model::plan::{Action, Birth, Impact, Mark, Plan};
+use hactl::model::plan::{Action, Condition, Impact, InitialClusterState, Plan};
 use hactl::model::refusal::Refusal;
 use hactl::model::survey::Way;
 use std::collections::BTreeSet;
@@ -18,14 +18,17 @@ fn changes_members(plan: &Plan) -> bool {
     plan.steps.iter().any(|s| {
         matches!(
             s.action,
-            Action::RemoveMember { .. } | Action::AddLearner { .. } | Action::Promote { .. } | Action::MoveAside { .. }
+            Action::RemoveMember { .. }
+                | Action::AddLearner { .. }
+                | Action::Promote { .. }
+                | Action::ArchiveData { .. }
         )
     })
 }
 
-fn starts(plan: &Plan, wanted: impl Fn(&Birth) -> bool) -> usize {
+fn starts(plan: &Plan, wanted: impl Fn(&InitialClusterState) -> bool) -> usize {
     let births = plan.steps.iter().filter_map(|s| match &s.action {
-        Action::StartMember { birth, .. } => Some(birth),
+        Action::StartMember { state, .. } => Some(state),
         _ => None,
     });
     births.filter(|b| wanted(b)).count()
@@ -46,9 +49,9 @@ fn silence_is_never_read_as_no_cluster_yet() {
     assert!(matches!(answer, Err(Refusal::NoQuorum { .. })), "{answer:?}");
     // Even an observation that gets it wrong founds nothing, and neither does one without the journal.
     let mut lie = world.observe();
-    lie.etcd = Etcd::NeverBorn;
+    lie.etcd = Etcd::Uninitialized;
     assert!(matches!(up(&world, &lie), Err(Refusal::NoQuorum { .. })));
-    world.intent.born = false;
+    world.intent.bootstrapped = false;
     assert!(matches!(up(&world, &lie), Err(Refusal::CannotTell { .. })));
 }
 
@@ -58,9 +61,9 @@ fn empty_etcd_disks_under_a_control_plane_are_a_loss_even_without_a_journal() {
     for n in 1..=3 {
         world.lose_data(&cp(n));
     }
-    world.intent.born = false;
+    world.intent.bootstrapped = false;
     let facts = world.observe();
-    assert_eq!(facts.etcd, Etcd::NeverBorn);
+    assert_eq!(facts.etcd, Etcd::Uninitialized);
     assert!(matches!(up(&world, &facts), Err(Refusal::NoQuorum { .. })));
 }
 
@@ -71,15 +74,15 @@ fn a_founding_of_a_cluster_that_was_born_is_only_woken_never_founded_again() {
     let seal = plan.steps.iter().position(|s| matches!(s.action, Action::Seal { .. })).expect("it seals");
     let before = Plan { steps: plan.steps[..seal].to_vec(), after: plan.after[..seal].to_vec(), ..Plan::default() };
     assert!(matches!(world.run(&before, &Script::default()), Ok(Ended::Done(_))));
-    assert!(world.intent.born, "the birth is in the journal before any disk is sealed");
+    assert!(world.intent.bootstrapped, "the birth is in the journal before any disk is sealed");
     for n in 1..=3 {
         world.unit_stopped(&cp(n), &make::unit("etcd.service"), false);
     }
     let facts = world.observe();
-    assert!(matches!(facts.etcd, Etcd::Founding { .. }));
+    assert!(matches!(facts.etcd, Etcd::Bootstrapping { .. }));
     let plan = up(&world, &facts).expect("a plan");
-    assert_eq!(starts(&plan, |b| *b == Birth::Again), 3);
-    assert_eq!(starts(&plan, |b| matches!(b, Birth::Genesis { .. })), 0);
+    assert_eq!(starts(&plan, |b| *b == InitialClusterState::Restart), 3);
+    assert_eq!(starts(&plan, |b| matches!(b, InitialClusterState::New { .. })), 0);
     let mut lost = world.clone();
     for n in [1, 2] {
         lost.wipe(&cp(n));
@@ -105,17 +108,17 @@ fn a_host_that_says_nothing_about_etcd_is_not_taken_for_an_empty_one() {
 #[test]
 fn a_birth_that_the_journal_missed_is_recorded_before_any_api_server_writes() {
     let mut world = converged(Shape::Stacked(3));
-    world.intent.born = false;
+    world.intent.bootstrapped = false;
     world.release(|r| r.manifests += 1);
     let plan = world.plan().expect("sound").0.expect("a plan");
     let proof = plan.steps.iter().position(|s| s.action == Action::ProveQuorum).expect("it proves quorum");
     for (index, step) in plan.steps.iter().enumerate() {
-        if step.needs.contains(&Mark::Quorum) {
+        if step.requires.contains(&Condition::Quorum) {
             assert!(plan.after[index].contains(&proof));
         }
     }
     assert_eq!(world.converge(1, 4), Ok(Ended::Converged));
-    assert!(world.intent.born);
+    assert!(world.intent.bootstrapped);
 }
 
 #[test]
@@ -207,7 +210,7 @@ fn members_silenced_by_their_certificates_get_new_ones() {
             etcd.view = None;
         }
     }
-    facts.etcd = Etcd::Silent(evidence);
+    facts.etcd = Etcd::NoQuorum(evidence);
     let plan = up(&world, &facts).expect("a plan");
     let certified = plan.steps.iter().filter(|s| matches!(s.action, Action::Certify { .. })).count();
     assert_eq!(certified, 4, "three members and a worker");

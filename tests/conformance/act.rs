@@ -19,11 +19,11 @@ pub enum How {
 
 /// How a member is told to start.
 #[derive(Debug, Clone, Copy)]
-pub enum Birth {
+pub enum InitialClusterState {
     /// With one of two tokens.
-    Genesis(u8),
-    Join,
-    Again,
+    New(u8),
+    Existing,
+    Restart,
 }
 
 /// Whose epoch an operation carries that comes too late.
@@ -36,7 +36,7 @@ pub enum Stale {
 /// One thing that happens.
 #[derive(Debug, Clone)]
 pub enum Act {
-    Stamp,
+    ClusterId,
     Prepare,
     Deliver {
         part: &'static str,
@@ -58,8 +58,8 @@ pub enum Act {
     KeysOnly(u8),
     /// A certificate for a key that was made elsewhere.
     WrongCert(u8),
-    Start(Birth),
-    MoveAside,
+    Start(InitialClusterState),
+    ArchiveData,
     /// The second half of moving aside, while etcd runs on the data.
     MoveAsideUnderEtcd,
     Seal,
@@ -85,14 +85,14 @@ pub enum Start {
 
 /// The acts that bring both hosts there; they are compared like all others.
 pub fn opening(start: Start) -> Vec<Act> {
-    let prepared = vec![Act::Stamp, Act::Prepare];
+    let prepared = vec![Act::ClusterId, Act::Prepare];
     match start {
         Start::Bare => vec![],
         Start::Prepared => prepared,
         Start::Member => {
             let files = [FileSet::Trust, FileSet::Etcd].map(|set| Act::Configure { set, which: 0xff });
             let etcd = Act::Deliver { part: "etcd", how: How::Whole };
-            let last = [etcd, Act::Certify(0xff), Act::Start(Birth::Genesis(0))];
+            let last = [etcd, Act::Certify(0xff), Act::Start(InitialClusterState::New(0))];
             prepared.into_iter().chain(files).chain(last).collect()
         }
     }
@@ -102,8 +102,8 @@ fn how() -> impl Strategy<Value = How> {
     prop_oneof![3 => Just(How::Whole), 2 => any::<u8>().prop_map(How::CutOff), 1 => Just(How::Damaged)]
 }
 
-fn birth() -> impl Strategy<Value = Birth> {
-    prop_oneof![3 => (0..2_u8).prop_map(Birth::Genesis), 2 => Just(Birth::Join), 1 => Just(Birth::Again)]
+fn state() -> impl Strategy<Value = InitialClusterState> {
+    prop_oneof![3 => (0..2_u8).prop_map(InitialClusterState::New), 2 => Just(InitialClusterState::Existing), 1 => Just(InitialClusterState::Restart)]
 }
 
 /// About one subject: stories that stay with it find what needs several steps in a row.
@@ -118,7 +118,7 @@ fn files() -> BoxedStrategy<Act> {
         2 => file().prop_map(|n| Act::Tamper(Tamper::FileMode(n))),
         1 => file().prop_map(|n| Act::Tamper(Tamper::FileGone(n))),
         1 => Just(Act::Release),
-        2 => Just(Act::Stamp),
+        2 => Just(Act::ClusterId),
         1 => Just(Act::Tamper(Tamper::StampOfAnother)),
         1 => Just(Act::Tamper(Tamper::StampGone)),
     ]
@@ -127,9 +127,9 @@ fn files() -> BoxedStrategy<Act> {
 
 fn member() -> BoxedStrategy<Act> {
     prop_oneof![
-        6 => birth().prop_map(Act::Start),
+        6 => state().prop_map(Act::Start),
         3 => Just(Act::Seal),
-        2 => Just(Act::MoveAside),
+        2 => Just(Act::ArchiveData),
         1 => Just(Act::MoveAsideUnderEtcd),
         1 => any::<bool>().prop_map(|delete| Act::Wipe { delete }),
         6 => tamper::data().prop_map(Act::Tamper),
@@ -147,7 +147,7 @@ fn parts() -> BoxedStrategy<Act> {
         1 => part().prop_map(|part| Act::Tamper(Tamper::PartGone(part))),
         1 => Just(Act::Tamper(Tamper::LinkGone)),
         1 => Just(Act::Wipe { delete: true }),
-        1 => Just(Act::Stamp),
+        1 => Just(Act::ClusterId),
         1 => Just(Act::Prepare),
     ]
     .boxed()

@@ -14,7 +14,7 @@ use crate::fixture::host;
 use crate::place::Place;
 use crate::play::Both;
 use hactl::model::facts::{EtcdFact, FileFact, HostFacts, LeafFact};
-use hactl::model::target::LeafId;
+use hactl::model::target::CertId;
 use hactl::protocol::{Fault, FaultKind, Op, Reply};
 use std::collections::BTreeMap;
 
@@ -50,8 +50,8 @@ impl Clocks {
         real.into_iter().map(one).collect()
     }
 
-    fn leaves(&mut self, old: &Self, real: &HostFacts, sim: &HostFacts) -> BTreeMap<LeafId, LeafFact> {
-        let one = |(id, fact): (&LeafId, &LeafFact)| {
+    fn leaves(&mut self, old: &Self, real: &HostFacts, sim: &HostFacts) -> BTreeMap<CertId, LeafFact> {
+        let one = |(id, fact): (&CertId, &LeafFact)| {
             let told = sim.leaves.get(id);
             let sim_ms = told.map_or(0, |f| f.changed_ms);
             let changed_ms = self.read(old, &format!("leaf {id}"), fact.changed_ms, sim_ms);
@@ -86,7 +86,7 @@ fn translated(real: HostFacts, sim: &HostFacts, clocks: &mut Clocks) -> HostFact
         leaves,
         programs: real.programs,
         sysctls: real.sysctls,
-        etcd: Some(EtcdFact { data: etcd.data, token: etcd.token, born: etcd.born, ..seen }),
+        etcd: Some(EtcdFact { data: etcd.data, token: etcd.token, bootstrapped: etcd.bootstrapped, ..seen }),
         ..sim.clone()
     }
 }

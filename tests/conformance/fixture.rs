@@ -5,7 +5,7 @@ use crate::sim::{World, make};
 use aws_lc_rs::digest::SHA256;
 use hactl::model::desired::Desired;
 use hactl::model::names::{Digest, HostName};
-use hactl::model::target::{FileSet, HostTarget, Leaf, LeafId, Part, Target};
+use hactl::model::target::{CertId, CertSpec, FileSet, HostTarget, Part, Target};
 use hactl::pki::Contents;
 use hactl::protocol::{FilePut, ObserveAsk, Preparation};
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ impl Fixture {
         &self.sent[&part.digest]
     }
     /// A certificate for a request, by whoever the leaf says.
-    pub fn sign(&self, leaf: &Leaf, request: &str) -> String {
+    pub fn sign(&self, leaf: &CertSpec, request: &str) -> String {
         let authority = self.ours.issuer(leaf).or_else(|| self.others.issuer(leaf)).expect("a known authority");
         hactl::pki::sign(request, leaf, authority, OffsetDateTime::now_utc()).expect("a good request")
     }
@@ -110,14 +110,14 @@ pub fn preparation() -> Preparation {
     all
 }
 
-fn leaves(release: u8) -> Vec<Leaf> {
+fn leaves(release: u8) -> Vec<CertSpec> {
     let desired = desired();
     let mut all = hactl::pki::leaves(&desired, &desired.hosts[0], &FIXTURE.ours.publics());
-    let some = [LeafId::EtcdPeer, LeafId::ApiserverEtcdClient, LeafId::Apiserver, LeafId::Kubelet];
+    let some = [CertId::EtcdPeer, CertId::ApiserverEtcdClient, CertId::Apiserver, CertId::Kubelet];
     all.retain(|leaf| some.contains(&leaf.id));
     for leaf in &mut all {
         OWNER.clone_into(&mut leaf.owner);
-        if leaf.id == LeafId::Apiserver {
+        if leaf.id == CertId::Apiserver {
             leaf.sans.push(format!("DNS:release-{release}"));
             leaf.sans.sort();
         }

@@ -187,7 +187,7 @@ impl Place {
     }
 
     /// Certificates for leaves whose keys the host makes.
-    pub async fn certify(&mut self, leaves: Vec<hactl::model::target::Leaf>) -> Result<(), Fault> {
+    pub async fn certify(&mut self, leaves: Vec<hactl::model::target::CertSpec>) -> Result<(), Fault> {
         let Reply::Requests(requests) = self.ask(Op::MakeKeys { leaves: leaves.clone() }).await? else {
             panic!("requests were asked for");
         };

@@ -1,7 +1,7 @@
 //! Plays one act to both hosts: to the simulated one as the effects of a plan's action, to the real one as the operations
 //! that `execute` makes of the same action.
 
-use crate::act::{Act, Birth, How, Stale};
+use crate::act::{Act, How, InitialClusterState, Stale};
 use crate::compare::{Clocks, same};
 use crate::fixture::{self, FIXTURE, host};
 use crate::place::{DATA, Place};
@@ -10,7 +10,7 @@ use crate::sim::effect::{Effect, effects, happen};
 use crate::sim::member::Stop;
 use hactl::model::names::Digest;
 use hactl::model::plan::{self, Action};
-use hactl::model::target::{FileSet, HostTarget, Leaf, Part};
+use hactl::model::target::{CertSpec, FileSet, HostTarget, Part};
 use hactl::protocol::{EtcdAsk, Fault, FaultKind, FilePut, Op, Reply, WipeAsk};
 use std::collections::BTreeMap;
 
@@ -41,9 +41,9 @@ impl Both {
     pub async fn play(&mut self, act: &Act) -> Result<(), String> {
         self.place.later_than(self.clocks.latest()).await;
         match act {
-            Act::Stamp => {
-                let sim = self.sim(&Action::Stamp { host: host() });
-                let real = self.place.ask(Op::Stamp(self.world.intent.stamp.of(&host()))).await;
+            Act::ClusterId => {
+                let sim = self.sim(&Action::WriteClusterId { host: host() });
+                let real = self.place.ask(Op::WriteClusterId(self.world.intent.stamp.of(&host()))).await;
                 same(&sim, &real, FaultKind::BadRequest)
             }
             Act::Prepare => {
@@ -72,16 +72,16 @@ impl Both {
                 self.if_ready(self.idle(), Op::MakeKeys { leaves }).await
             }
             Act::WrongCert(which) => self.wrong_cert(*which).await,
-            Act::Start(birth) => self.start(*birth).await,
-            Act::MoveAside => {
-                let sim = self.sim(&Action::MoveAside { host: host() });
+            Act::Start(state) => self.start(*state).await,
+            Act::ArchiveData => {
+                let sim = self.sim(&Action::ArchiveData { host: host() });
                 self.mirror_process();
-                let real = self.place.ask(Op::MoveAside(member())).await;
+                let real = self.place.ask(Op::ArchiveData(member())).await;
                 same(&sim, &real, FaultKind::BadRequest)
             }
             Act::MoveAsideUnderEtcd => {
                 let sim = self.happen(&[Effect::DataAside(host())]);
-                let real = self.place.ask(Op::MoveAside(member())).await;
+                let real = self.place.ask(Op::ArchiveData(member())).await;
                 same(&sim, &real, FaultKind::BadRequest)
             }
             Act::Seal => {
@@ -192,7 +192,7 @@ impl Both {
         some(&files, which).map(|f| f.path.clone()).collect()
     }
 
-    fn some_leaves(&self, which: u8) -> Vec<Leaf> {
+    fn some_leaves(&self, which: u8) -> Vec<CertSpec> {
         some(&self.target().leaves, which).cloned().collect()
     }
 
@@ -222,18 +222,22 @@ impl Both {
 
     /// A directory has no systemd, so the start itself always fails there. What counts is whether the settings that come
     /// before it are accepted; what etcd makes of them is the simulated world's to say for both.
-    async fn start(&mut self, birth: Birth) -> Result<(), String> {
+    async fn start(&mut self, state: InitialClusterState) -> Result<(), String> {
         if !self.ready() {
             return Ok(());
         }
         let peer = self.world.peer(&host());
-        let birth = match birth {
-            Birth::Genesis(n) => plan::Birth::Genesis { token: format!("token-{n}"), founders: vec![(host(), peer)] },
-            Birth::Join => plan::Birth::Join { members: vec![(host().to_string(), peer)] },
-            Birth::Again => plan::Birth::Again,
+        let state = match state {
+            InitialClusterState::New(n) => {
+                plan::InitialClusterState::New { token: format!("token-{n}"), initial_members: vec![(host(), peer)] }
+            }
+            InitialClusterState::Existing => {
+                plan::InitialClusterState::Existing { members: vec![(host().to_string(), peer)] }
+            }
+            InitialClusterState::Restart => plan::InitialClusterState::Restart,
         };
-        let start = hactl::execute::member_start(DATA, &birth);
-        let mut all = effects(&self.world, &Action::StartMember { host: host(), birth });
+        let start = hactl::execute::member_start(DATA, &state);
+        let mut all = effects(&self.world, &Action::StartMember { host: host(), state });
         let sim = if start.first.is_some() {
             self.happen(&[all.remove(0)])
         } else if self.world.host(&host()).disk.is_some() {

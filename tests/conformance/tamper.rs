@@ -8,9 +8,9 @@ use crate::sim::effect::Effect;
 use crate::sim::make;
 use crate::sim::member::{Cluster, Listed};
 use crate::sim::world::Disk;
-use hactl::model::facts::{FileFact, Stamp};
+use hactl::model::facts::{ClusterId, FileFact};
 use hactl::model::names::Digest;
-use hactl::model::target::Leaf;
+use hactl::model::target::CertSpec;
 use hactl::protocol::Op;
 use proptest::prelude::*;
 use std::fs;
@@ -132,7 +132,7 @@ impl Both {
                 self.place.remove("/var/lib/hactl/cluster.json");
             }
             Tamper::StampOfAnother => {
-                let stamp = Stamp {
+                let stamp = ClusterId {
                     cluster: "other".parse().expect("a valid name"),
                     ca: Digest::new([9; 32]),
                     stages: 0,
@@ -176,7 +176,7 @@ impl Both {
         let all: Vec<String> = self.target().sets.into_values().flat_map(|s| s.files).map(|f| f.path).collect();
         all[usize::from(n) % all.len()].clone()
     }
-    fn leaf(&self, n: u8) -> Leaf {
+    fn leaf(&self, n: u8) -> CertSpec {
         let mut all = self.target().leaves;
         all.swap_remove(usize::from(n) % all.len())
     }
@@ -210,7 +210,7 @@ impl Both {
         }
     }
 
-    fn tamper_leaf(&mut self, tamper: Tamper, leaf: &Leaf) {
+    fn tamper_leaf(&mut self, tamper: Tamper, leaf: &CertSpec) {
         let (cert, key) = (leaf.cert_path.as_str(), leaf.key_path.as_str());
         let now = self.world.tick();
         let leaves = &mut self.world.host_mut(&host()).leaves;
@@ -239,14 +239,14 @@ impl Both {
     }
 
     /// Another cluster's authority signs the leaf.
-    async fn foreign(&mut self, leaf: &Leaf) -> Result<(), String> {
+    async fn foreign(&mut self, leaf: &CertSpec) -> Result<(), String> {
         if !self.ready() {
             return Ok(());
         }
         let authority = FIXTURE.others.cluster.id().to_owned();
-        let theirs = Leaf { authority: authority.clone(), ..leaf.clone() };
+        let theirs = CertSpec { authority: authority.clone(), ..leaf.clone() };
         self.place.certify(vec![theirs]).await.map_err(|fault| fault.what)?;
-        self.happen(&[Effect::Leaf(host(), leaf.id)])?;
+        self.happen(&[Effect::CertSpec(host(), leaf.id)])?;
         let fact = self.world.host_mut(&host()).leaves.get_mut(&leaf.id).expect("just issued");
         fact.authority = authority;
         Ok(())
@@ -267,7 +267,7 @@ impl Both {
                 self.place.remove(&format!("{DATA}/member"));
             }
             Tamper::SealGone => {
-                self.world.host_mut(&host()).born = None;
+                self.world.host_mut(&host()).bootstrapped = None;
                 self.place.remove(&format!("{DATA}/hactl-born"));
             }
             Tamper::TokenGone => {

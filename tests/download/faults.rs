@@ -226,7 +226,7 @@ fn a_run_that_is_dropped_leaves_its_parts_to_the_next() {
     world.server.quirk(KUBELET, Quirk::Stall(70_000, 1));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let (store, mut order) = (world.store(), world.order());
-    order.patience.silence = Duration::from_secs(30);
+    order.timeout.silence = Duration::from_secs(30);
     runtime.block_on(async {
         let begun = |_: hactl::component::Moment<'_>| {};
         let work = hactl::component::download(&store, &order, &begun);
@@ -270,7 +270,7 @@ fn nobody_there_and_a_name_that_nobody_knows_are_two_things() {
     assert!(matches!(error, FetchError::Unreachable { attempts: 3, .. }), "{error}");
     let mut unknown = order("no-such-host.invalid");
     // A resolver may take its time to say that it does not know.
-    unknown.patience.silence = Duration::from_secs(30);
+    unknown.timeout.silence = Duration::from_secs(30);
     let error = fetch(build(&world.store(), &unknown).map(|_| ()).unwrap_err());
     assert!(matches!(error, FetchError::Name { .. }), "{error}");
 }

@@ -80,7 +80,7 @@ impl World {
     pub fn order(&self) -> Order {
         Order {
             mirrors: Mirrors::new(self.mirrors().iter().map(|m| m.parse::<Mirror>().unwrap())),
-            patience: Patience {
+            timeout: Patience {
                 connect: Duration::from_secs(5),
                 silence: Duration::from_millis(400),
                 attempts: 3,

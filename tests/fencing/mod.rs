@@ -178,8 +178,8 @@ fn data_of_another_cluster_without_a_seal_is_told_by_its_log_and_is_no_members_d
     let plan = planned(&world, &facts);
     let has = |action: &Action| plan.steps.iter().any(|s| &s.action == action);
     let peer: PeerUrl = world.peer(&host);
-    assert!(matches!(&facts.etcd, Etcd::Speaks(m) if m.0.contains_key(&peer)), "it is listed still");
-    assert!(has(&Action::RemoveMember { peer: peer.clone() }) && has(&Action::MoveAside { host }), "{plan:?}");
+    assert!(matches!(&facts.etcd, Etcd::HasQuorum(m) if m.0.contains_key(&peer)), "it is listed still");
+    assert!(has(&Action::RemoveMember { peer: peer.clone() }) && has(&Action::ArchiveData { host }), "{plan:?}");
     assert!(has(&Action::AddLearner { peer }), "{plan:?}");
 }
 

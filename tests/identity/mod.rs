@@ -2,7 +2,7 @@
 
 use crate::sim::{World, make};
 use crate::{Shape, converged};
-use hactl::model::facts::{Facts, HostFacts, Stamp};
+use hactl::model::facts::{ClusterId, Facts, HostFacts};
 use hactl::model::names::HostName;
 use hactl::model::plan::{Action, Plan};
 use hactl::model::refusal::{Misnamed, Refusal};
@@ -66,7 +66,7 @@ fn a_host_that_has_what_another_machine_was_given_is_refused() {
     assert_eq!(refused(up(&world, &facts)), [(cp(2), None)]);
     world.intent.reassign = [cp(2)].into();
     let plan = up(&world, &facts).expect("it is meant");
-    assert_eq!(plan.steps.iter().map(|s| &s.action).collect::<Vec<_>>(), [&Action::Stamp { host: cp(2) }]);
+    assert_eq!(plan.steps.iter().map(|s| &s.action).collect::<Vec<_>>(), [&Action::WriteClusterId { host: cp(2) }]);
 }
 
 #[test]
@@ -75,14 +75,18 @@ fn a_stamp_of_an_earlier_version_gets_its_names_unless_another_host_was_there() 
     let mut facts = world.observe();
     for n in 1..=3 {
         let stamp = host(&mut facts, &cp(n)).stamp.as_mut().expect("it carries one");
-        *stamp = Stamp { host: None, machine: None, ..stamp.clone() };
+        *stamp = ClusterId { host: None, machine: None, ..stamp.clone() };
     }
     let at = |n: u8| world.desired.host(&cp(n)).expect("it is in the inventory").address;
     let (one, two, three) = (at(1), at(2), at(3));
     for known in [vec![], vec![(cp(1), one), (cp(2), two), (cp(3), three)]] {
         world.intent.remembered = known.into_iter().collect();
         let plan = up(&world, &facts).expect("nothing speaks against it");
-        assert_eq!(plan.steps.iter().filter(|s| matches!(s.action, Action::Stamp { .. })).count(), 3, "{plan:?}");
+        assert_eq!(
+            plan.steps.iter().filter(|s| matches!(s.action, Action::WriteClusterId { .. })).count(),
+            3,
+            "{plan:?}"
+        );
     }
     world.intent.remembered = [(cp(1), three), (cp(2), two), (cp(3), one)].into();
     assert_eq!(refused(up(&world, &facts)), [(cp(1), Some(cp(3))), (cp(3), Some(cp(1)))]);

@@ -3,9 +3,9 @@
 use super::recover::members;
 use super::support::{Hactl, Ran};
 use super::{Scenario, World, in_one_line};
-use hactl::model::moment::stamp;
 use hactl::model::names::Digest;
 use hactl::model::secret::Secret;
+use hactl::model::timestamp::file_timestamp;
 use hactl::snapshot::Recipients;
 use std::io::Write as _;
 use std::path::Path;
@@ -88,7 +88,7 @@ fn relabelled(w: &World) {
         (manifest["point"]["revision"], manifest["point"]["high_water"]) = (90_000.into(), 90_000.into());
     });
     std::fs::write(&bad, &forged).expect("a folder of ours");
-    let name = |host: &str| format!("{}-{}-{host}.hactl", w.lab.name(), stamp(taken_ms).replace('.', ""));
+    let name = |host: &str| format!("{}-{}-{host}.hactl", w.lab.name(), file_timestamp(taken_ms).replace('.', ""));
     put(w, "cp1", &format!("{FOLDER}/{}", name("cp1")), &forged);
     // A true one under the name of another host and another time.
     put(w, "cp2", &format!("{FOLDER}/{}", name("cp2")), &whole);
@@ -143,12 +143,12 @@ fn unsigned(w: &World) {
 /// A state of somebody else's, sealed to the owners of this one, which claims to be this cluster's and the latest.
 fn somebody_elses(state: &Path, cluster: &str) -> String {
     let cluster = cluster.parse().expect("a name");
-    let vault = hactl::vault::Vault::open(state, &cluster).expect("it can be read").expect("it is there");
+    let vault = hactl::statedir::StateDir::open(state, &cluster).expect("it can be read").expect("it is there");
     let brought = hactl::pki::brought::Brought::default();
     let mut contents = hactl::pki::found(&cluster, brought, time::OffsetDateTime::now_utc()).expect("keys can be made");
-    (contents.turning.founded, contents.turning.stages) = (vault.publics().founded, 999_999);
+    (contents.rotations.founded, contents.rotations.stages) = (vault.publics().founded, 999_999);
     let to = Recipients::parse(&vault.recipients(&[]).expect("the identity is there")).expect("keys");
-    let text = hactl::vault::carry(&cluster, &contents, &Secret::new("AGE-SECRET-KEY-1".to_owned()), "");
+    let text = hactl::statedir::carry(&cluster, &contents, &Secret::new("AGE-SECRET-KEY-1".to_owned()), "");
     to.text(&text).expect("memory")
 }
 

@@ -131,8 +131,8 @@ fn one_by_one(w: &World) {
     up(w, "w-control-plane", 0);
     left(w, host, CONTROL_PLANE);
     api_servers(w, host, 2);
-    let asks = w.on(host, "sudo grep server: /etc/kubernetes/kubelet.conf");
-    assert!(asks.contains(&w.lab.vip().to_string()), "its kubelet asks the endpoint: {asks}");
+    let queries = w.on(host, "sudo grep server: /etc/kubernetes/kubelet.conf");
+    assert!(queries.contains(&w.lab.vip().to_string()), "its kubelet asks the endpoint: {queries}");
     let labels = said(w, &["get", "node", host, "-o", "jsonpath={.metadata.labels} {.spec.taints}"]);
     assert!(!labels.contains("control-plane") && labels.contains("node-role.kubernetes.io/worker"), "{labels}");
 

@@ -1,6 +1,6 @@
 //! Authorities and keys that are replaced while clients look every 20 ms: nobody is refused, and nothing of before is lost.
 
-use super::support::{Api, Knock, Knocking, Writer, wait_for};
+use super::support::{Api, Knocking, Probe, Writer, wait_for};
 use super::trials::unnoticed;
 use super::{Scenario, World, in_one_line};
 use std::path::Path;
@@ -50,7 +50,7 @@ impl Watched {
         let knocks = self.knocking.end();
         let (written, longest) = self.writer.end_within(Duration::from_secs(2));
         println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.2?}");
-        let etcds_end = |k: &Knock| {
+        let etcds_end = |k: &Probe| {
             k.2.as_ref().is_some_and(|why| why.contains("unexpected HTTP status code received from server: 200 (OK)"))
         };
         let (cut, knocks) = knocks.partition(etcds_end);
@@ -238,12 +238,12 @@ fn cluster(w: &World) {
     let at = "kubernetes.default.svc.cluster.local";
     w.hactl.kubectl(&["create", "service", "externalname", "later", "--external-name", at]).ok();
     // How many answers there are to a question for the other name of it.
-    let asks = r#"perl -MIO::Socket::INET -e '
+    let queries = r#"perl -MIO::Socket::INET -e '
         my $s = IO::Socket::INET->new(PeerAddr => "10.96.0.10:53", Proto => "udp");
         my $name = join("", map { pack("C/a*", $_) } split(/\./, "later.default.svc.cluster.local")) . chr(0);
         print $s pack("n6", 7, 0x100, 1, 0, 0, 0) . $name . pack("nn", 5, 1);
         alarm 3; recv($s, my $said, 512, 0); print((unpack("n6", $said))[3]);'"#;
-    wait_for("CoreDNS hears of what is new", Duration::from_secs(120), || w.on("cp1", asks).trim() == "1");
+    wait_for("CoreDNS hears of what is new", Duration::from_secs(120), || w.on("cp1", queries).trim() == "1");
     w.hactl.kubectl(&["delete", "service", "later"]).ok();
 
     let listed = in_one_line(&w.hactl.run(&["certs", "list"]).ok());

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 pub const SCENARIOS: &[Scenario] = &[
-    Scenario { name: "strangers get past no port of any host", cut: true, run: strangers },
+    Scenario { name: "strangers get past no port of any host", cut: true, run: unknown_nodes },
     Scenario { name: "no secret stands in logs, command lines or temporary files", cut: true, run: nowhere },
     Scenario {
         name: "a support bundle holds what explains, of hosts that answer, and no secret",
@@ -32,7 +32,7 @@ fn code(url: &str, more: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn strangers(w: &World) {
+fn unknown_nodes(w: &World) {
     // Somebody with a certificate of an authority of his own, and somebody with one of the cluster's: kubelet's.
     let dir = w.lab.dir().join("strangers");
     fs::create_dir_all(&dir).expect("a folder");

@@ -40,7 +40,7 @@ fn in_order(w: &World) {
     let pod = |path: &str| w.hactl.kubectl(&["get", "pod", "lingers", "-o", &format!("jsonpath={{{path}}}")]).out;
     wait_for("a pod runs there", Duration::from_secs(60), || pod(".status.phase") == "Running");
 
-    let patience = if leads(w, holder) { LOST } else { LATE };
+    let timeout = if leads(w, holder) { LOST } else { LATE };
     let (knocking, writer) = (w.api().reads(Duration::from_millis(20)), Writer::start(&w.api(), "w-shutdown"));
     let begun = Instant::now();
     w.on(holder, "sudo systemctl poweroff");
@@ -49,7 +49,7 @@ fn in_order(w: &World) {
     });
     println!("        {holder} was off after {:.1?}", begun.elapsed());
     std::thread::sleep(Duration::from_secs(4));
-    let (written, longest) = writer.end_within(patience);
+    let (written, longest) = writer.end_within(timeout);
     println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.2?}");
     unnoticed_but_for_moves(&knocking.end(), 1);
     assert_ne!(holder_of(w), holder);

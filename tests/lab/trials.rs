@@ -2,7 +2,7 @@
 
 use super::bare_hosts::variant;
 use super::recover::members;
-use super::support::{GIVEN_BACK, Hactl, Knock, Knocks, Writer, once_free, wait_for};
+use super::support::{GIVEN_BACK, Hactl, Knocks, Probe, Writer, once_free, wait_for};
 use super::{Scenario, World, in_one_line};
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
@@ -118,7 +118,7 @@ fn nobody_failed(knocks: &Knocks, moves: usize) -> (Duration, String) {
 
 /// Who failed, where the endpoint's address moves so many times. A connection lives on the host that had the address when it was opened, so
 /// whoever is in the midst of a request at that moment, for `in_flight` at most, is cut off, all at once; who comes before and after is served.
-pub fn failed_but_for_moves(knocks: &[Knock], moves: usize, in_flight: Duration) -> Vec<&Knock> {
+pub fn failed_but_for_moves(knocks: &[Probe], moves: usize, in_flight: Duration) -> Vec<&Probe> {
     let mut cut_off: Vec<Duration> = knocks.iter().filter(|k| k.2.is_some()).map(|k| k.0 + k.1).collect();
     cut_off.sort_unstable();
     let moments = cut_off.chunk_by(|a, b| b.saturating_sub(*a) < AT_ONCE).count();

@@ -66,7 +66,7 @@ fn sshd(w: &World, lines: &str) {
     }
 }
 
-/// hactl as the user `asks`, whose sudo wants a password, which lies in a file.
+/// hactl as the user `queries`, whose sudo wants a password, which lies in a file.
 fn asking(w: &World, name: &str, password: &str) -> Hactl {
     let file = w.lab.dir().join(format!("{name}.password"));
     fs::write(&file, format!("{password}\n")).expect("writable");

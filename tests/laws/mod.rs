@@ -5,7 +5,7 @@ use crate::sim::config;
 use crate::sim::{Broken, Chaos, Ended, Script, World, make};
 use crate::{Shape, converged};
 use hactl::model::names::{HostName, PeerUrl};
-use hactl::model::plan::{Action, Birth, Guard, HowToRun, Plan};
+use hactl::model::plan::{Action, HowToRun, InitialClusterState, Plan, Precondition};
 use hactl::model::target::FileSet;
 
 fn cp(n: u8) -> HostName {
@@ -39,9 +39,9 @@ fn a_chain_of_member_changes_run_out_of_order_trips_two_learners() {
     plan.after[add].retain(|w| *w != promote);
     plan.after[add].push(listed);
     for step in &mut plan.steps {
-        step.guard = Guard::None;
+        step.precondition = Precondition::None;
     }
-    plan.steps[add].needs.clear();
+    plan.steps[add].requires.clear();
     let fired = (0..50).any(|order| {
         let mut world = world.clone();
         let script = Script { order, ..Script::default() };
@@ -57,9 +57,9 @@ fn a_guard_notices_a_member_list_that_is_not_as_planned() {
     world.wipe(&cp(2));
     let plan = planned(&mut world);
     let add = position(&plan, |a| matches!(a, Action::AddLearner { .. }));
-    assert!(world.guard(&plan.steps[add]).is_err(), "the dead member is in the list still");
+    assert!(world.precondition(&plan.steps[add]).is_err(), "the dead member is in the list still");
     assert_eq!(world.force(&Action::RemoveMember { peer: peer(2) }), Ok(()));
-    assert_eq!(world.guard(&plan.steps[add]), Ok(()));
+    assert_eq!(world.precondition(&plan.steps[add]), Ok(()));
 }
 
 #[test]
@@ -84,9 +84,9 @@ fn a_genesis_beside_a_cluster_that_was_used_trips_a_second_cluster() {
     for n in [1, 2] {
         world.lose_data(&cp(n));
     }
-    let founders = [1, 2, 3].map(|n| (cp(n), peer(n))).to_vec();
-    let birth = Birth::Genesis { token: "another".to_owned(), founders };
-    let found = Action::StartMember { host: cp(1), birth };
+    let initial_members = [1, 2, 3].map(|n| (cp(n), peer(n))).to_vec();
+    let state = InitialClusterState::New { token: "another".to_owned(), initial_members };
+    let found = Action::StartMember { host: cp(1), state };
     assert!(matches!(world.force(&found), Err(Broken::SecondCluster { .. })));
 }
 
@@ -94,10 +94,10 @@ fn a_genesis_beside_a_cluster_that_was_used_trips_a_second_cluster() {
 fn a_sealed_disk_founds_nothing_and_a_boot_joins_nothing() {
     let mut world = converged(Shape::Stacked(3));
     world.host_mut(&cp(1)).disk = None;
-    let founders = [1, 2, 3].map(|n| (cp(n), peer(n))).to_vec();
-    let birth = Birth::Genesis { token: "token-1".to_owned(), founders };
+    let initial_members = [1, 2, 3].map(|n| (cp(n), peer(n))).to_vec();
+    let state = InitialClusterState::New { token: "token-1".to_owned(), initial_members };
     world.unit_stopped(&cp(1), &make::unit("etcd.service"), false);
-    let refused = world.force(&Action::StartMember { host: cp(1), birth });
+    let refused = world.force(&Action::StartMember { host: cp(1), state });
     assert!(matches!(refused, Err(Broken::Endless(why)) if why.contains("sealed")));
     world.power_off(&cp(1));
     world.power_on(&cp(1));
@@ -109,7 +109,7 @@ fn a_voter_started_again_on_an_empty_disk_trips_amnesia() {
     let mut world = converged(Shape::Stacked(3));
     world.lose_data(&cp(1));
     let members = [1, 2, 3].map(|n| (format!("cp{n}"), peer(n))).to_vec();
-    let join = Action::StartMember { host: cp(1), birth: Birth::Join { members } };
+    let join = Action::StartMember { host: cp(1), state: InitialClusterState::Existing { members } };
     assert_eq!(world.force(&join), Err(Broken::Amnesia { host: cp(1) }));
 }
 
@@ -117,7 +117,7 @@ fn a_voter_started_again_on_an_empty_disk_trips_amnesia() {
 fn a_removed_member_does_not_start_again() {
     let mut world = converged(Shape::Stacked(3));
     assert_eq!(world.force(&Action::RemoveMember { peer: peer(1) }), Ok(()));
-    let again = world.force(&Action::StartMember { host: cp(1), birth: Birth::Again });
+    let again = world.force(&Action::StartMember { host: cp(1), state: InitialClusterState::Restart });
     assert!(matches!(again, Err(Broken::Endless(why)) if why.contains("removed")));
 }
 
@@ -134,7 +134,7 @@ fn deleting_data_that_nobody_asked_to_delete_trips_its_law() {
 #[test]
 fn a_manifest_written_before_every_member_is_sealed_trips_its_law() {
     let mut world = converged(Shape::Stacked(3));
-    world.host_mut(&cp(2)).born = None;
+    world.host_mut(&cp(2)).bootstrapped = None;
     world.release(|r| r.manifests += 1);
     let paths = vec![make::MANIFESTS[0].to_owned()];
     let write = Action::Configure { host: cp(3), set: FileSet::ControlPlane, paths, keep: false };
@@ -173,7 +173,7 @@ fn a_change_of_members_without_a_guard_is_noticed() {
     world.wipe(&cp(2));
     let mut plan = planned(&mut world);
     let remove = position(&plan, |a| matches!(a, Action::RemoveMember { .. }));
-    plan.steps[remove].guard = Guard::None;
+    plan.steps[remove].precondition = Precondition::None;
     let lint = crate::sim::law::lint(&world, &plan);
     assert!(matches!(lint, Err(Broken::BadPlan(text)) if text.contains("without a guard")));
 }
@@ -191,7 +191,7 @@ fn restarts_that_do_not_wait_for_one_another_are_noticed() {
         let mine: Vec<usize> = (0..plan.steps.len()).filter(|i| which(&plan.steps[*i].action)).collect();
         assert_eq!(mine.len(), 3);
         for index in mine {
-            plan.steps[index].needs.clear();
+            plan.steps[index].requires.clear();
             plan.after[index].clear();
         }
         let lint = crate::sim::law::lint(&world, &plan);

@@ -3,7 +3,7 @@
 use crate::sim::{Ended, Script, World, make};
 use crate::{Shape, converged, whole};
 use hactl::model::desired::Role;
-use hactl::model::facts::{Etcd, Silence};
+use hactl::model::facts::{Etcd, Unreachable};
 use hactl::model::names::{HostName, PeerUrl};
 use hactl::model::plan::{Action, NodeEnd, Plan};
 use hactl::model::refusal::Refusal;
@@ -44,7 +44,7 @@ fn gone(world: &World, host: &HostName) -> Result<(), String> {
     if found.stamp.is_some() || found.disk.is_some() || found.units.values().any(|u| u.running) {
         return Err(format!("{host} is still part of the cluster"));
     }
-    if world.strangers.contains_key(host) {
+    if world.unknown_nodes.contains_key(host) {
         return Err(format!("the Node {host} is still there"));
     }
     Ok(())
@@ -153,7 +153,7 @@ fn a_dead_host_that_leaves_goes_before_whoever_comes() {
     world.grow();
     world.power_off(&cp(2));
     world.leave(&cp(2));
-    world.strangers.insert(cp(2), (false, true));
+    world.unknown_nodes.insert(cp(2), (false, true));
     let plan = planned(&mut world);
     let removed = position(&plan, |a| a == &Action::RemoveMember { peer: peer(2) });
     let listed = position(&plan, |a| a == &Action::AddLearner { peer: peer(4) });
@@ -190,13 +190,13 @@ fn the_endpoints_address_leaves_a_host_before_the_others_stop_counting_on_it() {
 #[test]
 fn a_balancer_that_is_taken_out_of_the_inventory_and_not_named_is_not_left_behind() {
     let mut world = converged(Shape::Stacked(3));
-    world.intent.orphans.push(make::control_host(9));
+    world.intent.removed_hosts.push(make::control_host(9));
     assert_eq!(refused(&mut world), Refusal::LeftBehind { host: cp(9) });
     // After a recovery from a bundle it is lost, and where it holds no address it harms nobody.
-    world.intent.forsakes = true;
+    world.intent.abandons = true;
     assert!(planned(&mut world).warnings.iter().any(|w| w.contains("cp9") && w.contains("--prune cp9")));
-    world.intent.forsakes = false;
-    world.intent.orphans = vec![make::worker(9)];
+    world.intent.abandons = false;
+    world.intent.removed_hosts = vec![make::worker(9)];
     assert!(planned(&mut world).warnings.iter().any(|w| w.contains("w9") && w.contains("--prune w9")));
 }
 
@@ -216,7 +216,7 @@ fn the_last_control_plane_host_that_answers_does_not_leave() {
     world.leave(&cp(1));
     let mut facts = world.observe();
     for n in [2, 3] {
-        let silence = Silence { why: "no route".to_owned(), hint: None };
+        let silence = Unreachable { why: "no route".to_owned(), hint: None };
         facts.hosts.insert(cp(n), Err(silence));
     }
     let answer = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent);
@@ -230,7 +230,7 @@ fn the_last_control_plane_host_that_answers_does_not_leave() {
 fn the_last_balancer_that_answers_does_not_leave_with_the_endpoints_address() {
     let mut world = converged(Shape::Apart);
     let balancers = world.with(Role::LoadBalancer);
-    let (leaves, silent) = (&balancers[0], &balancers[1]);
+    let (leaves, unreachable) = (&balancers[0], &balancers[1]);
     world.leave(leaves);
     assert!(
         planned(&mut world)
@@ -238,7 +238,7 @@ fn the_last_balancer_that_answers_does_not_leave_with_the_endpoints_address() {
             .iter()
             .any(|step| matches!(&step.action, Action::Wipe { host, .. } if host == leaves))
     );
-    world.power_off(silent);
+    world.power_off(unreachable);
     let refusal = refused(&mut world);
     assert!(
         matches!(&refusal, Refusal::CannotLeave { host, role: Role::LoadBalancer, others: 1, answer: 0 } if host == leaves),
@@ -249,7 +249,7 @@ fn the_last_balancer_that_answers_does_not_leave_with_the_endpoints_address() {
 #[test]
 fn where_every_host_is_lost_and_others_stand_in_their_places_the_silence_of_etcd_is_told_and_not_who_was_left_behind() {
     let mut world = converged(Shape::Stacked(3));
-    world.intent.orphans.push(make::control_host(9));
+    world.intent.removed_hosts.push(make::control_host(9));
     for n in 1..=3 {
         world.wipe(&cp(n));
     }
@@ -271,7 +271,7 @@ fn a_cluster_of_one_moves_to_another_host() {
     let mut world = converged(Shape::Stacked(1));
     world.grow();
     world.leave(&cp(1));
-    assert!(matches!(world.observe().etcd, Etcd::Speaks(_)), "who leaves speaks for the cluster");
+    assert!(matches!(world.observe().etcd, Etcd::HasQuorum(_)), "who leaves speaks for the cluster");
     assert_eq!(world.converge(5, 4), Ok(Ended::Converged));
     assert_eq!(whole(&world).and_then(|()| gone(&world, &cp(1))), Ok(()));
 }
@@ -322,11 +322,11 @@ fn two_addresses_do_not_change_at_once_where_one_member_could_not_carry_that() {
 fn a_disk_that_came_to_another_host_is_adopted_once_its_own_host_is_given_up() {
     let mut world = converged(Shape::Stacked(3));
     world.power_off(&cp(3));
-    let (disk, born) = (world.host(&cp(3)).disk.clone(), world.host(&cp(3)).born.clone());
+    let (disk, bootstrapped) = (world.host(&cp(3)).disk.clone(), world.host(&cp(3)).bootstrapped.clone());
     world.wipe(&cp(3));
     world.grow();
     let new = world.host_mut(&cp(4));
-    (new.disk, new.born) = (disk.clone(), born);
+    (new.disk, new.bootstrapped) = (disk.clone(), bootstrapped);
     world.rehost(|d| d.hosts.retain(|h| h.name != cp(3)));
     assert!(matches!(refused(&mut world), Refusal::Preflight { problems } if problems[0].contains("--prune cp3")));
     world.intent.prune = vec![cp(3)];

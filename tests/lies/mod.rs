@@ -3,14 +3,14 @@
 use crate::sim::World;
 use crate::{Shape, converged};
 use hactl::model::desired::Role;
-use hactl::model::facts::{DiskFact, Etcd, EtcdFact, EtcdView, Facts, HostFacts, Stamp};
+use hactl::model::facts::{ClusterId, DiskFact, Etcd, EtcdFact, EtcdView, Facts, HostFacts};
 use hactl::model::names::{Digest, HostName, PeerUrl};
 use hactl::model::plan::{Action, Plan};
 use hactl::model::plausible::MOST_AHEAD;
 use hactl::model::recovery::{Diagnosis, LEAP};
 use hactl::model::refusal::Refusal;
 use hactl::observe::KnownCluster;
-use hactl::plan::{Wish, diagnose, up};
+use hactl::plan::{RecoveryRequest, diagnose, up};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -35,7 +35,7 @@ struct Lie {
     revision: i64,
     /// Whether it shows data, and a seal.
     data: bool,
-    born: bool,
+    bootstrapped: bool,
     running: bool,
 }
 
@@ -51,7 +51,7 @@ fn lie() -> impl Strategy<Value = Lie> {
     let is = prop_oneof![Just(None), (0..9_u8).prop_map(Some)];
     (flags, [bits.clone(), bits.clone(), bits], is, far, revision).prop_map(
         |(flags, [lists, elsewhere, learning], is, far, revision)| {
-            let [right, itself, linearizable, learner, data, born, running] = flags;
+            let [right, itself, linearizable, learner, data, bootstrapped, running] = flags;
             Lie {
                 right,
                 lists,
@@ -64,7 +64,7 @@ fn lie() -> impl Strategy<Value = Lie> {
                 far,
                 revision,
                 data,
-                born,
+                bootstrapped,
                 running,
             }
         },
@@ -117,7 +117,7 @@ impl Lie {
         };
         facts.etcd = Some(EtcdFact {
             data: self.data,
-            born: self.born.then_some(named),
+            bootstrapped: self.bootstrapped.then_some(named),
             view: self.running.then_some(view),
             disk: self.data.then_some(disk),
             high_water: Some(self.revision),
@@ -145,7 +145,7 @@ fn harms(world: &World, plan: &Plan, liars: &BTreeSet<HostName>) -> Vec<String> 
     let changed = |action: &Action| match action {
         Action::RemoveMember { peer } | Action::AddLearner { peer } | Action::Promote { peer } => !peers.contains(peer),
         Action::MoveMember { from, to } => !peers.contains(from) || !peers.contains(to),
-        Action::MoveAside { host }
+        Action::ArchiveData { host }
         | Action::StartMember { host, .. }
         | Action::Seal { host }
         | Action::Defragment { host }
@@ -181,7 +181,7 @@ proptest! {
         let told: Vec<(HostName, &Lie)> = liars.iter().cloned().zip(lies.iter().cycle()).collect();
         let facts = observed(&mut world, &cluster, &told);
         match &facts.etcd {
-            Etcd::Speaks(members) => {
+            Etcd::HasQuorum(members) => {
                 let listed: BTreeSet<&PeerUrl> = members.0.keys().collect();
                 let truth: Vec<PeerUrl> = etcd.iter().map(|h| world.peer(h)).collect();
                 prop_assert_eq!(listed, truth.iter().collect(), "the list is the honest one");
@@ -221,7 +221,7 @@ proptest! {
         }
         let known = KnownCluster { cluster: Some(cluster), recovering: false };
         let facts = hactl::observe::assemble(&world.desired, &known, facts.hosts, &world.target.addons);
-        if let Etcd::Speaks(members) = &facts.etcd {
+        if let Etcd::HasQuorum(members) = &facts.etcd {
             let listed: BTreeSet<PeerUrl> = members.0.keys().cloned().collect();
             prop_assert_eq!(listed, truth);
             prop_assert!(members.0.values().all(|member| !member.learner), "who votes is no learner: {:?}", members);
@@ -245,7 +245,7 @@ proptest! {
         let told: Vec<(HostName, &Lie)> = liars.iter().cloned().zip(lies.iter().cycle()).collect();
         let facts = observed(&mut world, &cluster, &told);
         let reached = world.clusters[&cluster].revision;
-        let wish = Wish { id: "0123456789abcdef".to_owned(), ..Wish::default() };
+        let wish = RecoveryRequest { id: "0123456789abcdef".to_owned(), ..RecoveryRequest::default() };
         match diagnose(&world.desired, &world.target, &facts, &world.intent, &wish) {
             Ok(Diagnosis::Lost(proposal)) => {
                 let base = proposal.recovery.base;
@@ -285,7 +285,7 @@ fn the_lies_that_stopped_a_healthy_member_are_not_heard_from_a_worker_and_outvot
         far: 999_999,
         revision: 99_999_999,
         data: false,
-        born: false,
+        bootstrapped: false,
         running: true,
     };
     for right in [true, false] {
@@ -319,7 +319,7 @@ fn workers_that_repeat_a_members_lie_as_members_at_addresses_that_it_invents_con
         far: 9,
         revision: 9,
         data: false,
-        born: false,
+        bootstrapped: false,
         running: true,
     };
     let mut facts = world.observe();
@@ -335,7 +335,7 @@ fn workers_that_repeat_a_members_lie_as_members_at_addresses_that_it_invents_con
     }
     let known = KnownCluster { cluster: Some(cluster), recovering: false };
     let facts = hactl::observe::assemble(&world.desired, &known, facts.hosts, &world.target.addons);
-    let Etcd::Speaks(members) = &facts.etcd else { panic!("two of three agree: {:?}", facts.etcd) };
+    let Etcd::HasQuorum(members) = &facts.etcd else { panic!("two of three agree: {:?}", facts.etcd) };
     let truth: BTreeSet<PeerUrl> = etcd.iter().map(|host| world.peer(host)).collect();
     assert_eq!(members.0.keys().cloned().collect::<BTreeSet<_>>(), truth);
 }
@@ -377,7 +377,7 @@ fn a_slow_member_is_left_alone_and_a_frozen_one_is_restarted_unless_the_others_a
     let refused = restarted(&world, &again(&world, facts.clone()));
     assert!(matches!(refused, Err(Refusal::Disputed { .. })), "one of three that answers is not believed: {refused:?}");
     // Even where a list came about in which the others are too few, nobody is restarted by it.
-    let Etcd::Speaks(members) = &mut facts.etcd else { panic!("it speaks") };
+    let Etcd::HasQuorum(members) = &mut facts.etcd else { panic!("it speaks") };
     for host in &etcd[..2] {
         members.0.get_mut(&world.peer(host)).expect("it is listed").healthy = false;
     }
@@ -410,8 +410,8 @@ fn a_worker_that_claims_another_cluster_or_later_keys_is_left_out_and_named_and_
         world.desired.hosts.iter().filter(|h| h.roles == [Role::Worker]).map(|h| h.name.clone()).collect();
     let hosts = world.observe().hosts;
     let ours = hosts[&etcd[0]].as_ref().ok().and_then(|facts| facts.stamp.clone()).expect("it is stamped");
-    let of_another = Stamp { ca: Digest::of(b"another"), ..ours.clone() };
-    let of_later = Stamp { stages: ours.stages + 1, ..ours.clone() };
+    let of_another = ClusterId { ca: Digest::of(b"another"), ..ours.clone() };
+    let of_later = ClusterId { stages: ours.stages + 1, ..ours.clone() };
     for (claim, says) in [(of_another, "another cluster"), (of_later, "keys which are newer")] {
         let mut heard = hosts.clone();
         for facts in heard.values_mut().flatten() {

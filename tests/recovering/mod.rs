@@ -1,7 +1,7 @@
 //! Recoveries and undoings in the simulated world: what is taken, what never by itself, and every moment at which they may be cut off.
 
 use super::*;
-use hactl::model::facts::{DiskFact, Silence};
+use hactl::model::facts::{DiskFact, Unreachable};
 use hactl::model::plan::Action;
 
 /// Recovers as `workflow::recover` does: what is agreed to is remembered, whatever is seen later. Whoever has no power is said to.
@@ -9,7 +9,7 @@ pub fn recovers(world: &mut World, agreed: &mut Option<Recovery>, script: &Scrip
     let facts = world.observe();
     let begun = agreed.clone().filter(|r| world.snapshots.contains_key(&r.id));
     let powered_off = world.hosts.iter().filter(|(_, h)| !h.on).map(|(name, _)| name.to_string()).collect();
-    let wish = Wish { id: "recovery1".to_owned(), begun, powered_off, ..Wish::default() };
+    let wish = RecoveryRequest { id: "recovery1".to_owned(), begun, powered_off, ..RecoveryRequest::default() };
     let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
     let Ok(Diagnosis::Lost(proposal)) = found else { return Err(format!("{found:?}")) };
     let recovery = proposal.recovery.clone();
@@ -113,13 +113,13 @@ fn a_member_that_lies_still_is_started_unless_its_data_is_damaged() {
 fn undoes(world: &mut World, agreed: &mut Option<Recovery>, script: &Script) -> Result<Ended, String> {
     let facts = world.observe();
     // A quorum that answers ends what was agreed to.
-    let open = agreed.clone().filter(|_| !matches!(facts.etcd, Etcd::Speaks(_)));
+    let open = agreed.clone().filter(|_| !matches!(facts.etcd, Etcd::HasQuorum(_)));
     let begun = open.filter(|r| world.snapshots.contains_key(&r.id));
-    let wish = Wish { id: "recovery2".to_owned(), begun, undo: true, ..Wish::default() };
+    let wish = RecoveryRequest { id: "recovery2".to_owned(), begun, undo: true, ..RecoveryRequest::default() };
     let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
     let Ok(Diagnosis::Lost(proposal)) = found else { return Err(format!("{found:?}")) };
     let recovery = proposal.recovery.clone();
-    let taken = !matches!(facts.etcd, Etcd::Speaks(_)) && world.snapshots.contains_key(&recovery.id);
+    let taken = !matches!(facts.etcd, Etcd::HasQuorum(_)) && world.snapshots.contains_key(&recovery.id);
     *agreed = Some(recovery.clone());
     let plan = hactl::plan::recover(&world.desired, &world.target, &facts, &world.intent, &recovery, taken);
     world.standstill = true;
@@ -169,7 +169,8 @@ fn an_undo_killed_after_any_effect_goes_back_to_what_was_moved_aside_or_changes_
 fn nothing_is_undone_where_nothing_was_recovered_nor_from_under_members_that_do_not_answer() {
     let mut world = converged(Shape::Stacked(3));
     let undo = |world: &mut World, undo| {
-        let (facts, wish) = (world.observe(), Wish { id: "recovery2".to_owned(), undo, ..Wish::default() });
+        let (facts, wish) =
+            (world.observe(), RecoveryRequest { id: "recovery2".to_owned(), undo, ..RecoveryRequest::default() });
         diagnose(&world.desired, &world.target, &facts, &world.intent, &wish)
     };
     assert_eq!(undo(&mut world, true), Err(Refusal::NothingAside));
@@ -205,7 +206,7 @@ fn nothing_is_restored_while_those_who_do_not_answer_could_go_on_without_the_oth
     let facts = world.observe();
     let ask = |powered_off: &[&HostName]| {
         let powered_off = powered_off.iter().map(ToString::to_string).collect();
-        let wish = Wish { id: "recovery1".to_owned(), powered_off, ..Wish::default() };
+        let wish = RecoveryRequest { id: "recovery1".to_owned(), powered_off, ..RecoveryRequest::default() };
         diagnose(&world.desired, &world.target, &facts, &world.intent, &wish)
     };
     assert!(matches!(ask(&[]), Err(Refusal::MayLive { quorum: 2, voters: 3, .. })), "{:?}", ask(&[]));
@@ -224,11 +225,11 @@ fn a_majority_that_has_its_data_is_never_restored() {
         world.host_mut(host).units.get_mut(&sim::make::unit("etcd.service")).expect("it has run").running = false;
     }
     let facts = world.observe();
-    let wish = Wish { id: "recovery1".to_owned(), ..Wish::default() };
+    let wish = RecoveryRequest { id: "recovery1".to_owned(), ..RecoveryRequest::default() };
     let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
     assert_eq!(found, Ok(Diagnosis::Asleep));
     let asked = Origin::Data(hosts[0].clone());
-    let wish = Wish { from: Some(asked.clone()), ..wish };
+    let wish = RecoveryRequest { from: Some(asked.clone()), ..wish };
     let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
     assert_eq!(
         found,
@@ -238,7 +239,7 @@ fn a_majority_that_has_its_data_is_never_restored() {
     let living = converged(Shape::Stacked(3)).observe();
     let found = diagnose(&world.desired, &world.target, &living, &world.intent, &wish);
     assert_eq!(found, Err(Refusal::NeedNot { asked, serves: true, begun: None }));
-    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &Wish { undo: true, ..wish });
+    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &RecoveryRequest { undo: true, ..wish });
     assert!(matches!(found, Ok(Diagnosis::Lost(_))), "who means it says so: {found:?}");
 }
 
@@ -259,7 +260,8 @@ fn a_recovery_that_was_begun_is_given_up_for_another_source_unless_those_who_are
     let ask = |facts: &Facts, from: &Origin, powered_off: &[&HostName]| {
         let powered_off = powered_off.iter().map(ToString::to_string).collect();
         let (begun, from) = (Some(begun.clone()), Some(from.clone()));
-        let wish = Wish { id: "recovery2".to_owned(), begun, from, powered_off, ..Wish::default() };
+        let wish =
+            RecoveryRequest { id: "recovery2".to_owned(), begun, from, powered_off, ..RecoveryRequest::default() };
         diagnose(&world.desired, &world.target, facts, &world.intent, &wish)
     };
     let Ok(Diagnosis::Lost(same)) = ask(&facts, &begun.source, &[]) else { panic!("it goes on") };
@@ -268,7 +270,7 @@ fn a_recovery_that_was_begun_is_given_up_for_another_source_unless_those_who_are
     assert_eq!((proposal.begun, proposal.gives_up.as_ref()), (false, Some(&begun)));
     assert_eq!((&proposal.recovery.source, proposal.recovery.id.as_str()), (&other, "recovery2"));
     for host in &hosts[2..] {
-        facts.hosts.insert(host.clone(), Err(Silence { why: "no route".to_owned(), hint: None }));
+        facts.hosts.insert(host.clone(), Err(Unreachable { why: "no route".to_owned(), hint: None }));
     }
     let dark: Vec<&HostName> = hosts[2..].iter().collect();
     assert!(matches!(ask(&facts, &other, &[]), Err(Refusal::MayLive { .. })), "three of five are a quorum of either");
@@ -285,11 +287,11 @@ fn what_a_recovery_restored_that_is_given_up_is_no_source_and_nothing_that_a_per
     });
     let etcd = facts.hosts.get_mut(&hosts[0]).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
     let etcd = etcd.expect("an etcd host");
-    (etcd.token, etcd.born) = (Some("recovery1".to_owned()), None);
+    (etcd.token, etcd.bootstrapped) = (Some("recovery1".to_owned()), None);
     let begun = begun(&world, Origin::Bundle("older.hactl".to_owned()), (3, 700));
     let ask = |from: &HostName| {
         let (begun, from) = (Some(begun.clone()), Some(Origin::Data(from.clone())));
-        let wish = Wish { id: "recovery2".to_owned(), begun, from, ..Wish::default() };
+        let wish = RecoveryRequest { id: "recovery2".to_owned(), begun, from, ..RecoveryRequest::default() };
         diagnose(&world.desired, &world.target, &facts, &world.intent, &wish)
     };
     let Ok(Diagnosis::Lost(proposal)) = ask(&hosts[1]) else { panic!("it is there") };
@@ -298,7 +300,11 @@ fn what_a_recovery_restored_that_is_given_up_is_no_source_and_nothing_that_a_per
     assert!(matches!(found, Err(Refusal::NoSource { asked: Some(_), .. })), "it is a copy of the bundle: {found:?}");
     let etcd = facts.hosts.get_mut(&hosts[0]).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
     etcd.and_then(|etcd| etcd.disk.as_mut()).expect("its data is read").revision = Some(1_000_000_801);
-    let wish = Wish { begun: Some(begun), from: Some(Origin::Data(hosts[1].clone())), ..Wish::default() };
+    let wish = RecoveryRequest {
+        begun: Some(begun),
+        from: Some(Origin::Data(hosts[1].clone())),
+        ..RecoveryRequest::default()
+    };
     let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
     let told = matches!(&found, Err(Refusal::Preflight { problems }) if problems[0].contains("was written to already"));
     assert!(told, "somebody lived with it: {found:?}");
@@ -324,7 +330,11 @@ pub fn two_sources(change: impl Fn(usize, &mut hactl::model::facts::DiskFact)) -
 }
 
 pub fn diagnosed(world: &World, facts: &Facts, from: Option<&HostName>) -> Result<Diagnosis, Refusal> {
-    let wish = Wish { id: "recovery1".to_owned(), from: from.cloned().map(Origin::Data), ..Wish::default() };
+    let wish = RecoveryRequest {
+        id: "recovery1".to_owned(),
+        from: from.cloned().map(Origin::Data),
+        ..RecoveryRequest::default()
+    };
     diagnose(&world.desired, &world.target, facts, &world.intent, &wish)
 }
 
@@ -375,7 +385,7 @@ fn what_a_recovery_restored_that_was_given_up_is_nobodys_source_and_is_not_start
     });
     let etcd = facts.hosts.get_mut(&hosts[0]).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
     let etcd = etcd.expect("an etcd host");
-    (etcd.token, etcd.born) = (Some("recovery0".to_owned()), None);
+    (etcd.token, etcd.bootstrapped) = (Some("recovery0".to_owned()), None);
     let disk = etcd.disk.as_mut().expect("its data is read");
     let own = world.desired.host(&hosts[0]).expect("it is there").peer_url();
     disk.members = Some(vec![(disk.member, hosts[0].to_string(), own, false)]);
@@ -395,15 +405,16 @@ fn nobody_stands_still_before_it_is_certain_that_there_is_something_to_go_back_t
     let mut world = without_majority(3, 2);
     assert!(matches!(recovers(&mut world, &mut None, &Script::default()), Ok(Ended::Done(_))));
     assert_eq!(ends_well(&mut world, 0), Ok(()));
-    let (facts, wish) = (world.observe(), Wish { id: "recovery2".to_owned(), undo: true, ..Wish::default() });
+    let (facts, wish) =
+        (world.observe(), RecoveryRequest { id: "recovery2".to_owned(), undo: true, ..RecoveryRequest::default() });
     let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
     let Ok(Diagnosis::Lost(proposal)) = found else { panic!("{found:?}") };
     assert!(proposal.recovery.undo);
     let plan = hactl::plan::recover(&world.desired, &world.target, &facts, &world.intent, &proposal.recovery, false);
     let plan = plan.expect("all answer");
-    let taken = Mark::Taken("recovery2".to_owned());
+    let taken = Condition::Taken("recovery2".to_owned());
     let halts: Vec<_> = plan.steps.iter().filter(|s| matches!(s.action, Action::Halt { .. })).collect();
-    assert!(halts.len() == 3 && halts.iter().all(|halt| halt.needs.contains(&taken)), "{halts:?}");
+    assert!(halts.len() == 3 && halts.iter().all(|halt| halt.requires.contains(&taken)), "{halts:?}");
     world.intent.lived.clear();
     let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
     assert_eq!(found, Err(Refusal::NothingAside), "what never answered is nothing to go back to");
@@ -427,13 +438,14 @@ fn what_was_moved_aside_of_a_cluster_that_is_in_no_place_is_taken_only_when_a_pe
     let Ok(Diagnosis::Lost(proposal)) = diagnosed(&world, &facts, None) else { panic!("a majority is lost") };
     assert_ne!(proposal.recovery.source, moved);
     let named = |facts: &Facts| {
-        let wish = Wish { id: "recovery1".to_owned(), from: Some(moved.clone()), ..Wish::default() };
+        let wish =
+            RecoveryRequest { id: "recovery1".to_owned(), from: Some(moved.clone()), ..RecoveryRequest::default() };
         diagnose(&world.desired, &world.target, facts, &world.intent, &wish)
     };
     let Ok(Diagnosis::Lost(proposal)) = named(&facts) else { panic!("a person named it") };
     assert_eq!((&proposal.recovery.source, proposal.recovery.reach.1), (&moved, 5_000));
     // Its own list knows one member; who has joined since may live on.
-    facts.hosts.insert(hosts[4].clone(), Err(Silence { why: "no route".to_owned(), hint: None }));
+    facts.hosts.insert(hosts[4].clone(), Err(Unreachable { why: "no route".to_owned(), hint: None }));
     let Err(Refusal::MayLive { dark, quorum: 1, .. }) = named(&facts) else { panic!("{:?}", named(&facts)) };
     assert_eq!(dark, [hosts[4].to_string()]);
     // Of the cluster whose data lies in its place, and further: that is what raft would take.

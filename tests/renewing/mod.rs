@@ -7,9 +7,9 @@ use hactl::model::desired::Role;
 use hactl::model::facts::Facts;
 use hactl::model::leaf::Renewal;
 use hactl::model::names::HostName;
-use hactl::model::plan::{Action, HowToRun, Impact, Mark, Plan};
+use hactl::model::plan::{Action, Condition, HowToRun, Impact, Plan};
 use hactl::model::refusal::Refusal;
-use hactl::model::target::{FileSet, KUBELET_SERVES_WITH, LeafId};
+use hactl::model::target::{CertId, FileSet, KUBELET_SERVES_WITH};
 use std::collections::{BTreeMap, BTreeSet};
 
 fn cp(n: u8) -> HostName {
@@ -17,7 +17,7 @@ fn cp(n: u8) -> HostName {
 }
 
 /// A converged world in which these leaves were asked for just now.
-fn asked(shape: Shape, leaves: &[(u8, &[LeafId])]) -> World {
+fn asked(shape: Shape, leaves: &[(u8, &[CertId])]) -> World {
     let mut world = converged(shape);
     let leaves = leaves.iter().map(|(n, ids)| (cp(*n), ids.iter().copied().collect())).collect();
     world.intent.renew = Renewal { since_s: world.tick() / 1000, leaves };
@@ -36,7 +36,7 @@ fn plan_by(world: &World, facts: &Facts) -> Plan {
 }
 
 /// What is issued, by host.
-fn issued(plan: &Plan) -> BTreeMap<HostName, Vec<LeafId>> {
+fn issued(plan: &Plan) -> BTreeMap<HostName, Vec<CertId>> {
     let certify = |action: &Action| match action {
         Action::Certify { host, leaves } => Some((host.clone(), leaves.clone())),
         _ => None,
@@ -50,9 +50,9 @@ fn run(world: &mut World, plan: &Plan, script: &Script) -> Ended {
 
 #[test]
 fn exactly_what_was_asked_for_is_issued_and_then_there_is_nothing_to_do() {
-    let mut world = asked(Shape::Stacked(3), &[(1, &[LeafId::EtcdPeer]), (3, &[LeafId::Apiserver])]);
+    let mut world = asked(Shape::Stacked(3), &[(1, &[CertId::EtcdPeer]), (3, &[CertId::Apiserver])]);
     let first = plan(&mut world);
-    let wanted = BTreeMap::from([(cp(1), vec![LeafId::EtcdPeer]), (cp(3), vec![LeafId::Apiserver])]);
+    let wanted = BTreeMap::from([(cp(1), vec![CertId::EtcdPeer]), (cp(3), vec![CertId::Apiserver])]);
     assert_eq!(issued(&first), wanted);
     assert_eq!(first.steps.len(), 2, "nobody has to be told of these: {:?}", first.steps);
     assert!(first.steps.iter().all(|step| step.impact() == Impact::None));
@@ -63,7 +63,7 @@ fn exactly_what_was_asked_for_is_issued_and_then_there_is_nothing_to_do() {
 
 #[test]
 fn hosts_come_one_after_the_other_and_what_reads_a_certificate_at_its_start_reads_it_before_the_next() {
-    let id = LeafId::ApiserverEtcdClient;
+    let id = CertId::ApiserverEtcdClient;
     let mut world = asked(Shape::Stacked(3), &[(1, &[id]), (2, &[id]), (3, &[id])]);
     let plan = plan(&mut world);
     let balancer = make::unit("hactl-etcd-balancer.service");
@@ -82,7 +82,7 @@ fn hosts_come_one_after_the_other_and_what_reads_a_certificate_at_its_start_read
 
 #[test]
 fn what_has_to_be_restarted_takes_turns() {
-    let id = LeafId::ApiserverEtcdClient;
+    let id = CertId::ApiserverEtcdClient;
     let mut world = asked(Shape::Stacked(3), &[(1, &[id]), (2, &[id]), (3, &[id])]);
     // As a unit would be that takes new certificates by no reload.
     for host in world.target.hosts.values_mut() {
@@ -96,14 +96,14 @@ fn what_has_to_be_restarted_takes_turns() {
         .collect();
     assert_eq!(restarts.len(), 3);
     for pair in restarts.windows(2) {
-        let before = &plan.steps[pair[0]].gives;
-        assert!(plan.steps[pair[1]].needs.contains(before), "{:?}", plan.steps[pair[1]].needs);
+        let before = &plan.steps[pair[0]].provides;
+        assert!(plan.steps[pair[1]].requires.contains(before), "{:?}", plan.steps[pair[1]].requires);
     }
 }
 
 #[test]
 fn a_run_that_is_cut_off_anywhere_is_finished_by_the_next_and_issues_nothing_twice() {
-    let both: &[LeafId] = &[LeafId::ApiserverEtcdClient, LeafId::EtcdPeer];
+    let both: &[CertId] = &[CertId::ApiserverEtcdClient, CertId::EtcdPeer];
     for order in 0..4 {
         for crash in 0.. {
             let mut world = asked(Shape::Stacked(3), &[(1, both), (2, both), (3, both)]);
@@ -119,7 +119,7 @@ fn a_run_that_is_cut_off_anywhere_is_finished_by_the_next_and_issues_nothing_twi
                 (1..=3).flat_map(new).collect::<BTreeSet<_>>()
             };
             let (before, rest) = (new(&world), plan(&mut world));
-            let again: BTreeSet<(u8, LeafId)> = (1..=3)
+            let again: BTreeSet<(u8, CertId)> = (1..=3)
                 .flat_map(|n| issued(&rest).remove(&cp(n)).into_iter().flatten().map(move |id| (n, id)))
                 .collect();
             assert!(before.is_disjoint(&again), "crash after {crash}: {before:?}, and again {again:?}");
@@ -137,7 +137,7 @@ fn a_run_that_is_cut_off_anywhere_is_finished_by_the_next_and_issues_nothing_twi
 
 #[test]
 fn what_else_the_inventory_asks_for_is_left_to_up() {
-    let mut world = asked(Shape::Stacked(3), &[(2, &[LeafId::Apiserver])]);
+    let mut world = asked(Shape::Stacked(3), &[(2, &[CertId::Apiserver])]);
     world.release(|r| (r.etcd, r.manifests, r.balancer) = (1, 1, 1));
     let plan = plan(&mut world);
     assert_eq!(plan.steps.len(), 1, "{:?}", plan.steps);
@@ -146,7 +146,7 @@ fn what_else_the_inventory_asks_for_is_left_to_up() {
 
 #[test]
 fn what_is_due_by_itself_on_the_same_host_goes_along_and_other_hosts_are_left_alone() {
-    let mut world = asked(Shape::Stacked(3), &[(2, &[LeafId::Apiserver])]);
+    let mut world = asked(Shape::Stacked(3), &[(2, &[CertId::Apiserver])]);
     world.release(|r| r.leaves += 1);
     let plan = plan(&mut world);
     let hosts: Vec<HostName> = issued(&plan).into_keys().collect();
@@ -155,36 +155,38 @@ fn what_is_due_by_itself_on_the_same_host_goes_along_and_other_hosts_are_left_al
 
 #[test]
 fn kubelets_own_certificates_are_never_issued_because_somebody_asked() {
-    let mut world = asked(Shape::Stacked(3), &[(1, &[LeafId::Kubelet])]);
+    let mut world = asked(Shape::Stacked(3), &[(1, &[CertId::Kubelet])]);
     assert!(plan(&mut world).is_empty());
 }
 
 #[test]
 fn a_host_that_is_silent_is_told_and_one_that_is_no_part_of_the_cluster_yet_gets_nothing() {
-    let all: &[LeafId] = &[LeafId::Apiserver];
+    let all: &[CertId] = &[CertId::Apiserver];
     let mut world = asked(Shape::Stacked(3), &[(1, all), (2, all), (3, all)]);
     world.power_off(&cp(1));
     world.wipe(&cp(2));
     let plan = plan(&mut world);
     assert_eq!(issued(&plan).into_keys().collect::<Vec<_>>(), [cp(3)], "nobody waits for it");
     assert!(plan.warnings.iter().any(|w| w.contains("cp1 is left out")), "{:?}", plan.warnings);
-    assert!(plan.blocked.iter().any(|b| b.contains("cp2") && b.contains(&Mark::Stamped(cp(2)).to_string())));
+    assert!(
+        plan.blocked.iter().any(|b| b.contains("cp2") && b.contains(&Condition::ClusterIdWritten(cp(2)).to_string()))
+    );
 }
 
 #[test]
 fn certificates_are_issued_anew_also_while_no_quorum_answers() {
-    let mut world = asked(Shape::Stacked(3), &[(1, &[LeafId::EtcdPeer, LeafId::EtcdServer])]);
+    let mut world = asked(Shape::Stacked(3), &[(1, &[CertId::EtcdPeer, CertId::EtcdServer])]);
     for n in 2..=3 {
         world.power_off(&cp(n));
     }
-    assert_eq!(issued(&plan(&mut world)), BTreeMap::from([(cp(1), vec![LeafId::EtcdPeer])]), "it has no other here");
+    assert_eq!(issued(&plan(&mut world)), BTreeMap::from([(cp(1), vec![CertId::EtcdPeer])]), "it has no other here");
 }
 
 /// What is seen where other authorities sign now: the leaves that are there were signed by those of before, and so was what kubelets serve with.
 fn signed_by_others(world: &mut World) -> Facts {
     let mut facts = world.observe();
     for found in facts.hosts.values_mut().filter_map(|f| f.as_mut().ok()) {
-        let kubelet = found.leaves.get_mut(&LeafId::Kubelet).expect("every Node has one");
+        let kubelet = found.leaves.get_mut(&CertId::Kubelet).expect("every Node has one");
         "the one before".clone_into(&mut kubelet.authority);
     }
     facts
@@ -225,7 +227,7 @@ fn a_kubelet_that_serves_with_what_another_authority_signed_is_signed_anew_and_r
         not_before_s: 0,
         not_after_s: i64::MAX,
     };
-    let own = found.leaves[&LeafId::Kubelet].authority.clone();
+    let own = found.leaves[&CertId::Kubelet].authority.clone();
     found.certificates.files.insert(KUBELET_SERVES_WITH.to_owned(), vec![shown(&own)]);
     let plan = |facts: &Facts| hactl::plan::up(&world.desired, &world.target, facts, &world.intent).expect("a plan");
     assert!(plan(&facts).is_empty(), "that is the one who signs");
@@ -233,7 +235,7 @@ fn a_kubelet_that_serves_with_what_another_authority_signed_is_signed_anew_and_r
     let found = facts.hosts.get_mut(&cp(2)).and_then(|f| f.as_mut().ok()).expect("it answers");
     found.certificates.files.insert(KUBELET_SERVES_WITH.to_owned(), vec![shown("the one before")]);
     let asked = plan(&facts);
-    assert_eq!(issued(&asked), BTreeMap::from([(cp(2), vec![LeafId::Kubelet])]));
+    assert_eq!(issued(&asked), BTreeMap::from([(cp(2), vec![CertId::Kubelet])]));
     let restarts = asked.steps.iter().filter(|s| matches!(s.action, Action::RunUnit { how: HowToRun::Restart, .. }));
     assert_eq!(restarts.map(|s| s.action.host().cloned()).collect::<Vec<_>>(), [Some(cp(2))]);
 }
@@ -250,14 +252,18 @@ fn a_host_hears_of_a_stage_when_state_that_knows_of_it_lies_sealed_and_before_it
         let mut world = converged(shape);
         another_stage(&mut world);
         let plan = world.plan().expect("no law is broken").0.expect("a plan");
-        let at = |mark: &Mark| plan.steps.iter().position(|s| &s.gives == mark).unwrap_or_else(|| panic!("{mark}"));
+        let at =
+            |mark: &Condition| plan.steps.iter().position(|s| &s.provides == mark).unwrap_or_else(|| panic!("{mark}"));
         let sealed: Vec<usize> =
-            world.with(Role::Etcd).into_iter().map(|h| at(&Mark::Configured(h, FileSet::State))).collect();
+            world.with(Role::Etcd).into_iter().map(|h| at(&Condition::Configured(h, FileSet::State))).collect();
         assert_eq!(sealed.len(), 3);
         for host in world.desired.hosts.iter().map(|h| h.name.clone()) {
-            let heard = at(&Mark::Stamped(host.clone()));
+            let heard = at(&Condition::ClusterIdWritten(host.clone()));
             assert!(sealed.iter().all(|sealed| before(&plan, *sealed, heard)), "{shape:?}: {host}");
-            assert!(before(&plan, heard, at(&Mark::Configured(host.clone(), FileSet::Trust))), "{shape:?}: {host}");
+            assert!(
+                before(&plan, heard, at(&Condition::Configured(host.clone(), FileSet::Trust))),
+                "{shape:?}: {host}"
+            );
         }
         assert_eq!(world.converge(3, 3), Ok(Ended::Converged), "{shape:?}");
         assert!(world.hosts.values().all(|h| h.stamp.as_ref().is_some_and(|stamp| stamp.stages == 1)));

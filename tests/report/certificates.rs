@@ -2,7 +2,7 @@
 
 use crate::world::*;
 use hactl::model::certificate::*;
-use hactl::model::facts::Silence;
+use hactl::model::facts::Unreachable;
 use hactl::model::rotation::{Rotatable, Stage};
 use hactl::report::{Style, certs};
 use snapbox::{assert_data_eq, file};
@@ -55,7 +55,8 @@ fn listing() -> Listing {
         etcd,
         serving,
     ];
-    let silence = Silence { why: "no answer to SSH within 10 s".into(), hint: Some("see that the host is up".into()) };
+    let silence =
+        Unreachable { why: "no answer to SSH within 10 s".into(), hint: Some("see that the host is up".into()) };
     let own = vec![row("admin", "admin", "cluster-ca", 365, Fate::ByUp)];
     Listing {
         hosts: vec![(name("cp1"), Ok(OfHost::sorted(one, NOW * 1000))), (name("cp2"), Err(silence))],

@@ -6,7 +6,7 @@ use hactl::model::event::{Event, Sink};
 use hactl::model::facts::Etcd;
 use hactl::model::plan::{Plan, Stage};
 use hactl::plan;
-use hactl::report::lines::Teller;
+use hactl::report::lines::Reporter;
 use hactl::report::reader::{BarReader, JsonReader, LineReader};
 use hactl::report::{Reader, RunLog, Style, Tee, Verdict};
 use snapbox::{assert_data_eq, file};
@@ -23,7 +23,7 @@ fn fresh() -> Plan {
 fn fresh_hosts(count: u8) -> Plan {
     let desired = desired(count);
     let target = target(&desired);
-    let facts = facts((0..count).map(|_| Ok(bare())).collect(), Etcd::NeverBorn, false);
+    let facts = facts((0..count).map(|_| Ok(bare())).collect(), Etcd::Uninitialized, false);
     plan::up(&desired, &target, &facts, &intent()).unwrap()
 }
 
@@ -71,7 +71,7 @@ fn run(plan: &Plan) -> Vec<(Duration, Event)> {
 #[test]
 fn a_log_gets_a_line_per_finished_group_and_not_one_per_step() {
     let plan = fresh();
-    let mut teller = Teller::new(PLAIN, true);
+    let mut teller = Reporter::new(PLAIN, true);
     let mut text = String::new();
     for (at, event) in run(&plan) {
         if matches!(event, Event::Planned { .. }) {
@@ -89,7 +89,7 @@ fn a_log_gets_a_line_per_finished_group_and_not_one_per_step() {
 #[test]
 fn many_hosts_make_the_log_no_longer_than_their_stages() {
     let plan = fresh_hosts(60);
-    let mut teller = Teller::new(PLAIN, true);
+    let mut teller = Reporter::new(PLAIN, true);
     let mut text = String::new();
     for (at, event) in run(&plan) {
         let told = teller.on(at, &event);
@@ -113,7 +113,7 @@ fn the_next_steps_can_be_pasted_into_a_shell() {
 #[test]
 fn with_v_every_step_has_its_line() {
     let plan = fresh();
-    let mut teller = Teller::new(Style { verbosity: 1, ..PLAIN }, true);
+    let mut teller = Reporter::new(Style { verbosity: 1, ..PLAIN }, true);
     let mut lines = 0;
     for (at, event) in run(&plan) {
         let text = teller.on(at, &event);
@@ -139,7 +139,7 @@ fn failed(plan: &Plan, step: usize) -> Event {
 #[test]
 fn a_failure_is_told_in_full_with_the_last_twenty_lines_and_what_was_under_way() {
     let plan = fresh();
-    let mut teller = Teller::new(PLAIN, true);
+    let mut teller = Reporter::new(PLAIN, true);
     teller.on(Duration::ZERO, &Event::Planned { plan: Box::new(plan.clone()) });
     let mut text = String::new();
     for (ms, event) in

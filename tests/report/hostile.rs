@@ -4,7 +4,7 @@ use crate::world::*;
 use hactl::model::certificate::{Listing, OfHost};
 use hactl::model::check::{Check, Outcome};
 use hactl::model::event::Event;
-use hactl::model::facts::{Etcd, Silence};
+use hactl::model::facts::{Etcd, Unreachable};
 use hactl::model::refusal::Refusal;
 use hactl::plan;
 use hactl::report::harmless::{Harmless, unseen};
@@ -50,7 +50,7 @@ fn poison() -> String {
 fn poisoned_plan() -> hactl::model::plan::Plan {
     let desired = desired(3);
     let target = target(&desired);
-    let facts = facts((0..3).map(|_| Ok(bare())).collect(), Etcd::NeverBorn, false);
+    let facts = facts((0..3).map(|_| Ok(bare())).collect(), Etcd::Uninitialized, false);
     let mut plan = plan::up(&desired, &target, &facts, &intent()).unwrap();
     plan.warnings = vec![poison()];
     plan.horizon = Some(poison());
@@ -68,8 +68,8 @@ fn check() -> Check {
     }
 }
 
-fn silence() -> Silence {
-    Silence { why: poison(), hint: Some(poison()) }
+fn silence() -> Unreachable {
+    Unreachable { why: poison(), hint: Some(poison()) }
 }
 
 fn verdict() -> Verdict {

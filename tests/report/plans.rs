@@ -3,7 +3,7 @@
 use crate::world::*;
 use hactl::model::difference::{Difference, Shown};
 use hactl::model::facts::{Etcd, EtcdFact, Evidence};
-use hactl::model::plan::{Action, Guard, Mark, Plan, Step};
+use hactl::model::plan::{Action, Condition, Plan, Precondition, Step};
 use hactl::model::refusal::Refusal;
 use hactl::plan;
 use hactl::report::{Style, Verdict, differences_json, differences_text, plan_json, plan_text};
@@ -15,7 +15,7 @@ const NARROW: Style = Style { colour: false, unicode: true, width: 80, verbosity
 fn three_fresh_hosts_are_planned_in_a_page_and_not_in_three_hundred_lines() {
     let desired = desired(3);
     let target = target(&desired);
-    let facts = facts(vec![Ok(bare()), Ok(bare()), Ok(bare())], Etcd::NeverBorn, false);
+    let facts = facts(vec![Ok(bare()), Ok(bare()), Ok(bare())], Etcd::Uninitialized, false);
     let plan = plan::up(&desired, &target, &facts, &intent()).unwrap();
     let text = plan_text(&plan, &NARROW);
     assert!(text.lines().count() < 60, "{} lines", text.lines().count());
@@ -29,7 +29,7 @@ fn three_fresh_hosts_are_planned_in_a_page_and_not_in_three_hundred_lines() {
 fn a_converged_cluster_says_that_there_is_nothing_to_do() {
     let desired = desired(3);
     let target = target(&desired);
-    let plan = plan::up(&desired, &target, &healthy(&desired, &target), &born()).unwrap();
+    let plan = plan::up(&desired, &target, &healthy(&desired, &target), &bootstrapped()).unwrap();
     assert_data_eq!(plan_text(&plan, &NARROW), "Nothing to do: everything is as the inventory asks for.\n");
     assert_data_eq!(plan_text(&Plan::default(), &NARROW), "Nothing to do: everything is as the inventory asks for.\n");
 }
@@ -40,10 +40,10 @@ fn a_wiped_host_is_taken_out_and_comes_back_with_the_quorum_after_each_change() 
     let target = target(&desired);
     let facts = facts(
         vec![Ok(converged(&desired, &target, 1)), Ok(bare()), Ok(converged(&desired, &target, 3))],
-        Etcd::Speaks(members(3, &[2])),
+        Etcd::HasQuorum(members(3, &[2])),
         true,
     );
-    let plan = plan::up(&desired, &target, &facts, &born()).unwrap();
+    let plan = plan::up(&desired, &target, &facts, &bootstrapped()).unwrap();
     assert_data_eq!(plan_text(&plan, &NARROW), file!["wiped.txt"]);
 }
 
@@ -56,7 +56,7 @@ fn a_new_etcd_setting_restarts_the_members_one_host_at_a_time() {
         let etcd = host.sets.get_mut(&hactl::model::target::FileSet::Etcd).unwrap();
         etcd.files[0].digest = digest(201);
     }
-    let plan = plan::up(&desired, &target, &facts, &born()).unwrap();
+    let plan = plan::up(&desired, &target, &facts, &bootstrapped()).unwrap();
     assert_data_eq!(plan_text(&plan, &NARROW), file!["restart.txt"]);
 }
 
@@ -65,9 +65,9 @@ fn of_five_members_a_dead_one_is_named_and_nothing_is_guessed_about_it() {
     let desired = desired(5);
     let target = target(&desired);
     let mut hosts: Vec<_> = (1..=5).map(|n| Ok(converged(&desired, &target, n))).collect();
-    hosts[3] = silent("no answer to SSH within 10 s");
-    let facts = facts(hosts, Etcd::Speaks(members(5, &[4])), true);
-    let plan = plan::up(&desired, &target, &facts, &born()).unwrap();
+    hosts[3] = unreachable("no answer to SSH within 10 s");
+    let facts = facts(hosts, Etcd::HasQuorum(members(5, &[4])), true);
+    let plan = plan::up(&desired, &target, &facts, &bootstrapped()).unwrap();
     assert_data_eq!(plan_text(&plan, &NARROW), file!["five-one-dead.txt"]);
 }
 
@@ -78,8 +78,8 @@ fn of_five_members_an_emptied_one_is_replaced_while_four_carry_on() {
     let mut hosts: Vec<_> = (1..=5).map(|n| Ok(converged(&desired, &target, n))).collect();
     let emptied = hosts[3].as_mut().unwrap();
     emptied.etcd = Some(EtcdFact::default());
-    let facts = facts(hosts, Etcd::Speaks(members(5, &[4])), true);
-    let plan = plan::up(&desired, &target, &facts, &born()).unwrap();
+    let facts = facts(hosts, Etcd::HasQuorum(members(5, &[4])), true);
+    let plan = plan::up(&desired, &target, &facts, &bootstrapped()).unwrap();
     assert_data_eq!(plan_text(&plan, &NARROW), file!["five-one-empty.txt"]);
 }
 
@@ -92,8 +92,8 @@ fn without_quorum_the_refusal_is_calm_and_names_the_next_command() {
         Evidence { host: name("cp2"), what: "no answer to SSH within 10 s".into(), has_data: false, reachable: false },
         Evidence { host: name("cp3"), what: "no answer to SSH within 10 s".into(), has_data: false, reachable: false },
     ];
-    let away = || silent("no answer to SSH within 10 s");
-    let facts = facts(vec![Ok(converged(&desired, &target, 1)), away(), away()], Etcd::Silent(evidence), false);
+    let away = || unreachable("no answer to SSH within 10 s");
+    let facts = facts(vec![Ok(converged(&desired, &target, 1)), away(), away()], Etcd::NoQuorum(evidence), false);
     let refusal = plan::up(&desired, &target, &facts, &intent()).unwrap_err();
     let verdict = Verdict::from(&refusal);
     assert_eq!(verdict.exit, 3);
@@ -105,10 +105,10 @@ fn a_plan_made_by_hand_shows_what_it_takes_away_and_where_it_ends() {
     let wipe = |host: &str, delete| Step {
         action: Action::Wipe { host: name(host), delete },
         why: "you asked for it".into(),
-        needs: vec![],
-        gives: Mark::Wiped(name(host)),
-        guard: Guard::None,
-        fallback: vec![],
+        requires: vec![],
+        provides: Condition::Wiped(name(host)),
+        precondition: Precondition::None,
+        rollback: vec![],
     };
     let plan = Plan {
         steps: vec![wipe("cp1", true), wipe("cp2", false)],
@@ -126,7 +126,7 @@ fn a_plan_made_by_hand_shows_what_it_takes_away_and_where_it_ends() {
 fn a_refusal_about_silent_hosts_founds_nothing() {
     let desired = desired(3);
     let target = target(&desired);
-    let facts = facts(vec![Ok(bare()), Ok(bare()), silent("connection refused")], Etcd::NeverBorn, false);
+    let facts = facts(vec![Ok(bare()), Ok(bare()), unreachable("connection refused")], Etcd::Uninitialized, false);
     let refusal = plan::up(&desired, &target, &facts, &intent()).unwrap_err();
     assert!(matches!(refusal, Refusal::CannotTell { .. }));
     let text = Verdict::from(&refusal).text(&NARROW);
@@ -207,16 +207,16 @@ fn a_recovery_says_what_it_takes_what_it_loses_and_who_comes_later_before_anybod
         later: vec![],
         ..lost.clone()
     };
-    let forsakes = Proposal {
+    let abandons = Proposal {
         recovery: Recovery { source: Origin::Data(name("cp4")), ..lost.recovery.clone() },
         gives_up: Some(lost.recovery.clone()),
-        loss: Loss::Forsaken,
+        loss: Loss::Abandoned,
         dark: vec![],
         empty: vec![],
         later: vec![],
         ..lost.clone()
     };
-    let texts: Vec<String> = [lost, one, bundle, copied, undone, forsakes]
+    let texts: Vec<String> = [lost, one, bundle, copied, undone, abandons]
         .iter()
         .map(|p| hactl::report::recovery::proposal_text(p, &NARROW))
         .collect();

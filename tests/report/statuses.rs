@@ -62,13 +62,13 @@ fn without_quorum_the_page_shows_what_each_host_says() {
     let mut two = one.clone();
     let cut = "the last record of its log was cut short, as a loss of power does".to_owned();
     two.etcd = Some(EtcdFact { data: true, disk: Some(disk(5, 12_001, vec![cut])), ..EtcdFact::default() });
-    let away = || silent("no answer to SSH within 10 s");
+    let away = || unreachable("no answer to SSH within 10 s");
     let evidence = vec![
         Evidence { host: name("cp1"), what: "etcd runs and knows no leader".into(), has_data: true, reachable: true },
         Evidence { host: name("cp2"), what: "no member runs".into(), has_data: true, reachable: true },
         Evidence { host: name("cp3"), what: "no answer to SSH within 10 s".into(), has_data: false, reachable: false },
     ];
-    let facts = facts(vec![Ok(one), Ok(two), away()], Etcd::Silent(evidence), false);
+    let facts = facts(vec![Ok(one), Ok(two), away()], Etcd::NoQuorum(evidence), false);
     let checks = vec![
         check(
             "etcd quorum",
@@ -100,7 +100,7 @@ fn an_orphan_member_a_learner_and_an_alarm_are_seen() {
     let mut facts = healthy(&desired, &target);
     let mut list = members(4, &[4]);
     list.0.get_mut(&peer(3)).unwrap().learner = true;
-    facts.etcd = Etcd::Speaks(list);
+    facts.etcd = Etcd::HasQuorum(list);
     let host = facts.hosts.get_mut(&name("cp1")).unwrap().as_mut().unwrap();
     host.etcd.as_mut().unwrap().view.as_mut().unwrap().alarms.push("NOSPACE".into());
     let text = status_text(&desired, &facts, &[], &NARROW);

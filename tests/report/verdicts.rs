@@ -27,7 +27,7 @@ fn refusals() -> Vec<Refusal> {
                 Evidence { host: name("cp2"), what: "connection refused".into(), has_data: false, reachable: false },
             ],
         },
-        Refusal::CannotTell { silent: vec![name("cp2"), name("cp3")] },
+        Refusal::CannotTell { unreachable: vec![name("cp2"), name("cp3")] },
         Refusal::WouldLoseQuorum {
             what: "remove member https://10.0.0.12:2380".into(),
             healthy: 1,

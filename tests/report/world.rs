@@ -182,15 +182,15 @@ pub fn target(desired: &Desired) -> Target {
 }
 
 pub fn intent() -> Intent {
-    let genesis_token = "a-random-token".into();
+    let bootstrap_token = "a-random-token".into();
     Intent {
-        orphans: vec![],
+        removed_hosts: vec![],
         balanced: [].into(),
         stamp: stamp(),
-        genesis_token,
+        bootstrap_token,
         prune: vec![],
         limit: None,
-        born: false,
+        bootstrapped: false,
         recovered: None,
         leapt: 0,
         ranges: None,
@@ -200,18 +200,18 @@ pub fn intent() -> Intent {
         dropped: [].into(),
         lived: [].into(),
         taken_down_ms: None,
-        forsakes: false,
+        abandons: false,
         renew: hactl::model::leaf::Renewal::default(),
     }
 }
 
 /// For a cluster whose birth is in the journal.
-pub fn born() -> Intent {
-    Intent { born: true, ..intent() }
+pub fn bootstrapped() -> Intent {
+    Intent { bootstrapped: true, ..intent() }
 }
 
-pub fn stamp() -> Stamp {
-    Stamp { cluster: "lab".parse().unwrap(), ca: digest(99), stages: 0, host: None, machine: None }
+pub fn stamp() -> ClusterId {
+    ClusterId { cluster: "lab".parse().unwrap(), ca: digest(99), stages: 0, host: None, machine: None }
 }
 
 /// A host as its operating system came: nothing of ours on it.
@@ -274,7 +274,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
             data: true,
             elsewhere: None,
             token: None,
-            born: Some("cdf818194e3a8c32".into()),
+            bootstrapped: Some("cdf818194e3a8c32".into()),
             view: Some(view),
             trouble: None,
             slow: false,
@@ -301,7 +301,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
                     runtime: "containerd://2.3.7".into(),
                     unschedulable: false,
                     drained: false,
-                    silent: false,
+                    unreachable: false,
                     ours: true,
                     pods: Some(hactl::model::desired::Cidr { base: [10, 244, m, 0].into(), prefix: 24 }),
                     tunnel: (String::new(), String::new()),
@@ -320,7 +320,7 @@ pub fn members(count: u8, dead: &[u8]) -> Members {
     Members((1..=count).map(|n| (peer(n), member(n))).collect())
 }
 
-pub fn facts(hosts: Vec<Result<HostFacts, Silence>>, etcd: Etcd, converged: bool) -> Facts {
+pub fn facts(hosts: Vec<Result<HostFacts, Unreachable>>, etcd: Etcd, converged: bool) -> Facts {
     let named = hosts.into_iter().zip(1..).map(|(facts, n): (_, u8)| (name(&format!("cp{n}")), facts));
     let drift = ["rbac", "flannel", "coredns"].map(|a| (a.to_owned(), vec![]));
     Facts {
@@ -336,9 +336,9 @@ pub fn facts(hosts: Vec<Result<HostFacts, Silence>>, etcd: Etcd, converged: bool
 /// Three hosts of a healthy cluster.
 pub fn healthy(desired: &Desired, target: &Target) -> Facts {
     let count = u8::try_from(desired.hosts.len()).unwrap();
-    facts((1..=count).map(|n| Ok(converged(desired, target, n))).collect(), Etcd::Speaks(members(count, &[])), true)
+    facts((1..=count).map(|n| Ok(converged(desired, target, n))).collect(), Etcd::HasQuorum(members(count, &[])), true)
 }
 
-pub fn silent(why: &str) -> Result<HostFacts, Silence> {
-    Err(Silence { why: why.into(), hint: Some("see that the host is up".into()) })
+pub fn unreachable(why: &str) -> Result<HostFacts, Unreachable> {
+    Err(Unreachable { why: why.into(), hint: Some("see that the host is up".into()) })
 }

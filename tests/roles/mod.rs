@@ -4,9 +4,9 @@ use crate::leaving::{follows, planned, position, refused};
 use crate::sim::{Broken, Ended, Script, World, make};
 use crate::{Shape, converged, whole};
 use hactl::model::desired::{EndpointKind, Host, Role};
-use hactl::model::facts::Silence;
+use hactl::model::facts::Unreachable;
 use hactl::model::names::HostName;
-use hactl::model::plan::{Action, Guard, NodeEnd, Plan};
+use hactl::model::plan::{Action, NodeEnd, Plan, Precondition};
 use hactl::model::refusal::Refusal;
 use hactl::model::target::FileSet;
 
@@ -65,7 +65,7 @@ pub fn is_no_more_than(world: &World, host: &Host) -> Result<(), String> {
     if !host.is(Role::Etcd) && found.disk.is_some() {
         return Err(format!("{} has the data of a member in its place", host.name));
     }
-    if world.strangers.contains_key(&host.name) {
+    if world.unknown_nodes.contains_key(&host.name) {
         return Err(format!("the Node {} is still there", host.name));
     }
     Ok(())
@@ -109,7 +109,7 @@ fn a_control_plane_goes_once_its_kubelet_asks_the_endpoint_and_its_keys_go_last(
     world.reassign(&cp(2), &[Role::Worker, Role::Etcd, Role::LoadBalancer]);
     let plan = planned(&mut world);
     let ended = position(&plan, |a| a == &Action::EndPods { host: cp(2) });
-    assert_eq!(plan.steps[ended].guard, Guard::Tolerates { down: cp(2) });
+    assert_eq!(plan.steps[ended].precondition, Precondition::Tolerates { down: cp(2) });
     for n in [1, 2, 3] {
         // Nobody is sent to an API server that is about to stop.
         in_order(&plan, &[removes(&plan, &cp(n), FileSet::LoadBalancer), ended]);
@@ -129,7 +129,7 @@ fn the_leader_hands_over_before_its_vote_goes_and_its_data_is_moved_aside() {
     let plan = planned(&mut world);
     let handed = position(&plan, |a| matches!(a, Action::MoveLeader { host, .. } if host == &cp(1)));
     let removed = position(&plan, |a| a == &Action::RemoveMember { peer: make::control_host(1).peer_url() });
-    let aside = position(&plan, |a| a == &Action::MoveAside { host: cp(1) });
+    let aside = position(&plan, |a| a == &Action::ArchiveData { host: cp(1) });
     let etcd = stops(&plan, &cp(1), "etcd.service");
     in_order(&plan, &[handed, removed, etcd, aside, removes(&plan, &cp(1), FileSet::FormerEtcd)]);
     assert_eq!(world.converge(3, 4), Ok(Ended::Converged));
@@ -243,7 +243,7 @@ fn the_last_who_answers_gives_up_neither_the_api_nor_the_address() {
         world.reassign(&cp(1), &[&rest[..], &[Role::Etcd]].concat());
         let mut facts = world.observe();
         for n in [2, 3] {
-            let silence = Silence { why: "no route".to_owned(), hint: None };
+            let silence = Unreachable { why: "no route".to_owned(), hint: None };
             facts.hosts.insert(cp(n), Err(silence));
         }
         let answer = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent);

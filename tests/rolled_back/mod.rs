@@ -6,11 +6,11 @@ use hactl::model::check::{Check, Outcome};
 use hactl::model::desired::Role;
 use hactl::model::facts::{DiskFact, Etcd, EtcdFact, EtcdView, Facts, HostFacts};
 use hactl::model::names::HostName;
-use hactl::model::plan::{Action, Birth, Plan};
+use hactl::model::plan::{Action, InitialClusterState, Plan};
 use hactl::model::positions::Position;
 use hactl::model::refusal::Refusal;
 use hactl::observe::{HashCheck, KnownCluster, checks, classify};
-use hactl::plan::{Wish, diagnose};
+use hactl::plan::{RecoveryRequest, diagnose};
 
 fn cp(n: u8) -> HostName {
     make::host_name(&format!("cp{n}"))
@@ -56,11 +56,12 @@ fn takes_in_again(world: &World, plan: &Plan, n: u8) {
     let has = |action: &Action| plan.steps.iter().position(|s| &s.action == action);
     let peer = world.peer(&cp(n));
     let removed = has(&Action::RemoveMember { peer: peer.clone() });
-    let aside = has(&Action::MoveAside { host: cp(n) });
+    let aside = has(&Action::ArchiveData { host: cp(n) });
     let learner = has(&Action::AddLearner { peer: peer.clone() });
     let voter = has(&Action::Promote { peer });
     assert!(removed.is_some() && removed < aside && aside < learner && learner < voter, "{plan:?}");
-    let from_its_data = |a: &Action| matches!(a, Action::StartMember { host, birth: Birth::Again } if host == &cp(n));
+    let from_its_data =
+        |a: &Action| matches!(a, Action::StartMember { host, state: InitialClusterState::Restart } if host == &cp(n));
     assert!(!plan.steps.iter().any(|s| from_its_data(&s.action)), "{plan:?}");
 }
 
@@ -94,7 +95,7 @@ fn a_member_whose_disk_went_back_in_time_is_taken_in_again_and_one_that_was_mere
     for remembered in [0, 9, 41] {
         let (world, facts) = back(remembered);
         let plan = up(&world, &facts).expect("a plan");
-        let starts = |a: &Action| matches!(a, Action::StartMember { birth: Birth::Again, .. });
+        let starts = |a: &Action| matches!(a, Action::StartMember { state: InitialClusterState::Restart, .. });
         assert!(plan.steps.iter().any(|s| starts(&s.action)) && !plan.changes_members(), "{remembered}: {plan:?}");
         assert_eq!(told(&world, &facts), []);
     }
@@ -112,16 +113,16 @@ fn without_a_quorum_it_is_not_woken_and_both_ways_on_are_told() {
     let found = disk(&mut facts, 2).clone();
     let first = view.as_ref().map_or(0, |view| view.member);
     etcd(&mut facts, 1).disk = Some(DiskFact { member: first, index: 20, ..found });
-    facts.hosts.insert(cp(3), Err(hactl::model::facts::Silence { why: "no route".to_owned(), hint: None }));
+    facts.hosts.insert(cp(3), Err(hactl::model::facts::Unreachable { why: "no route".to_owned(), hint: None }));
     facts.etcd = classified(&world, &mut facts);
-    assert!(matches!(facts.etcd, Etcd::Silent(_)));
+    assert!(matches!(facts.etcd, Etcd::NoQuorum(_)));
     let Err(Refusal::NoQuorum { evidence }) = up(&world, &facts) else { panic!("{:?}", up(&world, &facts)) };
     let of = evidence.iter().find(|e| e.host == cp(2)).expect("every host is told of");
     assert!(of.what.contains("went back in time") && of.what.contains("not started"), "{of:?}");
     let hint = told(&world, &facts)[0].hint.clone().unwrap_or_default();
     assert!(hint.contains("bring the other hosts back") && hint.contains("hactl recover"), "{hint}");
     // It does not count as one of two that have all: what is missing may be on cp3 alone.
-    let asked = diagnose(&world.desired, &world.target, &facts, &world.intent, &Wish::default());
+    let asked = diagnose(&world.desired, &world.target, &facts, &world.intent, &RecoveryRequest::default());
     assert!(!matches!(asked, Err(Refusal::NotLost { .. })), "{asked:?}");
     etcd(&mut facts, 1).positions.clear();
     assert!(up(&world, &facts).is_ok_and(|plan| !plan.is_empty()), "nobody knows, so that it may be started");
@@ -140,7 +141,7 @@ fn a_copy_of_another_members_disk_goes_aside_whether_it_runs_or_not() {
     let mut facts = world.observe();
     etcd(&mut facts, 2).view.as_mut().expect("it answers").member = first;
     facts.etcd = classified(&world, &mut facts);
-    let Etcd::Speaks(members) = &facts.etcd else { panic!() };
+    let Etcd::HasQuorum(members) = &facts.etcd else { panic!() };
     assert_eq!(members.healthy(), 2, "nobody finds the member of cp2 where the list has it");
     let plan = up(&world, &facts).expect("a plan");
     takes_in_again(&world, &plan, 2);
@@ -158,7 +159,7 @@ fn swapped_volumes_are_named_as_what_they_are_with_and_without_a_quorum() {
     let words = "cp2 has the etcd disk of cp3, and cp3 that of cp2: swap the volumes back";
     let Err(Refusal::Preflight { problems }) = up(&world, &facts) else { panic!("{:?}", up(&world, &facts)) };
     assert_eq!(problems, [words]);
-    let Etcd::Speaks(members) = &facts.etcd else { panic!() };
+    let Etcd::HasQuorum(members) = &facts.etcd else { panic!() };
     assert_eq!((members.healthy(), members.spare()), (1, None), "with one more off there is no quorum");
 
     // All are off but for their data.
@@ -171,7 +172,7 @@ fn swapped_volumes_are_named_as_what_they_are_with_and_without_a_quorum() {
     }
     let details: Vec<String> = told(&world, &facts).into_iter().map(|check| check.detail).collect();
     assert!(details.len() == 2 && details[0] == words, "{details:?}");
-    let asked = diagnose(&world.desired, &world.target, &facts, &world.intent, &Wish::default());
+    let asked = diagnose(&world.desired, &world.target, &facts, &world.intent, &RecoveryRequest::default());
     assert!(matches!(&asked, Err(Refusal::Preflight { problems }) if problems == &[words]), "{asked:?}");
 }
 
@@ -201,7 +202,7 @@ fn a_member_that_another_one_gave_its_name_to_tells_its_own_again() {
     let mut world = converged(Shape::Stacked(3));
     let mut facts = world.observe();
     let peer = world.peer(&cp(1));
-    let Etcd::Speaks(members) = &mut facts.etcd else { panic!() };
+    let Etcd::HasQuorum(members) = &mut facts.etcd else { panic!() };
     members.0.get_mut(&peer).expect("listed").name = "cp3".to_owned();
     let plan = up(&world, &facts).expect("a plan");
     let restarted: Vec<_> = plan.steps.iter().filter(|s| matches!(s.action, Action::RunUnit { .. })).collect();

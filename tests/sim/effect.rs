@@ -7,20 +7,20 @@ use super::world::{FirstBoot, World};
 use hactl::model::desired::EndpointKind;
 use hactl::model::facts::{FileFact, LeafFact};
 use hactl::model::names::{Digest, HostName, PeerUrl, UnitName};
-use hactl::model::plan::{Action, Birth, HowToRun};
+use hactl::model::plan::{Action, HowToRun, InitialClusterState};
 use hactl::model::recovery::Recovery;
-use hactl::model::target::{FileSet, LeafId, SetTarget, object_key};
+use hactl::model::target::{CertId, FileSet, SetTarget, object_key};
 
 /// A single effect: either it has happened or it has not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    Stamp(HostName),
+    ClusterId(HostName),
     Prepare(HostName),
     Package(HostName, String),
     Blob(HostName, Digest),
     Image(HostName, String, Digest),
     File(HostName, FileSet, String),
-    Leaf(HostName, LeafId),
+    CertSpec(HostName, CertId),
     UnitStops(HostName, UnitName),
     UnitStarts(HostName, UnitName),
     UnitReloads(HostName, UnitName),
@@ -59,7 +59,7 @@ pub enum Effect {
 pub fn effects(world: &World, action: &Action) -> Vec<Effect> {
     let etcd = || make::unit("etcd.service");
     match action {
-        Action::Stamp { host } => vec![Effect::Stamp(host.clone())],
+        Action::WriteClusterId { host } => vec![Effect::ClusterId(host.clone())],
         Action::Prepare { host, gaps: _ } => vec![Effect::Prepare(host.clone())],
         Action::InstallPackages { host, packages } => {
             packages.iter().map(|p| Effect::Package(host.clone(), p.clone())).collect()
@@ -71,7 +71,7 @@ pub fn effects(world: &World, action: &Action) -> Vec<Effect> {
         }
         // This world has no files that could fail to prove themselves.
         Action::Accept { .. } => Vec::new(),
-        Action::Certify { host, leaves } => leaves.iter().map(|l| Effect::Leaf(host.clone(), *l)).collect(),
+        Action::Certify { host, leaves } => leaves.iter().map(|l| Effect::CertSpec(host.clone(), *l)).collect(),
         Action::RunUnit { host, unit, how } => {
             let mut all = vec![Effect::UnitEnabled(host.clone(), unit.clone())];
             match how {
@@ -115,20 +115,20 @@ pub fn effects(world: &World, action: &Action) -> Vec<Effect> {
             all
         }
         Action::SaveBundle { host } => vec![Effect::Bundled(host.clone())],
-        Action::StartMember { host, birth } => {
-            let boot = match birth {
-                Birth::Genesis { token, founders } => {
-                    Some(FirstBoot::Genesis { token: token.clone(), founders: founders.clone() })
+        Action::StartMember { host, state } => {
+            let boot = match state {
+                InitialClusterState::New { token, initial_members } => {
+                    Some(FirstBoot::Genesis { token: token.clone(), initial_members: initial_members.clone() })
                 }
-                Birth::Join { members } => Some(FirstBoot::Join { members: members.clone() }),
-                Birth::Again => None,
+                InitialClusterState::Existing { members } => Some(FirstBoot::Join { members: members.clone() }),
+                InitialClusterState::Restart => None,
             };
             let mut all: Vec<Effect> = boot.iter().map(|b| Effect::FirstBoot(host.clone(), b.clone())).collect();
             all.push(Effect::UnitEnabled(host.clone(), etcd()));
             all.push(Effect::MemberStarts(host.clone(), boot.is_some()));
             all
         }
-        Action::MoveAside { host } => {
+        Action::ArchiveData { host } => {
             vec![Effect::UnitStops(host.clone(), etcd()), Effect::DataAside(host.clone())]
         }
         Action::Halt { host, .. } => vec![
@@ -158,7 +158,7 @@ pub fn effects(world: &World, action: &Action) -> Vec<Effect> {
         }
         Action::DeleteNode { node, end: _ } => vec![Effect::NodeGone(node.clone())],
         // Pods are none of this world's business.
-        Action::Drain { .. } | Action::Uncordon { .. } | Action::Rewire { .. } => Vec::new(),
+        Action::Drain { .. } | Action::Uncordon { .. } | Action::RecreatePodNetwork { .. } => Vec::new(),
         Action::AwaitNode { host } => vec![Effect::NodeSeen(host.clone())],
         Action::Wipe { host, delete } => {
             let units = world.host(host).units.keys().cloned();
@@ -173,13 +173,13 @@ pub fn effects(world: &World, action: &Action) -> Vec<Effect> {
 /// The host an effect happens on, when it needs one to answer.
 pub fn place(effect: &Effect) -> Option<&HostName> {
     match effect {
-        Effect::Stamp(h)
+        Effect::ClusterId(h)
         | Effect::Prepare(h)
         | Effect::Package(h, _)
         | Effect::Blob(h, _)
         | Effect::Image(h, _, _)
         | Effect::File(h, _, _)
-        | Effect::Leaf(h, _)
+        | Effect::CertSpec(h, _)
         | Effect::UnitStops(h, _)
         | Effect::UnitStarts(h, _)
         | Effect::UnitReloads(h, _)
@@ -223,7 +223,7 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
         need(world.host(host).answers(), || format!("{host} does not answer"))?;
     }
     match effect {
-        Effect::Stamp(h) => {
+        Effect::ClusterId(h) => {
             let ours = world.intent.stamp.of(h);
             let found = world.host(h).stamp.as_ref();
             let free = found.is_none_or(|theirs| theirs.same_cluster(&ours) && theirs.stages <= ours.stages);
@@ -247,7 +247,7 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
             world.host_mut(h).images.insert(reference.clone(), digest.hex());
         }
         Effect::File(h, set, path) => write(world, h, *set, path)?,
-        Effect::Leaf(h, leaf) => certify(world, h, *leaf)?,
+        Effect::CertSpec(h, leaf) => certify(world, h, *leaf)?,
         Effect::UnitStops(h, unit) => {
             world.unit_stopped(h, unit, false);
             world.settle();
@@ -304,7 +304,7 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
         Effect::Restored(h, recovery) => world.restore(h, recovery)?,
         Effect::QuorumAnswers => need(world.living().is_some(), || "no quorum answers".to_owned())?,
         Effect::BirthRecorded => {
-            world.intent.born = true;
+            world.intent.bootstrapped = true;
             world.intent.lived.extend(world.living());
             let living = world.living().map(|id| &world.clusters[&id]);
             if let Some(base) = living.filter(|c| c.restored).map(|c| c.revision) {
@@ -314,17 +314,17 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
         Effect::Born(h) => {
             let disk = world.host(h).disk.clone();
             let Some(disk) = disk else { return failed(format!("there is no member on {h} to seal")) };
-            let born = &world.host(h).born;
-            let ours = born.as_ref().is_none_or(|b| *b == disk.cluster);
+            let bootstrapped = &world.host(h).bootstrapped;
+            let ours = bootstrapped.as_ref().is_none_or(|b| *b == disk.cluster);
             need(ours, || format!("the disk on {h} is sealed for another cluster"))?;
-            world.host_mut(h).born = Some(disk.cluster);
+            world.host_mut(h).bootstrapped = Some(disk.cluster);
         }
         Effect::TokenSpent(h) => {
             let host = world.host_mut(h);
             host.token = None;
             // The settings stay, but can only join from now on.
-            if let Some(FirstBoot::Genesis { founders, .. }) = &host.first_boot {
-                let members = founders.iter().map(|(name, peer)| (name.to_string(), peer.clone())).collect();
+            if let Some(FirstBoot::Genesis { initial_members, .. }) = &host.first_boot {
+                let members = initial_members.iter().map(|(name, peer)| (name.to_string(), peer.clone())).collect();
                 host.first_boot = Some(FirstBoot::Join { members });
             }
         }
@@ -377,7 +377,7 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
             // A kubelet that lives would make it again.
             let lives = world.hosts.get(h).is_some_and(|host| host.runs("kubelet.service"));
             need(!lives, || format!("the kubelet on {h} still reports"))?;
-            world.strangers.remove(h);
+            world.unknown_nodes.remove(h);
         }
         Effect::NodeSeen(h) => need(world.node_ready(h), || format!("the Node {h} is not Ready"))?,
         Effect::DataDeleted(h) => drop(world.host_mut(h).without_data()),
@@ -406,7 +406,7 @@ fn first_boot(world: &mut World, host: &HostName, boot: &FirstBoot) -> Result<()
     let found = world.host(host);
     let token = match boot {
         FirstBoot::Genesis { token, .. } => {
-            need(found.born.is_none(), || format!("{host}: a sealed disk founds nothing"))?;
+            need(found.bootstrapped.is_none(), || format!("{host}: a sealed disk founds nothing"))?;
             let ours = found.disk.is_none() || found.token.as_ref() == Some(token);
             need(ours, || format!("{host} holds data of another cluster"))?;
             Some(token.clone())
@@ -482,15 +482,15 @@ fn write(world: &mut World, host: &HostName, set: FileSet, path: &str) -> Result
     Ok(())
 }
 
-fn certify(world: &mut World, host: &HostName, id: LeafId) -> Result<(), Stop> {
+fn certify(world: &mut World, host: &HostName, id: CertId) -> Result<(), Stop> {
     prepared(world, host)?;
     let target = world.host_target(host);
     let Some(leaf) = target.leaves.iter().find(|l| l.id == id).cloned() else {
         return failed(format!("{id} is not a leaf of {host}"));
     };
     // The signing authority's certificate follows what it signed; the one above it signs the API server's.
-    let above = target.leaves.iter().find(|l| l.id == LeafId::Apiserver && l.ca == leaf.ca);
-    let through = above.map(|l| l.authority.clone()).filter(|above| id == LeafId::Kubelet && *above != leaf.authority);
+    let above = target.leaves.iter().find(|l| l.id == CertId::Apiserver && l.ca == leaf.ca);
+    let through = above.map(|l| l.authority.clone()).filter(|above| id == CertId::Kubelet && *above != leaf.authority);
     let changed_ms = world.tick();
     let now_s = world.now / 1000;
     let fact = LeafFact {
@@ -522,7 +522,7 @@ fn start(world: &mut World, host: &HostName, unit: &UnitName) -> Result<(), Stop
         "containerd.service" => part("containerd"),
         "kubelet.service" => {
             let named = found.names.get(make::KUBELET).is_some_and(|(_, digest)| found.blobs.contains(digest));
-            named && found.runs("containerd.service") && found.leaves.contains_key(&LeafId::Kubelet)
+            named && found.runs("containerd.service") && found.leaves.contains_key(&CertId::Kubelet)
         }
         "haproxy.service" | "hactl-etcd-balancer.service" => program("/usr/sbin/haproxy"),
         "hactl-vrrp-filter.service" => program("/usr/sbin/nft"),
@@ -531,8 +531,8 @@ fn start(world: &mut World, host: &HostName, unit: &UnitName) -> Result<(), Stop
             program("/usr/sbin/keepalived") && shielded
         }
         "hactl-approver.service" => world.applied("rbac"),
-        "hactl-positions.service" => found.leaves.contains_key(&LeafId::EtcdPeer),
-        "hactl-snapshot.timer" => part("etcd") && found.leaves.contains_key(&LeafId::EtcdPeer),
+        "hactl-positions.service" => found.leaves.contains_key(&CertId::EtcdPeer),
+        "hactl-snapshot.timer" => part("etcd") && found.leaves.contains_key(&CertId::EtcdPeer),
         make::DRILLS => make::DRILL.iter().all(|path| found.files.contains_key(*path)),
         make::RENEWS => make::RENEWAL.iter().all(|path| found.files.contains_key(*path)),
         _ => false,
@@ -550,7 +550,7 @@ fn etcd_ready(world: &World, host: &HostName) -> Result<(), Stop> {
     let former = found.disk.is_some() && !target.sets.contains_key(&FileSet::Etcd);
     let binary = former || target.parts.iter().any(|p| p.name == "etcd" && found.blobs.contains(&p.digest));
     need(binary, || format!("there is no etcd binary on {host}"))?;
-    need(found.leaves.contains_key(&LeafId::EtcdPeer), || format!("etcd on {host} has no certificate"))
+    need(found.leaves.contains_key(&CertId::EtcdPeer), || format!("etcd on {host} has no certificate"))
 }
 
 /// A member is started as the plan says. A process that runs by its own disk is left alone.

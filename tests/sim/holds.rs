@@ -4,76 +4,76 @@
 use super::world::World;
 use hactl::model::desired::Role;
 use hactl::model::names::HostName;
-use hactl::model::plan::Mark;
+use hactl::model::plan::Condition;
 use hactl::model::target::{FileSet, Place, SetTarget};
 
 impl World {
-    pub fn holds(&self, mark: &Mark) -> bool {
+    pub fn holds(&self, mark: &Condition) -> bool {
         let at = |h: &HostName| self.host(h);
         match mark {
-            Mark::Stamped(h) => at(h).stamp == Some(self.intent.stamp.of(h)),
-            Mark::Prepared(h) => {
+            Condition::ClusterIdWritten(h) => at(h).stamp == Some(self.intent.stamp.of(h)),
+            Condition::Prepared(h) => {
                 let target = self.host_target(h);
                 let kubelet = target.parts.iter().any(|p| p.name == "kubelet");
                 target.paths.iter().all(|p| at(h).programs.contains(p))
                     && !(kubelet && at(h).swap)
                     && target.sysctls.iter().all(|(k, v)| at(h).sysctls.get(k) == Some(v))
             }
-            Mark::Packaged(h) => self.host_target(h).packages.keys().all(|p| at(h).programs.contains(p)),
-            Mark::Delivered(h, digest) => at(h).blobs.contains(digest),
-            Mark::Imported(h, digest) => self.host_target(h).parts.iter().filter(|p| &p.digest == digest).all(|p| {
+            Condition::Packaged(h) => self.host_target(h).packages.keys().all(|p| at(h).programs.contains(p)),
+            Condition::Delivered(h, digest) => at(h).blobs.contains(digest),
+            Condition::Imported(h, digest) => self.host_target(h).parts.iter().filter(|p| &p.digest == digest).all(|p| {
                 matches!(&p.place, Place::Image { reference } if at(h).images.get(reference) == Some(&digest.hex()))
             }),
-            Mark::Configured(h, set) => self.stale_files(h, *set) == 0,
+            Condition::Configured(h, set) => self.stale_files(h, *set) == 0,
             // Nothing is ever kept here.
-            Mark::Accepted(_) => true,
-            Mark::Certified(h) => {
-                let good = |l: &hactl::model::target::Leaf| at(h).leaves.get(&l.id).is_some_and(|f| f.sans == l.sans);
+            Condition::Accepted(_) => true,
+            Condition::Certified(h) => {
+                let good = |l: &hactl::model::target::CertSpec| at(h).leaves.get(&l.id).is_some_and(|f| f.sans == l.sans);
                 self.host_target(h).leaves.iter().all(good)
             }
-            Mark::Running(h, unit) => {
+            Condition::Running(h, unit) => {
                 let target = self.host_target(h);
                 let set = target.sets.values().find(|s| s.unit.as_ref() == Some(unit));
                 at(h).on && set.is_some_and(|s| self.current(h, s))
             }
-            Mark::Stopped(h, unit) => !at(h).runs(unit.as_str()),
-            Mark::PodsEnded(h) => {
+            Condition::Stopped(h, unit) => !at(h).runs(unit.as_str()),
+            Condition::PodsEnded(h) => {
                 let manifests = super::make::MANIFESTS.iter().any(|path| at(h).files.contains_key(*path));
                 !manifests && at(h).processes.is_empty()
             }
-            Mark::Follows(h) => {
+            Condition::Follows(h) => {
                 let disk = at(h).disk.as_ref();
                 disk.is_none_or(|d| self.leader(&d.cluster).is_some_and(|leader| leader != d.member))
             }
-            Mark::Dense(h) => !at(h).loose && at(h).runs("etcd.service"),
-            Mark::Started(h) => at(h).runs("etcd.service"),
-            Mark::Cleared(h) => at(h).disk.is_none(),
-            Mark::Halted(h) => {
+            Condition::Dense(h) => !at(h).loose && at(h).runs("etcd.service"),
+            Condition::Started(h) => at(h).runs("etcd.service"),
+            Condition::Cleared(h) => at(h).disk.is_none(),
+            Condition::Halted(h) => {
                 !at(h).runs("etcd.service") && !at(h).runs("kubelet.service") && at(h).processes.is_empty()
             }
-            Mark::Taken(id) => self.snapshots.contains_key(id),
+            Condition::Taken(id) => self.snapshots.contains_key(id),
             // Sealed as one of another cluster it would not start.
-            Mark::Restored(h) => {
+            Condition::Restored(h) => {
                 let disk = at(h).disk.as_ref().filter(|d| self.clusters[&d.cluster].restored);
-                disk.is_some_and(|d| at(h).born.as_ref().is_none_or(|born| *born == d.cluster))
+                disk.is_some_and(|d| at(h).bootstrapped.as_ref().is_none_or(|bootstrapped| *bootstrapped == d.cluster))
             }
-            Mark::Gone(peer) => self.list().is_some_and(|c| c.by_peer(peer).is_none()),
-            Mark::Listed(peer) => self.list().is_some_and(|c| c.by_peer(peer).is_some()),
-            Mark::Voter(peer) => self.list().and_then(|c| c.by_peer(peer)).is_some_and(|(_, m)| !m.learner),
-            Mark::Quorum => self.living().is_some(),
-            Mark::Sealed(h) => at(h).born.is_some(),
-            Mark::Saved => self.hosts.values().any(|h| h.bundled_ms.is_some_and(|at| self.now - at <= 600_000)),
-            Mark::Manifest(h) => self.has_manifest(h),
-            Mark::ApiServer(h) => self.has_manifest(h) && self.api_serves(h),
-            Mark::Serving(h) => self.api_serves(h),
-            Mark::Api => self.with(Role::ControlPlane).iter().any(|h| self.api_serves(h)),
-            Mark::Endpoint => self.endpoint_serves(),
-            Mark::Applied(addon) => self.applied(addon),
-            Mark::Pruned(addon) => self.stale(addon).is_empty(),
-            Mark::NodeGone(h) => !self.strangers.contains_key(h),
-            Mark::Drained(_) | Mark::Schedulable(_) | Mark::Wired(_) => true,
-            Mark::NodeReady(h) => self.node_ready(h),
-            Mark::Wiped(h) => at(h).stamp.is_none() && at(h).disk.is_none() && at(h).units.values().all(|u| !u.running),
+            Condition::Gone(peer) => self.list().is_some_and(|c| c.by_peer(peer).is_none()),
+            Condition::Listed(peer) => self.list().is_some_and(|c| c.by_peer(peer).is_some()),
+            Condition::Voter(peer) => self.list().and_then(|c| c.by_peer(peer)).is_some_and(|(_, m)| !m.learner),
+            Condition::Quorum => self.living().is_some(),
+            Condition::Sealed(h) => at(h).bootstrapped.is_some(),
+            Condition::Saved => self.hosts.values().any(|h| h.bundled_ms.is_some_and(|at| self.now - at <= 600_000)),
+            Condition::Manifest(h) => self.has_manifest(h),
+            Condition::ApiServer(h) => self.has_manifest(h) && self.api_serves(h),
+            Condition::Serving(h) => self.api_serves(h),
+            Condition::Api => self.with(Role::ControlPlane).iter().any(|h| self.api_serves(h)),
+            Condition::Endpoint => self.endpoint_serves(),
+            Condition::Applied(addon) => self.applied(addon),
+            Condition::Pruned(addon) => self.stale(addon).is_empty(),
+            Condition::NodeGone(h) => !self.unknown_nodes.contains_key(h),
+            Condition::Drained(_) | Condition::Schedulable(_) | Condition::Wired(_) => true,
+            Condition::NodeReady(h) => self.node_ready(h),
+            Condition::Wiped(h) => at(h).stamp.is_none() && at(h).disk.is_none() && at(h).units.values().all(|u| !u.running),
         }
     }
 

@@ -6,7 +6,7 @@ use super::make::MANIFESTS;
 use super::world::World;
 use hactl::model::desired::Role;
 use hactl::model::names::{HostName, PeerUrl};
-use hactl::model::plan::{Action, Guard, HowToRun, Mark, Plan, Step};
+use hactl::model::plan::{Action, Condition, HowToRun, Plan, Precondition, Step};
 use hactl::model::target::FileSet;
 use hactl::model::version::{Minor, Version};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,9 +39,9 @@ pub enum Broken {
     /// The first API server was to get another version before there was a recovery bundle.
     NotSaved { host: HostName },
     /// A step ran although what it needs did not hold.
-    NeedUnmet { step: String, need: Mark },
+    NeedUnmet { step: String, need: Condition },
     /// A step succeeded and what it gives does not hold.
-    GivesNothing { step: String, gives: Mark },
+    GivesNothing { step: String, provides: Condition },
     /// A plan that is wrong in itself.
     BadPlan(String),
     /// Something that must end did not.
@@ -141,7 +141,7 @@ pub fn judge(before: &Scene, world: &World, effect: &Effect) -> Result<(), Broke
     }
     if let Effect::File(host, FileSet::ControlPlane, _) = effect {
         let etcd = world.with(hactl::model::desired::Role::Etcd).into_iter();
-        let unsealed = etcd.filter(|h| world.answered.contains(h)).find(|h| world.host(h).born.is_none());
+        let unsealed = etcd.filter(|h| world.answered.contains(h)).find(|h| world.host(h).bootstrapped.is_none());
         // A host that was lost after the plan was made is not this step's fault: it cannot found anything by itself.
         if let Some(unsealed) = unsealed.filter(|h| world.host(h).disk.is_some() && world.host(h).answers()) {
             return Err(Broken::ManifestBeforeSeal { host: host.clone(), unsealed });
@@ -223,8 +223,8 @@ pub fn lint(world: &World, plan: &Plan) -> Result<(), Broken> {
         }
     }
     for (index, step) in plan.steps.iter().enumerate() {
-        let unmet = step.needs.iter().find(|need| {
-            let given = plan.steps.iter().position(|s| &s.gives == *need);
+        let unmet = step.requires.iter().find(|need| {
+            let given = plan.steps.iter().position(|s| &s.provides == *need);
             given.is_none_or(|g| g == index || !plan.after[index].contains(&g)) && !world.holds(need)
         });
         if let Some(need) = unmet {
@@ -236,9 +236,9 @@ pub fn lint(world: &World, plan: &Plan) -> Result<(), Broken> {
                 | Action::MoveMember { .. }
                 | Action::AddLearner { .. }
                 | Action::Promote { .. }
-                | Action::MoveAside { .. }
+                | Action::ArchiveData { .. }
         );
-        if membership && !matches!(step.guard, Guard::Members { .. }) {
+        if membership && !matches!(step.precondition, Precondition::Members { .. }) {
             return bad(format!("step {index} ({}) changes members without a guard", step.action));
         }
     }
@@ -268,8 +268,8 @@ fn serial(world: &World, plan: &Plan) -> Result<(), Broken> {
     let healed = |i: usize| {
         let host = plan.steps[i].action.host()?;
         let waits = |at: &usize| plan.after[*at].contains(&i);
-        let marks = [Mark::ApiServer(host.clone()), Mark::Serving(host.clone())];
-        (0..plan.steps.len()).filter(waits).find(|at| marks.contains(&plan.steps[*at].gives))
+        let marks = [Condition::ApiServer(host.clone()), Condition::Serving(host.clone())];
+        (0..plan.steps.len()).filter(waits).find(|at| marks.contains(&plan.steps[*at].provides))
     };
     let chained = waits(&written);
     for (at, a) in written.iter().enumerate() {

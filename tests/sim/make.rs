@@ -7,7 +7,7 @@ use hactl::model::desired::{
 };
 use hactl::model::names::{Digest, HostName, UnitName};
 use hactl::model::target::{
-    Addon, CaId, FileSet, FileTarget, HostTarget, Leaf, LeafId, Part, Place, SetTarget, Target,
+    Addon, CaId, CertId, CertSpec, FileSet, FileTarget, HostTarget, Part, Place, SetTarget, Target,
 };
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -189,8 +189,8 @@ fn set(unit_name: Option<&str>, reload: bool, paths: &[&str], content: &str) -> 
     }
 }
 
-fn leaf(id: LeafId, host: &Host, release: u8) -> Leaf {
-    Leaf {
+fn leaf(id: CertId, host: &Host, release: u8) -> CertSpec {
+    CertSpec {
         id,
         ca: CaId::Cluster,
         authority: "ca".to_owned(),
@@ -203,8 +203,8 @@ fn leaf(id: LeafId, host: &Host, release: u8) -> Leaf {
         cert_path: format!("/etc/kubernetes/pki/{id}.crt"),
         key_path: format!("/etc/kubernetes/pki/{id}.key"),
         owner: "root".to_owned(),
-        self_renewing: id == LeafId::Kubelet,
-        serves_by: (id == LeafId::Kubelet).then(|| "ca".to_owned()),
+        self_renewing: id == CertId::Kubelet,
+        serves_by: (id == CertId::Kubelet).then(|| "ca".to_owned()),
     }
 }
 
@@ -257,7 +257,7 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
         target.parts.push(program("containerd", release.runtime));
         target.parts.push(of_kubernetes(desired, program("kubelet", release.runtime)));
         target.parts.push(image("pause", 0));
-        target.leaves.push(leaf(LeafId::Kubelet, host, 0));
+        target.leaves.push(leaf(CertId::Kubelet, host, 0));
     }
     if host.is(Role::Etcd) {
         sets.push((FileSet::Etcd, set(Some("etcd.service"), false, &ETCD, &plain(release.etcd))));
@@ -265,7 +265,7 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
         let fence = set(Some("hactl-positions.service"), false, &[FENCE, POSITIONS], &plain(release.approver));
         sets.push((FileSet::Fence, fence));
         target.parts.push(program("etcd", release.etcd));
-        target.leaves.push(leaf(LeafId::EtcdPeer, host, release.leaves));
+        target.leaves.push(leaf(CertId::EtcdPeer, host, release.leaves));
         sets.push((FileSet::State, set(None, false, &[STATE], &plain(release.trust))));
         sets.push((FileSet::Snapshots, set(Some("hactl-snapshot.timer"), false, &SNAPSHOTS, &plain(release.approver))));
     }
@@ -275,13 +275,13 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
     if host.is(Role::Etcd) || host.is(Role::ControlPlane) {
         sets.push((FileSet::Renewal, on_demand(release.renewal, RENEWS, &RENEWAL)));
         if release.renewal % 2 == 1 {
-            target.leaves.push(leaf(LeafId::EtcdIssuer, host, release.leaves));
+            target.leaves.push(leaf(CertId::EtcdIssuer, host, release.leaves));
         }
     }
     if host.is(Role::ControlPlane) {
-        target.leaves.push(leaf(LeafId::ApiserverEtcdClient, host, release.leaves));
+        target.leaves.push(leaf(CertId::ApiserverEtcdClient, host, release.leaves));
         let mut balancer = set(Some("hactl-etcd-balancer.service"), true, &[ETCD_BALANCER], &everyone);
-        balancer.reads = vec![LeafId::ApiserverEtcdClient];
+        balancer.reads = vec![CertId::ApiserverEtcdClient];
         sets.push((FileSet::EtcdBalancer, balancer));
         sets.push((FileSet::ControlPlaneConfig, set(None, false, &[CONTROL_CONFIG], &plain(release.manifests))));
         let content = format!("{version} {}", plain(release.manifests));
@@ -292,7 +292,7 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
         ));
         let images = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
         target.parts.extend(images.map(|n| of_kubernetes(desired, image(n, release.manifests))));
-        target.leaves.push(leaf(LeafId::Apiserver, host, release.leaves));
+        target.leaves.push(leaf(CertId::Apiserver, host, release.leaves));
     }
     let naming = |role: Role| {
         let named: Vec<&str> = desired.with(role).map(|h| h.name.as_str()).collect();

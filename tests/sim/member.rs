@@ -109,10 +109,11 @@ impl World {
     }
 
     /// Members of the living cluster, or of one that was born, that the inventory does not name.
-    pub fn orphans(&self) -> Vec<HostName> {
+    pub fn removed_hosts(&self) -> Vec<HostName> {
         let wanted: BTreeSet<PeerUrl> = self.desired.hosts.iter().map(hactl::model::desired::Host::peer_url).collect();
-        let born = self.clusters.values().filter(|c| c.formed && !c.superseded).flat_map(|c| c.members.values());
-        born.filter(|m| !wanted.contains(&m.peer)).filter_map(|m| m.name.parse().ok()).collect()
+        let bootstrapped =
+            self.clusters.values().filter(|c| c.formed && !c.superseded).flat_map(|c| c.members.values());
+        bootstrapped.filter(|m| !wanted.contains(&m.peer)).filter_map(|m| m.name.parse().ok()).collect()
     }
 
     pub fn acknowledged(&self) -> bool {
@@ -219,7 +220,9 @@ impl World {
                 return failed(format!("etcd on {name}: its disk holds no leave to found a cluster"));
             }
             None => return failed(format!("etcd on {name}: nothing says how it is born")),
-            Some(FirstBoot::Genesis { token, founders }) => self.genesis(name, &peer, &token, &founders)?,
+            Some(FirstBoot::Genesis { token, initial_members }) => {
+                self.genesis(name, &peer, &token, &initial_members)?
+            }
             Some(FirstBoot::Join { members }) => self.join(name, &peer, &members)?,
         }
         self.etcd_process_starts(name)
@@ -230,15 +233,15 @@ impl World {
         name: &HostName,
         peer: &PeerUrl,
         token: &str,
-        founders: &[(HostName, PeerUrl)],
+        initial_members: &[(HostName, PeerUrl)],
     ) -> Result<(), Stop> {
-        if self.host(name).born.is_some() {
+        if self.host(name).bootstrapped.is_some() {
             return failed(format!("etcd on {name}: a sealed disk founds nothing"));
         }
         if let Some((id, _)) = self.clusters.iter().find(|(_, c)| c.acknowledged) {
             return Err(Stop::Broken(Broken::SecondCluster { first: id.clone(), host: name.clone() }));
         }
-        let list: Vec<String> = founders.iter().map(|(n, p)| format!("{n}={p}")).collect();
+        let list: Vec<String> = initial_members.iter().map(|(n, p)| format!("{n}={p}")).collect();
         let id = make::digest(&format!("{token} {}", list.join(","))).short();
         let member = genesis_id(peer, token);
         let cluster = self.clusters.entry(id.clone()).or_insert_with(|| {
@@ -246,7 +249,7 @@ impl World {
                 let listed = Listed { peer: peer.clone(), name: name.to_string(), learner: false, started: false };
                 (genesis_id(peer, token), listed)
             };
-            Cluster { members: founders.iter().map(listed).collect(), revision: 5, ..Cluster::default() }
+            Cluster { members: initial_members.iter().map(listed).collect(), revision: 5, ..Cluster::default() }
         });
         if cluster.removed.contains(&member) {
             return failed(format!("etcd on {name}: the member was removed from its cluster"));

@@ -4,7 +4,7 @@ use super::make;
 use super::world::{Disk, SimHost, World, program_of};
 use hactl::model::authentic::Authenticity;
 use hactl::model::desired::Role;
-use hactl::model::facts::{ApiFact, DiskFact, EtcdFact, EtcdView, Facts, HostFacts, Silence, Stale, UnitFact};
+use hactl::model::facts::{ApiFact, DiskFact, EtcdFact, EtcdView, Facts, HostFacts, Stale, UnitFact, Unreachable};
 use hactl::model::names::HostName;
 use hactl::model::node::NodeFact;
 use hactl::model::snapshot::{BundleFact, BundlesFact, Point, Proof};
@@ -51,10 +51,10 @@ impl World {
         self.recorded.get(addon).into_iter().flatten().filter(|key| !wanted.contains(*key)).cloned().collect()
     }
 
-    pub fn say(&self, name: &HostName) -> Result<HostFacts, Silence> {
+    pub fn say(&self, name: &HostName) -> Result<HostFacts, Unreachable> {
         let host = self.host(name);
         if !host.answers() {
-            return Err(Silence { why: "connection timed out".to_owned(), hint: None });
+            return Err(Unreachable { why: "connection timed out".to_owned(), hint: None });
         }
         let desired = self.desired.entered().find(|h| &h.name == name).expect("a host that is entered");
         // Also who is to be no member any more is asked, as long as it has data.
@@ -148,7 +148,7 @@ impl World {
             data: host.disk.is_some(),
             elsewhere: None,
             token: host.token.clone(),
-            born: host.born.clone(),
+            bootstrapped: host.bootstrapped.clone(),
             view,
             trouble,
             disk,
@@ -192,7 +192,7 @@ impl World {
 
     fn api_fact(&self, name: &HostName) -> ApiFact {
         let serves = self.api_serves(name);
-        let node = |name: &HostName, ready, (silent, ours)| NodeFact {
+        let node = |name: &HostName, ready, (unreachable, ours)| NodeFact {
             name: name.to_string(),
             ready,
             message: String::new(),
@@ -206,14 +206,14 @@ impl World {
             runtime: "containerd://2.3.7".to_owned(),
             unschedulable: false,
             drained: false,
-            silent,
+            unreachable,
             ours,
             pods: Some(hactl::model::desired::Cidr { base: [10, 244, 0, 0].into(), prefix: 24 }),
             tunnel: (String::new(), String::new()),
         };
         let own = self.desired.hosts.iter().filter(|h| h.is_node());
         let own = own.map(|h| node(&h.name, self.node_ready(&h.name), (false, true)));
-        let others = self.strangers.iter().map(|(name, said)| node(name, !said.0, *said));
+        let others = self.unknown_nodes.iter().map(|(name, said)| node(name, !said.0, *said));
         let nodes = own.chain(others).filter(|_| serves);
         ApiFact {
             own_trouble: (!serves).then(|| "connection refused".to_owned()),

@@ -10,7 +10,7 @@ use super::world::World;
 use hactl::model::desired::Role;
 use hactl::model::facts::{Etcd, Facts, Members};
 use hactl::model::names::HostName;
-use hactl::model::plan::{Action, Guard, Plan, Step};
+use hactl::model::plan::{Action, Plan, Precondition, Step};
 use hactl::model::refusal::Refusal;
 use hactl::observe::{Answers, KnownCluster};
 use std::collections::BTreeSet;
@@ -94,13 +94,16 @@ impl World {
             let index = ready[dice.below(ready.len())];
             tried.insert(index);
             let step = &plan.steps[index];
-            if let Some(need) = step.needs.iter().find(|n| calm && !self.holds(n)) {
+            if let Some(need) = step.requires.iter().find(|n| calm && !self.holds(n)) {
                 return Err(Broken::NeedUnmet { step: step.action.to_string(), need: need.clone() });
             }
             match self.step(step, script, &mut count)? {
                 Outcome::Done => {
-                    if calm && !self.holds(&step.gives) {
-                        return Err(Broken::GivesNothing { step: step.action.to_string(), gives: step.gives.clone() });
+                    if calm && !self.holds(&step.provides) {
+                        return Err(Broken::GivesNothing {
+                            step: step.action.to_string(),
+                            provides: step.provides.clone(),
+                        });
                     }
                     done.insert(index);
                 }
@@ -112,7 +115,7 @@ impl World {
     }
 
     fn step(&mut self, step: &Step, script: &Script, count: &mut u16) -> Result<Outcome, Broken> {
-        if let Err(why) = self.guard(step) {
+        if let Err(why) = self.precondition(step) {
             return Ok(Outcome::Failed(why));
         }
         let begun = *count;
@@ -129,11 +132,11 @@ impl World {
             }
             *count += 1;
             // Between a guard and the effect that it guards nobody can see a failure coming: it falls behind the step.
-            if step.guard == Guard::None {
+            if step.precondition == Precondition::None {
                 self.meanwhile(script, *count - 1, *count);
             }
         }
-        if step.guard != Guard::None {
+        if step.precondition != Precondition::None {
             self.meanwhile(script, begun, *count);
         }
         Ok(Outcome::Done)
@@ -145,11 +148,11 @@ impl World {
         }
     }
 
-    /// The guard, as `execute::guard` checks it.
-    pub fn guard(&self, step: &Step) -> Result<(), String> {
-        match &step.guard {
-            Guard::None => Ok(()),
-            Guard::Members { list } => {
+    /// The guard, as `execute::precondition` checks it.
+    pub fn precondition(&self, step: &Step) -> Result<(), String> {
+        match &step.precondition {
+            Precondition::None => Ok(()),
+            Precondition::Members { list } => {
                 let now = self.members_now()?;
                 if &now.shape() != list {
                     return Err("the member list is not as planned".to_owned());
@@ -170,7 +173,7 @@ impl World {
                 }
                 Ok(())
             }
-            Guard::Tolerates { down } => self.tolerates(down, &step.action),
+            Precondition::Tolerates { down } => self.tolerates(down, &step.action),
         }
     }
 
@@ -179,7 +182,7 @@ impl World {
         let members = self.desired.entered().filter(member).map(|h| h.name.clone());
         let mut hosts: Answers = members.map(|h| (h.clone(), self.say(&h))).collect();
         match hactl::observe::classify(&self.desired, &KnownCluster::default(), &mut hosts) {
-            Etcd::Speaks(members) => Ok(members),
+            Etcd::HasQuorum(members) => Ok(members),
             _ => Err("no quorum answers".to_owned()),
         }
     }

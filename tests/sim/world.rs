@@ -3,9 +3,9 @@
 use super::make::{self, MANIFESTS, Release};
 use super::member::Cluster;
 use hactl::model::desired::{Desired, EndpointKind, Host, Role};
-use hactl::model::facts::{FileFact, LeafFact, Stamp};
+use hactl::model::facts::{ClusterId, FileFact, LeafFact};
 use hactl::model::names::{Digest, HostName, PeerUrl, UnitName};
-use hactl::model::target::{FileSet, FileTarget, HostTarget, LeafId, Target};
+use hactl::model::target::{CertId, FileSet, FileTarget, HostTarget, Target};
 use hactl::plan::Intent;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ pub struct Disk {
 /// The first-boot file of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FirstBoot {
-    Genesis { token: String, founders: Vec<(HostName, PeerUrl)> },
+    Genesis { token: String, initial_members: Vec<(HostName, PeerUrl)> },
     Join { members: Vec<(String, PeerUrl)> },
 }
 
@@ -43,14 +43,14 @@ pub struct SimHost {
     pub on: bool,
     /// Runs, but cannot be reached by SSH.
     pub cut: bool,
-    pub stamp: Option<Stamp>,
+    pub stamp: Option<ClusterId>,
     pub programs: BTreeSet<String>,
     pub swap: bool,
     pub sysctls: BTreeMap<String, String>,
     pub blobs: BTreeSet<Digest>,
     pub images: BTreeMap<String, String>,
     pub files: BTreeMap<String, FileFact>,
-    pub leaves: BTreeMap<LeafId, LeafFact>,
+    pub leaves: BTreeMap<CertId, LeafFact>,
     pub units: BTreeMap<UnitName, SimUnit>,
     pub disk: Option<Disk>,
     pub aside: Vec<Disk>,
@@ -61,7 +61,7 @@ pub struct SimHost {
     /// Whether most of the member's store holds nothing.
     pub loose: bool,
     /// The seal. It lies with the data too.
-    pub born: Option<String>,
+    pub bootstrapped: Option<String>,
     /// Main processes of static pods: program to start time.
     pub processes: BTreeMap<String, i64>,
     /// The part of Kubernetes that a file names, by its path: version and digest.
@@ -107,7 +107,7 @@ impl SimHost {
     }
     /// The data and what lies beside them are not there any more.
     pub fn without_data(&mut self) -> Option<Disk> {
-        (self.token, self.born) = (None, None);
+        (self.token, self.bootstrapped) = (None, None);
         self.disk.take()
     }
 }
@@ -142,7 +142,7 @@ pub struct World {
     /// Whether the inventory ever came to name other hosts.
     pub rehosted: bool,
     /// Nodes of hosts that no inventory names: whether the controllers have given up hearing of each, and whether it was hactl's.
-    pub strangers: BTreeMap<HostName, (bool, bool)>,
+    pub unknown_nodes: BTreeMap<HostName, (bool, bool)>,
     /// Distinguishes members that join with the same peer URL one after the other.
     pub joins: u64,
 }
@@ -159,20 +159,20 @@ impl World {
         let target = make::target(&desired, release);
         let hosts = desired.hosts.iter().map(|h| (h.name.clone(), SimHost::bare())).collect();
         let intent = Intent {
-            stamp: Stamp {
+            stamp: ClusterId {
                 cluster: desired.cluster.clone(),
                 ca: make::digest("ca"),
                 stages: 0,
                 host: None,
                 machine: None,
             },
-            genesis_token: "token-1".to_owned(),
-            born: false,
+            bootstrap_token: "token-1".to_owned(),
+            bootstrapped: false,
             recovered: None,
             leapt: 0,
             ranges: None,
             prune: vec![],
-            orphans: vec![],
+            removed_hosts: vec![],
             balanced: BTreeSet::new(),
             limit: None,
             replace: BTreeMap::new(),
@@ -181,7 +181,7 @@ impl World {
             dropped: BTreeSet::new(),
             lived: BTreeSet::new(),
             taken_down_ms: None,
-            forsakes: false,
+            abandons: false,
             renew: hactl::model::leaf::Renewal::default(),
         };
         Self {
@@ -201,7 +201,7 @@ impl World {
             down_wipe: false,
             standstill: false,
             rehosted: false,
-            strangers: BTreeMap::new(),
+            unknown_nodes: BTreeMap::new(),
             joins: 0,
         }
     }
@@ -243,8 +243,8 @@ impl World {
     pub fn leave(&mut self, name: &HostName) {
         let host = self.desired.host(name).expect("a host of the inventory").clone();
         if host.is_node() {
-            let silent = !self.host(name).runs("kubelet.service");
-            self.strangers.insert(name.clone(), (silent, true));
+            let unreachable = !self.host(name).runs("kubelet.service");
+            self.unknown_nodes.insert(name.clone(), (unreachable, true));
         }
         self.intent.prune.push(name.clone());
         self.rehost(|d| {
@@ -258,9 +258,9 @@ impl World {
         let before = self.desired.host(name).expect("a host of the inventory").clone();
         let after = Host { roles: roles.to_vec(), ..before.clone() };
         if before.is_node() && !after.is_node() && self.host(name).stamp.is_some() {
-            self.strangers.insert(name.clone(), (false, true));
+            self.unknown_nodes.insert(name.clone(), (false, true));
         } else if after.is_node() {
-            self.strangers.remove(name);
+            self.unknown_nodes.remove(name);
         }
         if before.is(Role::LoadBalancer) && !after.is(Role::LoadBalancer) {
             self.intent.balanced.insert(name.clone());
@@ -327,7 +327,7 @@ impl World {
             let program = program_of(path);
             let Some(file) = host.files.get(path) else { continue };
             let since = host.processes.get(program).copied().unwrap_or(0);
-            if since < file.changed_ms && image(path) && host.leaves.contains_key(&LeafId::Apiserver) {
+            if since < file.changed_ms && image(path) && host.leaves.contains_key(&CertId::Apiserver) {
                 due.push(program.to_owned());
             }
         }

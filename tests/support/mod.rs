@@ -115,7 +115,7 @@ pub struct Api {
 }
 
 impl Api {
-    pub fn new(kubeconfig: &Path, patience: Duration) -> Self {
+    pub fn new(kubeconfig: &Path, timeout: Duration) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let text = std::fs::read_to_string(kubeconfig).expect("the kubeconfig exists");
         let config: Value = serde_saphyr::from_str(&text).expect("a kubeconfig is YAML");
@@ -131,7 +131,7 @@ impl Api {
             .tls_certs_only([reqwest::Certificate::from_pem(&ca).expect("a certificate")])
             .identity(reqwest::Identity::from_pem(&identity).expect("an identity"))
             .pool_max_idle_per_host(0)
-            .timeout(patience)
+            .timeout(timeout)
             .build()
             .expect("a client");
         let base = config.pointer("/clusters/0/cluster/server").and_then(Value::as_str).expect("a server").to_owned();
@@ -192,7 +192,7 @@ pub struct Knocking {
     begun: Instant,
     stop: Stop,
     machine: Watch,
-    task: tokio::task::JoinHandle<Vec<Knock>>,
+    task: tokio::task::JoinHandle<Vec<Probe>>,
     runtime: Arc<tokio::runtime::Runtime>,
 }
 
@@ -206,29 +206,29 @@ impl Drop for Stop {
 }
 
 /// When it was tried, how long it took, and why it failed if it did.
-pub type Knock = (Duration, Duration, Option<String>);
+pub type Probe = (Duration, Duration, Option<String>);
 
 /// All connections that were tried, and for how much of its worst second some host got no processor meanwhile.
 pub struct Knocks {
-    all: Vec<Knock>,
+    all: Vec<Probe>,
     pub stalled: Duration,
 }
 
 impl Knocks {
     /// Those of one kind, and the others.
-    pub fn partition(self, of_kind: impl Fn(&Knock) -> bool) -> (Vec<Knock>, Self) {
+    pub fn partition(self, of_kind: impl Fn(&Probe) -> bool) -> (Vec<Probe>, Self) {
         let (found, all) = self.all.into_iter().partition(|knock| of_kind(knock));
         (found, Self { all, stalled: self.stalled })
     }
     /// The connections alone.
-    pub fn all(self) -> Vec<Knock> {
+    pub fn all(self) -> Vec<Probe> {
         self.all
     }
 }
 
 impl std::ops::Deref for Knocks {
-    type Target = Vec<Knock>;
-    fn deref(&self) -> &Vec<Knock> {
+    type Target = Vec<Probe>;
+    fn deref(&self) -> &Vec<Probe> {
         &self.all
     }
 }

@@ -23,7 +23,7 @@ fn writes(plan: &Plan, host: &HostName, set: FileSet) -> usize {
 
 /// The step that goes back to the earlier files of this set.
 fn proves(plan: &Plan, host: &HostName, set: FileSet) -> usize {
-    let is = |at: &usize| plan.steps[*at].action.host() == Some(host) && plan.steps[*at].fallback.contains(&set);
+    let is = |at: &usize| plan.steps[*at].action.host() == Some(host) && plan.steps[*at].rollback.contains(&set);
     (0..plan.steps.len()).find(is).unwrap_or_else(|| panic!("nothing on {host} would go back to {set}"))
 }
 
@@ -63,7 +63,7 @@ fn a_founding_has_nothing_to_go_back_to() {
     let mut world = Shape::Stacked(3).bare();
     let facts = world.observe();
     let plan = up(&world, &facts);
-    assert!(plan.steps.iter().all(|s| s.fallback.is_empty()));
+    assert!(plan.steps.iter().all(|s| s.rollback.is_empty()));
     assert!(plan.steps.iter().all(|s| !matches!(s.action, Action::Configure { keep: true, .. })));
 }
 
@@ -72,7 +72,7 @@ fn what_is_kept_of_a_run_that_was_cut_off_is_gone_back_to_if_its_files_fail_and_
     let mut world = converged(Shape::Stacked(3));
     let kept = |facts: &mut Facts, set| {
         let host = facts.hosts.get_mut(&cp(2)).and_then(|f| f.as_mut().ok()).expect("it answers");
-        host.unproven.insert(set);
+        host.on_trial.insert(set);
     };
     let mut facts = world.observe();
     kept(&mut facts, FileSet::ControlPlane);
@@ -106,12 +106,12 @@ fn a_mended_inventory_goes_back_to_what_last_worked_and_not_to_what_failed() {
     let written = writes(&plan, &cp(1), FileSet::ControlPlane);
     let mut facts = world.observe();
     let host = facts.hosts.get_mut(&cp(1)).and_then(|f| f.as_mut().ok()).expect("it answers");
-    host.unproven.insert(FileSet::ControlPlane);
+    host.on_trial.insert(FileSet::ControlPlane);
     host.api.as_mut().expect("it was asked").own_trouble = Some("it ends again and again".to_owned());
     world.release(|r| r.manifests += 1);
     let plan = up(&world, &facts);
     let again = writes(&plan, &cp(1), FileSet::ControlPlane);
-    assert!(plan.steps[again].fallback.is_empty() && written < usize::MAX);
+    assert!(plan.steps[again].rollback.is_empty() && written < usize::MAX);
     assert!(follows(&plan, proves(&plan, &cp(1), FileSet::ControlPlane), again));
     // And the whole converges all the same.
     let mut world = converged(Shape::Stacked(3));
@@ -131,7 +131,7 @@ fn a_host_that_a_cut_off_run_left_on_trial_comes_first_and_the_others_wait_for_i
     for file in &target.files {
         host.files.get_mut(&file.path).expect("it was there").digest = file.digest;
     }
-    host.unproven.insert(FileSet::ControlPlane);
+    host.on_trial.insert(FileSet::ControlPlane);
     host.api.as_mut().expect("it was asked").own_trouble = Some("connection refused".to_owned());
     let plan = up(&world, &facts);
     let first = proves(&plan, &cp(2), FileSet::ControlPlane);

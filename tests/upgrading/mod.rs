@@ -4,7 +4,7 @@ use crate::leaving::follows;
 use crate::sim::{Broken, Ended, Script, World, config, make};
 use crate::{Shape, check, ends_well, suffer};
 use hactl::model::names::HostName;
-use hactl::model::plan::{Action, Mark, Plan};
+use hactl::model::plan::{Action, Condition, Plan};
 use hactl::model::refusal::Refusal;
 use hactl::model::target::FileSet;
 use hactl::model::version::Version;
@@ -50,12 +50,12 @@ fn at(plan: &Plan, is: impl Fn(&Action) -> bool) -> Vec<usize> {
     (0..plan.steps.len()).filter(|at| is(&plan.steps[*at].action)).collect()
 }
 
-fn gives(plan: &Plan, mark: &Mark) -> usize {
-    plan.steps.iter().position(|s| &s.gives == mark).unwrap_or_else(|| panic!("nothing gives {mark}"))
+fn provides(plan: &Plan, mark: &Condition) -> usize {
+    plan.steps.iter().position(|s| &s.provides == mark).unwrap_or_else(|| panic!("nothing gives {mark}"))
 }
 
-fn kubelet(host: &HostName) -> Mark {
-    Mark::Running(host.clone(), make::unit("kubelet.service"))
+fn kubelet(host: &HostName) -> Condition {
+    Condition::Running(host.clone(), make::unit("kubelet.service"))
 }
 
 /// What every program is, by host.
@@ -76,19 +76,24 @@ fn a_bundle_then_api_servers_then_what_asks_them_then_kubelets_one_host_after_th
     let mut world = of(Shape::Stacked(3), OLD);
     world.kubernetes(NEXT);
     let plan = planned(&mut world);
-    let saved = gives(&plan, &Mark::Saved);
-    let servers: Vec<usize> = (1..=3).map(|n| gives(&plan, &Mark::ApiServer(cp(n)))).collect();
-    let beside: Vec<usize> = (1..=3).map(|n| gives(&plan, &Mark::Serving(cp(n)))).collect();
-    let kubelets: Vec<usize> = (1..=3).map(|n| gives(&plan, &kubelet(&cp(n)))).collect();
-    let worker = gives(&plan, &kubelet(&make::host_name("w1")));
-    let manifests: Vec<usize> = (1..=3).map(|n| gives(&plan, &Mark::Manifest(cp(n)))).collect();
+    let saved = provides(&plan, &Condition::Saved);
+    let servers: Vec<usize> = (1..=3).map(|n| provides(&plan, &Condition::ApiServer(cp(n)))).collect();
+    let beside: Vec<usize> = (1..=3).map(|n| provides(&plan, &Condition::Serving(cp(n)))).collect();
+    let kubelets: Vec<usize> = (1..=3).map(|n| provides(&plan, &kubelet(&cp(n)))).collect();
+    let worker = provides(&plan, &kubelet(&make::host_name("w1")));
+    let manifests: Vec<usize> = (1..=3).map(|n| provides(&plan, &Condition::Manifest(cp(n)))).collect();
     for (n, manifest) in manifests.iter().enumerate() {
         assert!(follows(&plan, *manifest, saved), "a bundle comes first");
         assert!(n == 0 || follows(&plan, *manifest, servers[n - 1]), "one API server after the other");
     }
     let chain = [servers, beside, kubelets, vec![worker]].concat();
     for pair in chain.windows(2) {
-        assert!(follows(&plan, pair[1], pair[0]), "{} before {}", plan.steps[pair[0]].gives, plan.steps[pair[1]].gives);
+        assert!(
+            follows(&plan, pair[1], pair[0]),
+            "{} before {}",
+            plan.steps[pair[0]].provides,
+            plan.steps[pair[1]].provides
+        );
     }
     assert_eq!(world.converge(5, 3), Ok(Ended::Converged));
     assert!(all_of(&world, NEXT), "{:?}", versions(&world));
@@ -100,8 +105,8 @@ fn a_patch_goes_the_same_way_and_drains_nobody() {
     world.kubernetes(NEWEST);
     let plan = planned(&mut world);
     assert!(at(&plan, |a| matches!(a, Action::Drain { .. } | Action::Uncordon { .. })).is_empty());
-    assert!(follows(&plan, gives(&plan, &kubelet(&cp(1))), gives(&plan, &Mark::ApiServer(cp(3)))));
-    assert!(follows(&plan, gives(&plan, &Mark::Manifest(cp(1))), gives(&plan, &Mark::Saved)));
+    assert!(follows(&plan, provides(&plan, &kubelet(&cp(1))), provides(&plan, &Condition::ApiServer(cp(3)))));
+    assert!(follows(&plan, provides(&plan, &Condition::Manifest(cp(1))), provides(&plan, &Condition::Saved)));
     world.kubernetes("1.36.0");
     assert_eq!(world.converge(5, 3), Ok(Ended::Converged), "what was not begun is not missed");
 }
@@ -113,14 +118,17 @@ fn workers_are_drained_for_another_minor_version_in_batches_and_open_again() {
     let drained = at(&plan, |a| matches!(a, Action::Drain { within_s: 300, .. }));
     assert_eq!(drained.len(), 5);
     for host in ["w1", "w2", "w3", "w4", "w5"].map(make::host_name) {
-        let (drain, open) =
-            (gives(&plan, &Mark::Drained(host.clone())), gives(&plan, &Mark::Schedulable(host.clone())));
-        let files = gives(&plan, &Mark::Configured(host.clone(), FileSet::Kubelet));
-        assert!(follows(&plan, files, drain) && follows(&plan, gives(&plan, &kubelet(&host)), files));
-        assert!(follows(&plan, open, gives(&plan, &kubelet(&host))));
+        let (drain, open) = (
+            provides(&plan, &Condition::Drained(host.clone())),
+            provides(&plan, &Condition::Schedulable(host.clone())),
+        );
+        let files = provides(&plan, &Condition::Configured(host.clone(), FileSet::Kubelet));
+        assert!(follows(&plan, files, drain) && follows(&plan, provides(&plan, &kubelet(&host)), files));
+        assert!(follows(&plan, open, provides(&plan, &kubelet(&host))));
     }
     let of = |n: u8| make::host_name(&format!("w{n}"));
-    let (drain, open) = (|n| gives(&plan, &Mark::Drained(of(n))), |n| gives(&plan, &Mark::Schedulable(of(n))));
+    let (drain, open) =
+        (|n| provides(&plan, &Condition::Drained(of(n))), |n| provides(&plan, &Condition::Schedulable(of(n))));
     assert!(!follows(&plan, drain(2), open(1)), "two at once");
     assert!([1, 2].iter().all(|before| [3, 4].iter().all(|next| follows(&plan, drain(*next), open(*before)))));
     assert!(follows(&plan, drain(5), open(3)) && follows(&plan, drain(5), open(4)));
@@ -133,7 +141,8 @@ fn a_worker_that_is_away_counts_among_those_that_may_be_and_one_that_waits_for_i
     let of = |n: u8| make::host_name(&format!("w{n}"));
     world.power_off(&of(1));
     let plan = planned(&mut world);
-    let (drain, open) = (|n| gives(&plan, &Mark::Drained(of(n))), |n| gives(&plan, &Mark::Schedulable(of(n))));
+    let (drain, open) =
+        (|n| provides(&plan, &Condition::Drained(of(n))), |n| provides(&plan, &Condition::Schedulable(of(n))));
     assert!(
         follows(&plan, drain(3), open(2)) && follows(&plan, drain(4), open(3)),
         "one is away, so it is one at a time"
@@ -158,10 +167,10 @@ fn kube_proxy_is_not_newer_than_an_api_server_that_may_come_back() {
     proxy.objects[0]["metadata"]["name"] = "kube-proxy".into();
     world.target.addons.push(proxy);
     assert!(!at(&planned(&mut world), applies).is_empty(), "it is another one");
-    let silent = make::host_name("cp3");
-    world.power_off(&silent);
+    let unreachable = make::host_name("cp3");
+    world.power_off(&unreachable);
     assert!(at(&planned(&mut world), applies).is_empty(), "cp3 may come back with the API server that it had");
-    world.power_on(&silent);
+    world.power_on(&unreachable);
     assert_eq!(world.converge(5, 6), Ok(Ended::Converged));
     assert!(all_of(&world, NEXT));
 }
@@ -252,10 +261,10 @@ fn members_of_etcd_get_another_version_one_after_the_other_behind_a_bundle() {
     world.now += 700_000;
     let facts = world.observe();
     let plan = hactl::plan::up(&world.desired, &target, &facts, &world.intent).expect("a plan");
-    let saved = gives(&plan, &Mark::Saved);
+    let saved = provides(&plan, &Condition::Saved);
     assert!(plan.steps[saved].why.starts_with("etcd 3.6.16 becomes 3.6.17"), "{}", plan.steps[saved].why);
     let restarts: Vec<usize> =
-        (1..=3).map(|n| gives(&plan, &Mark::Running(cp(n), make::unit("etcd.service")))).collect();
+        (1..=3).map(|n| provides(&plan, &Condition::Running(cp(n), make::unit("etcd.service")))).collect();
     for restart in &restarts {
         assert!(follows(&plan, *restart, saved), "a bundle comes first");
         let others = restarts.iter().filter(|other| *other != restart);
@@ -263,7 +272,7 @@ fn members_of_etcd_get_another_version_one_after_the_other_behind_a_bundle() {
     }
     let handed = at(&plan, |a| matches!(a, Action::MoveLeader { .. }));
     let Action::MoveLeader { host, .. } = &plan.steps[handed[0]].action else { unreachable!("just asked for") };
-    let last = gives(&plan, &Mark::Running(host.clone(), make::unit("etcd.service")));
+    let last = provides(&plan, &Condition::Running(host.clone(), make::unit("etcd.service")));
     assert_eq!(handed.len(), 1);
     assert!(follows(&plan, last, handed[0]), "who leads hands over before it is restarted");
     assert!(
@@ -277,7 +286,7 @@ fn a_bundle_that_a_run_took_before_it_was_cut_off_is_not_taken_again_and_an_old_
     let mut world = of(Shape::Stacked(3), OLD);
     world.kubernetes(NEXT);
     let plan = planned(&mut world);
-    let save = plan.steps[gives(&plan, &Mark::Saved)].action.clone();
+    let save = plan.steps[provides(&plan, &Condition::Saved)].action.clone();
     assert_eq!(world.force(&save), Ok(()));
     let taken = |plan: &Plan| at(plan, |a| matches!(a, Action::SaveBundle { .. })).len();
     assert_eq!(taken(&planned(&mut world)), 0);
@@ -291,7 +300,7 @@ fn an_api_server_on_trial_that_never_came_up_can_be_gone_back_from() {
     world.kubernetes(NEXT);
     let mut facts = world.observe();
     let host = facts.hosts.get_mut(&cp(1)).and_then(|f| f.as_mut().ok()).expect("it answers");
-    host.unproven.insert(FileSet::ControlPlane);
+    host.on_trial.insert(FileSet::ControlPlane);
     host.versions.insert("kube-apiserver".to_owned(), NEXT.to_owned());
     host.api.as_mut().expect("it was asked").own_trouble = Some("it ends again and again".to_owned());
     world.kubernetes(OLD);
@@ -310,14 +319,14 @@ fn an_api_server_that_proved_itself_before_the_run_was_cut_off_is_never_put_back
     let mut facts = world.observe();
     let manifest = world.target.hosts[&cp(1)].sets[&FileSet::ControlPlane].files[0].clone();
     let host = facts.hosts.get_mut(&cp(1)).and_then(|f| f.as_mut().ok()).expect("it answers");
-    host.unproven.insert(FileSet::ControlPlane);
+    host.on_trial.insert(FileSet::ControlPlane);
     host.versions.insert("kube-apiserver".to_owned(), NEXT.to_owned());
     host.files.get_mut(&manifest.path).expect("it was there").digest = manifest.digest;
     host.api.as_mut().expect("it was asked").version = format!("v{NEXT}");
     let plan = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent).expect("a plan");
-    let proven = gives(&plan, &Mark::ApiServer(cp(1)));
-    assert!(plan.steps[proven].fallback.contains(&FileSet::ControlPlane), "it is let go of there");
-    assert!(follows(&plan, gives(&plan, &Mark::Configured(cp(1), FileSet::ControlPlane)), proven));
+    let proven = provides(&plan, &Condition::ApiServer(cp(1)));
+    assert!(plan.steps[proven].rollback.contains(&FileSet::ControlPlane), "it is let go of there");
+    assert!(follows(&plan, provides(&plan, &Condition::Configured(cp(1), FileSet::ControlPlane)), proven));
     assert!(at(&plan, |a| matches!(a, Action::SaveBundle { .. })).is_empty(), "the upgrade has begun");
 }
 
@@ -328,10 +337,10 @@ fn settings_that_change_along_with_the_version_go_with_the_api_server() {
     world.kubernetes(NEXT);
     let plan = planned(&mut world);
     for n in 1..=3 {
-        let config = gives(&plan, &Mark::Configured(cp(n), FileSet::ControlPlaneConfig));
-        assert!(follows(&plan, gives(&plan, &Mark::Manifest(cp(n))), config));
+        let config = provides(&plan, &Condition::Configured(cp(n), FileSet::ControlPlaneConfig));
+        assert!(follows(&plan, provides(&plan, &Condition::Manifest(cp(n))), config));
         assert!(
-            n == 1 || follows(&plan, config, gives(&plan, &Mark::ApiServer(cp(n - 1)))),
+            n == 1 || follows(&plan, config, provides(&plan, &Condition::ApiServer(cp(n - 1)))),
             "nobody has it before its turn"
         );
     }
@@ -346,14 +355,14 @@ fn the_law_of_versions_fires_for_a_kubelet_that_is_newer_than_its_api_server() {
     for index in at(&plan, |a| matches!(a, Action::Deliver { host, .. } if *host == cp(1))) {
         assert_eq!(world.force(&plan.steps[index].action), Ok(()));
     }
-    let files = plan.steps[gives(&plan, &Mark::Configured(cp(1), FileSet::Kubelet))].action.clone();
+    let files = plan.steps[provides(&plan, &Condition::Configured(cp(1), FileSet::Kubelet))].action.clone();
     assert_eq!(world.force(&files), Ok(()));
-    let upgrade = plan.steps[gives(&plan, &kubelet(&cp(1)))].action.clone();
+    let upgrade = plan.steps[provides(&plan, &kubelet(&cp(1)))].action.clone();
     assert!(matches!(world.force(&upgrade), Err(Broken::Skewed { .. })));
     let mut world = of(Shape::Stacked(3), OLD);
     world.kubernetes(NEXT);
     let manifest = planned(&mut world);
-    let manifest = manifest.steps[gives(&manifest, &Mark::Manifest(cp(1)))].action.clone();
+    let manifest = manifest.steps[provides(&manifest, &Condition::Manifest(cp(1)))].action.clone();
     assert!(matches!(world.force(&manifest), Err(Broken::NotSaved { .. })));
 }
 

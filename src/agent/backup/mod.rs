@@ -24,6 +24,6 @@ pub async fn save_bundle(root: Root) -> Result<Option<crate::model::snapshot::Bu
 ///
 /// # Errors
 /// What kept it from being held, in words.
-pub async fn drill(root: Root) -> Result<crate::model::drill::Turn, Fault> {
+pub async fn drill(root: Root) -> Result<crate::model::drill::DrillOutcome, Fault> {
     bundles::hold(&Host::new(root)).await
 }

@@ -4,7 +4,7 @@
 
 use crate::agent::fault::{Explain, Outcome};
 use crate::model::blob::SnapshotBlob;
-use crate::model::sum::Sum;
+use crate::model::digester::Digester;
 use std::io::{Read, Write};
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub(in crate::agent) enum End {
     /// It is a snapshot already.
     There,
     /// Its SHA-256, which makes a snapshot of it.
-    Sum,
+    Digester,
 }
 
 /// Compresses `from` into `to`, and copies the snapshot as it is to `copy`; `at` is where it comes from, for messages.
@@ -26,8 +26,8 @@ pub(in crate::agent) fn packed<W: Write>(
     at: &Path,
     (to, mut copy): (W, impl Write),
 ) -> Outcome<(W, SnapshotBlob)> {
-    let packing = zstd::Encoder::new(Sum::new(to), 1).explain("compress", at)?;
-    let (mut whole, mut window) = (Sum::new(packing), vec![0; WINDOW]);
+    let packing = zstd::Encoder::new(Digester::new(to), 1).explain("compress", at)?;
+    let (mut whole, mut window) = (Digester::new(packing), vec![0; WINDOW]);
     loop {
         let read = from.read(&mut window).explain("read", at)?;
         if read == 0 {
@@ -36,7 +36,7 @@ pub(in crate::agent) fn packed<W: Write>(
         whole.write_all(&window[..read]).explain("compress", at)?;
         copy.write_all(&window[..read]).explain("copy", at)?;
     }
-    if end == End::Sum {
+    if end == End::Digester {
         let store = whole.so_far();
         whole.write_all(store.bytes()).explain("compress", at)?;
         copy.write_all(store.bytes()).explain("copy", at)?;

@@ -4,7 +4,7 @@
 //! In: its unit and its data directory. Out: done; or why not, and it runs as before.
 
 use crate::agent::Host;
-use crate::agent::etcd::alone::ETCDUTL;
+use crate::agent::etcd::scratch::ETCDUTL;
 use crate::agent::fault::Outcome;
 use crate::agent::machine::run::{must, run_as};
 use crate::agent::machine::tree::Tree;

@@ -42,7 +42,7 @@ pub enum Fence {
 }
 
 /// What was heard from a member, by its URL; or why nothing was.
-type Heard = (String, Result<Witness, String>);
+type PeerAnswer = (String, Result<Witness, String>);
 
 /// What a restore leaves for the one start that follows it: the new cluster's token. It is gone with the power.
 const RESTORED: &str = "/run/hactl/restored";
@@ -126,7 +126,7 @@ async fn said(root: &Root, ask: &EtcdAsk, until: Instant) -> Result<Witness, Str
 }
 
 /// Judges by what was heard. One member is enough to keep another one down, and can do no more than that.
-fn verdict(own: &DiskFact, peer: &PeerUrl, remembered: &[Position], heard: &[Heard]) -> Fence {
+fn verdict(own: &DiskFact, peer: &PeerUrl, remembered: &[Position], heard: &[PeerAnswer]) -> Fence {
     let revision = own.revision.unwrap_or_default();
     let answers = || heard.iter().filter_map(|(url, said)| Some((url, said.as_ref().ok()?)));
     let past = |(url, said): (&String, &Witness)| {
@@ -215,14 +215,14 @@ mod tests {
     }
 
     /// What the member on 10.0.0.n says that has applied so much.
-    fn witness(n: u64, term: u64, applied: u64, positions: &[Position]) -> Heard {
+    fn witness(n: u64, term: u64, applied: u64, positions: &[Position]) -> PeerAnswer {
         let members = [1, 2, 9].map(|n| (n, at(n))).to_vec();
         let cluster = "c1".to_owned();
         let said = Witness { cluster, member: n, revision: 1, term, applied, members, positions: positions.to_vec() };
         (format!("https://10.0.0.{n}:2379"), Ok(said))
     }
 
-    fn heard(said: &[(&str, i64)]) -> Vec<Heard> {
+    fn heard(said: &[(&str, i64)]) -> Vec<PeerAnswer> {
         let one = |(n, (cluster, revision)): (usize, &(&str, i64))| {
             let said = if cluster.is_empty() {
                 Err("nothing answers".to_owned())
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn a_member_stays_down_just_when_it_was_seen_beyond_the_end_of_its_data() {
         let silent = || ("https://10.0.0.1:2379".to_owned(), Err("nothing answers".to_owned()));
-        let down = |own: &DiskFact, here: &[Position], heard: &[Heard]| match verdict(own, &peer(), here, heard) {
+        let down = |own: &DiskFact, here: &[Position], heard: &[PeerAnswer]| match verdict(own, &peer(), here, heard) {
             Fence::StaysDown(line) => Some(line),
             _ => None,
         };
@@ -305,7 +305,7 @@ mod tests {
     fn data_of_another_member_stays_down_and_a_host_that_moved_does_not() {
         let silent = || ("https://10.0.0.2:2379".to_owned(), Err("nothing answers".to_owned()));
         let copy = DiskFact { member: 1, ..own("c1", 1) };
-        let says = |own: &DiskFact, peer: &PeerUrl, heard: &[Heard]| match verdict(own, peer, &[], heard) {
+        let says = |own: &DiskFact, peer: &PeerUrl, heard: &[PeerAnswer]| match verdict(own, peer, &[], heard) {
             Fence::StaysDown(line) => line,
             other => format!("{other:?}"),
         };

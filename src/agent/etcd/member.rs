@@ -81,8 +81,8 @@ pub(in crate::agent) async fn hash(host: &Host, ask: &EtcdAsk, revision: i64) ->
 /// Changes the member list through this host's member.
 pub(in crate::agent) async fn change(host: &Host, ask: &EtcdAsk, change: MemberChange) -> Outcome<()> {
     let access = access(&host.root, ask)?;
-    let patience = if matches!(change, MemberChange::Promote(_)) { PROMOTE } else { CHANGE };
-    Box::pin(etcd::change(&access, &change, patience)).await.map_err(|e| trouble(&e))
+    let timeout = if matches!(change, MemberChange::Promote(_)) { PROMOTE } else { CHANGE };
+    Box::pin(etcd::change(&access, &change, timeout)).await.map_err(|e| trouble(&e))
 }
 
 /// Makes room in the store through this host's member.
@@ -314,7 +314,7 @@ pub(in crate::agent) async fn must_not_serve(host: &Host, ask: &EtcdAsk, within:
 pub(in crate::agent) fn aside(data: &Path) -> Outcome<()> {
     in_use(data)?;
     let Some(data) = Tree::open(data)? else { return Ok(()) };
-    let stamp = when::stamp(when::now_ms());
+    let stamp = when::file_timestamp(when::now_ms());
     let there = data.names()?;
     for name in ["member", BORN, GENESIS, JOIN].into_iter().filter(|name| there.iter().any(|found| found == name)) {
         let to = format!("{name}.moved-{stamp}");

@@ -2,13 +2,13 @@
 //!
 //! In: operations on one member. Out: what it became, or why not.
 
-pub(in crate::agent) mod alone;
 pub(in crate::agent) mod balancer;
 pub(in crate::agent) mod defragment;
 pub(in crate::agent) mod fence;
 pub(in crate::agent) mod member;
 pub(in crate::agent) mod positions;
 pub(in crate::agent) mod recover;
+pub(in crate::agent) mod scratch;
 pub(in crate::agent) mod survey;
 
 pub use balancer::pass_to;

@@ -6,8 +6,8 @@
 //! sockets that nobody else can open, until it has. That it has, is read from the store afterwards and not believed.
 
 use crate::agent::backup::packed::{End, packed};
-use crate::agent::etcd::alone::{self, Alone};
 use crate::agent::etcd::member::{BORN, GENESIS, OWNER, aside, held, in_use, initial_cluster, mark, me, read_mark};
+use crate::agent::etcd::scratch::{self, ScratchEtcd};
 use crate::agent::fault::{Explain, Outcome, bad, disk_full, failed, free_bytes};
 use crate::agent::machine::files::{absent, remove, write_one};
 use crate::agent::machine::root::Root;
@@ -190,7 +190,7 @@ fn copy(data: &Tree, member: &Tree, db_bytes: u64, work: &str, owner: (u32, u32)
 
 /// Runs etcd alone on the copy until its store has everything that its log has, up to its last entry.
 async fn caught_up(work: &Arc<Tree>, owner: (u32, u32), end: u64) -> Outcome<()> {
-    let mut etcd = Alone::start(work, owner, "recovery", &["--force-new-cluster"])?;
+    let mut etcd = ScratchEtcd::start(work, owner, "recovery", &["--force-new-cluster"])?;
     let until = Instant::now() + CATCH_UP;
     loop {
         etcd.runs()?;
@@ -242,7 +242,7 @@ fn write_packed(root: &Root, db: (File, PathBuf), place: &Path, stays: bool) -> 
     let (fresh, whole) = (place.with_extension("new"), place.with_extension("db"));
     // Nothing of it is synced: it is read at once, and a host that loses its power meanwhile takes it anew.
     let copy: Box<dyn Write> = if stays { Box::new(create(&whole)?) } else { Box::new(std::io::sink()) };
-    let (_, snapshot) = packed(db.0, End::Sum, &db.1, (create(&fresh)?, copy))?;
+    let (_, snapshot) = packed(db.0, End::Digester, &db.1, (create(&fresh)?, copy))?;
     if stays {
         let note = place.with_file_name(STAYS);
         let text =
@@ -354,7 +354,7 @@ async fn etcdutl(ask: &RestoreAsk, owner: (u32, u32), snapshot: &Path, fresh: &T
         &format!("--bump-revision={bump}"),
         "--mark-compacted",
     ];
-    alone::restored(owner, snapshot, fresh, &more, RESTORE).await
+    scratch::restored(owner, snapshot, fresh, &more, RESTORE).await
 }
 
 /// The greatest revision that a restored store was begun at on this host. One that no cluster comes near was a lie, which an earlier version

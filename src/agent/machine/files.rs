@@ -7,7 +7,7 @@ use crate::agent::fault::{Explain, Outcome, bad, failed, tail};
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::{blocking, run};
 use crate::agent::{Host, machine::units};
-use crate::model::facts::Stamp;
+use crate::model::facts::ClusterId;
 use crate::model::names::UnitName;
 use crate::model::target::FileSet;
 use crate::protocol::{Fault, FaultKind, FilePut};
@@ -147,7 +147,7 @@ pub(in crate::agent) async fn write(
         if let Some(set) = keep {
             let replaced: Vec<String> =
                 ready.iter().zip(&paths).filter_map(|(r, p)| r.as_ref().map(|_| p.clone())).collect();
-            crate::agent::machine::kept::keep(&root, set, &[replaced, remove_these].concat())?;
+            crate::agent::machine::previous::keep(&root, set, &[replaced, remove_these].concat())?;
         }
         put_all(ready.into_iter().flatten().collect())?;
         gone.iter().try_for_each(|path| {
@@ -194,13 +194,13 @@ async fn accept(file: &Ready, check: &[String]) -> Outcome<()> {
 }
 
 /// Writes which cluster this host belongs to. Another cluster's stamp is never overwritten, nor one of this cluster that knows of more.
-pub(in crate::agent) async fn write_stamp(host: &Host, stamp: Stamp) -> Outcome<()> {
+pub(in crate::agent) async fn write_stamp(host: &Host, stamp: ClusterId) -> Outcome<()> {
     let (root, path) = (host.root.clone(), host.root.own(STAMP));
     blocking(move || {
         let machine = fs::read_to_string(root.own("/etc/machine-id")).unwrap_or_default();
         // Nobody but the host knows which machine it is.
         let machine = Some(machine.trim().to_owned()).filter(|id| !id.is_empty());
-        let stamp = Stamp { machine, ..stamp };
+        let stamp = ClusterId { machine, ..stamp };
         if let Some(there) = read_stamp(&path)?
             && there != stamp
         {
@@ -223,7 +223,7 @@ pub(in crate::agent) async fn write_stamp(host: &Host, stamp: Stamp) -> Outcome<
 }
 
 /// Reads the stamp; one that cannot be read is a fault, never "no cluster".
-pub(in crate::agent) fn read_stamp(path: &Path) -> Outcome<Option<Stamp>> {
+pub(in crate::agent) fn read_stamp(path: &Path) -> Outcome<Option<ClusterId>> {
     match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         read => {

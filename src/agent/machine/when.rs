@@ -1,7 +1,7 @@
 //! The host's clock, and the stamps of systemd.
 
-use crate::model::moment::millis;
-pub(in crate::agent) use crate::model::moment::{parse_rfc3339, rfc3339, stamp};
+use crate::model::timestamp::millis;
+pub(in crate::agent) use crate::model::timestamp::{file_timestamp, parse_rfc3339, rfc3339};
 use std::time::{SystemTime, UNIX_EPOCH};
 use time::macros::format_description;
 

@@ -63,7 +63,7 @@ pub(in crate::agent) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
     host.waits("files to be removed");
     let root = host.root.clone();
     let keep = [host.root.own(lock::LOCK), host.root.own(lock::BUSY)];
-    let stamp = when::stamp(when::now_ms());
+    let stamp = when::file_timestamp(when::now_ms());
     let delete = ask.delete;
     // What is to be gone from data that is moved aside goes before it does.
     let (first, remove): (Vec<_>, Vec<_>) =
@@ -196,10 +196,10 @@ fn ours(host: &Host, path: &str) -> Outcome<PathBuf> {
 /// Kills the processes that are found, until none is found any more.
 pub(in crate::agent) async fn end_all(
     whose: &str,
-    patience: Duration,
+    timeout: Duration,
     find: impl Fn() -> Vec<Pid> + Clone + Send + 'static,
 ) -> Outcome<()> {
-    let until = Instant::now() + patience;
+    let until = Instant::now() + timeout;
     loop {
         let find = find.clone();
         let left = blocking(move || Ok(find())).await?;

@@ -53,9 +53,9 @@ fn read(root: &Root, path: &str) -> Outcome<Option<Vec<CertFact>>> {
     Ok(Some(if whole { CertFact::read_pem(&text) } else { Vec::new() }))
 }
 
-async fn all(root: &Root, asks: Vec<Presenting>) -> Outcome<BTreeMap<String, Result<CertFact, String>>> {
+async fn all(root: &Root, queries: Vec<Presenting>) -> Outcome<BTreeMap<String, Result<CertFact, String>>> {
     let mut own: Vec<IpAddr> = Vec::new();
-    if asks.iter().any(|ask| !ask.at.0.is_loopback()) {
+    if queries.iter().any(|ask| !ask.at.0.is_loopback()) {
         own.extend(addresses().await?.into_iter().map(|found| found.address));
     }
     let one = async |ask: Presenting| {
@@ -67,7 +67,7 @@ async fn all(root: &Root, asks: Vec<Presenting>) -> Outcome<BTreeMap<String, Res
         };
         (ask.path, shown)
     };
-    Ok(futures::future::join_all(asks.into_iter().map(one)).await.into_iter().collect())
+    Ok(futures::future::join_all(queries.into_iter().map(one)).await.into_iter().collect())
 }
 
 /// The certificate that a component presents.

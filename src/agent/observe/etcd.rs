@@ -39,7 +39,7 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk, disk: bool) -> Outcome<Etcd
         data: data.join("member").exists(),
         elsewhere: elsewhere(root, &ask.data_dir),
         token: read_mark(&data, GENESIS)?,
-        born: read_mark(&data, BORN)?,
+        bootstrapped: read_mark(&data, BORN)?,
         high_water: high_water(root)?,
         positions: remembered(root),
         ..EtcdFact::default()

@@ -24,12 +24,12 @@ use crate::agent::fault::Outcome;
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::blocking;
 use crate::agent::{
-    Host, backup::bundles, machine::files, machine::firewall, machine::kept, machine::prepare, machine::units, parts,
-    parts::images, pki::keys as pki,
+    Host, backup::bundles, machine::files, machine::firewall, machine::prepare, machine::previous, machine::units,
+    parts, parts::images, pki::keys as pki,
 };
 use crate::model::facts::{FileFact, HostFacts};
 use crate::model::names::Digest;
-use crate::model::target::{Leaf, Part};
+use crate::model::target::{CertSpec, Part};
 use crate::protocol::ObserveAsk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -60,7 +60,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         system,
         addresses,
         files,
-        (unproven, versions),
+        (on_trial, versions),
         blobs,
         shown,
         leaves,
@@ -80,7 +80,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
             paths.extend(own_files(root, &folders)?);
             file_facts(root, &paths)
         }),
-        with(root, (), |root, ()| Ok((kept::sets(root)?, versions::named(root)?))),
+        with(root, (), |root, ()| Ok((previous::sets(root)?, versions::named(root)?))),
         with(root, parts, |root, parts| blobs(root, &parts)),
         units::facts(root, &units),
         with(root, leaves, |root, leaves| leaf_facts(root, &leaves)),
@@ -117,7 +117,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
     let facts = HostFacts {
         addresses,
         files,
-        unproven,
+        on_trial,
         blobs,
         units: shown,
         leaves,
@@ -221,8 +221,8 @@ fn blobs(root: &Root, wanted: &[Part]) -> Outcome<BTreeSet<Digest>> {
 
 fn leaf_facts(
     root: &Root,
-    leaves: &[Leaf],
-) -> Outcome<BTreeMap<crate::model::target::LeafId, crate::model::facts::LeafFact>> {
+    leaves: &[CertSpec],
+) -> Outcome<BTreeMap<crate::model::target::CertId, crate::model::facts::LeafFact>> {
     let mut found = BTreeMap::new();
     for leaf in leaves {
         if let Some(fact) = pki::look(root, leaf)? {
@@ -244,6 +244,6 @@ fn runnable(root: &Root, programs: Vec<String>) -> Outcome<BTreeSet<String>> {
 }
 
 /// The stamp of this host.
-fn stamp(root: &Root) -> Outcome<Option<crate::model::facts::Stamp>> {
+fn stamp(root: &Root) -> Outcome<Option<crate::model::facts::ClusterId>> {
     files::read_stamp(&root.own(files::STAMP))
 }

@@ -7,7 +7,7 @@
 use crate::agent::Host;
 use crate::agent::fault::{Outcome, bad};
 use crate::model::survey::Way;
-use crate::protocol::{Expected, Heard, Knock, Meeting};
+use crate::protocol::{ConnectivityTest, Expected, Probe, ProbeResult};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 /// Begins every knock, so that nobody else's packet is taken for one.
 const HELLO: &[u8; 12] = b"hactl-knock\0";
@@ -34,12 +34,12 @@ const VRRP: u32 = 112;
 
 /// What has been heard so far.
 #[derive(Debug)]
-struct Ear {
+struct Listener {
     heard: Mutex<BTreeSet<(u16, Way)>>,
     news: Notify,
 }
 
-impl Ear {
+impl Listener {
     fn hears(&self, who: u16, way: Way) {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner).insert((who, way));
         self.news.notify_one();
@@ -76,7 +76,7 @@ pub(in crate::agent) async fn dial(
         return Err(bad(format!("{count} places of registries are more than the {MOST_PLACES} that are tried")));
     }
     host.waits("registries to be reached");
-    let one = async |place: &String| match timeout(DIAL, TcpStream::connect(place.as_str())).await {
+    let one = async |place: &String| match tokio::time::timeout(DIAL, TcpStream::connect(place.as_str())).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(format!("{place}: {error}")),
         Err(_) => Err(format!("{place}: no answer within {} s", DIAL.as_secs())),
@@ -90,8 +90,11 @@ pub(in crate::agent) async fn dial(
 }
 
 /// Knocks and listens at once: both sides must be at it at the same time.
-pub(in crate::agent) async fn meet(host: &Host, meeting: Meeting) -> Outcome<(Vec<Heard>, Vec<Option<String>>)> {
-    let Meeting { who, address, expected, knocks, within_ms } = meeting;
+pub(in crate::agent) async fn meet(
+    host: &Host,
+    meeting: ConnectivityTest,
+) -> Outcome<(Vec<ProbeResult>, Vec<Option<String>>)> {
+    let ConnectivityTest { who, address, expected, knocks, within_ms } = meeting;
     let most = expected.len().max(knocks.len());
     if most > MOST {
         return Err(bad(format!("{most} ways are more than the {MOST} that are tried at once")));
@@ -103,8 +106,8 @@ pub(in crate::agent) async fn meet(host: &Host, meeting: Meeting) -> Outcome<(Ve
 }
 
 /// Listens on every way that somebody will knock on.
-async fn listen(address: IpAddr, expected: Vec<Expected>, within: Duration) -> Vec<Heard> {
-    let ear = Arc::new(Ear { heard: Mutex::default(), news: Notify::new() });
+async fn listen(address: IpAddr, expected: Vec<Expected>, within: Duration) -> Vec<ProbeResult> {
+    let ear = Arc::new(Listener { heard: Mutex::default(), news: Notify::new() });
     let ways: BTreeSet<Way> = expected.iter().map(|e| e.way).collect();
     let mut deaf = BTreeSet::new();
     let mut listeners = JoinSet::new();
@@ -138,7 +141,7 @@ async fn listen(address: IpAddr, expected: Vec<Expected>, within: Duration) -> V
         sleep(AGAIN).await;
     }
     let heard = ear.so_far();
-    let verdict = |e: Expected| Heard {
+    let verdict = |e: Expected| ProbeResult {
         who: e.who,
         way: e.way,
         heard: if deaf.contains(&e.way) { None } else { Some(heard.contains(&(e.who, e.way))) },
@@ -146,14 +149,14 @@ async fn listen(address: IpAddr, expected: Vec<Expected>, within: Duration) -> V
     expected.into_iter().map(verdict).collect()
 }
 
-async fn hear_tcp(socket: TcpListener, way: Way, ear: Arc<Ear>) {
+async fn hear_tcp(socket: TcpListener, way: Way, ear: Arc<Listener>) {
     let mut talks = JoinSet::new();
     loop {
         let Ok((mut stream, _)) = socket.accept().await else { return };
         let ear = Arc::clone(&ear);
         talks.spawn(async move {
             let mut all = vec![0; ECHOED];
-            let read = timeout(Duration::from_secs(5), stream.read_exact(&mut all)).await;
+            let read = tokio::time::timeout(Duration::from_secs(5), stream.read_exact(&mut all)).await;
             let (Ok(Ok(_)), Some(who)) = (read, greeted(&all)) else { return };
             // The one who knocked says whether the echo arrived.
             if stream.write_all(&all).await.is_ok() {
@@ -163,7 +166,7 @@ async fn hear_tcp(socket: TcpListener, way: Way, ear: Arc<Ear>) {
     }
 }
 
-async fn hear_udp(socket: UdpSocket, way: Way, ear: Arc<Ear>) {
+async fn hear_udp(socket: UdpSocket, way: Way, ear: Arc<Listener>) {
     let mut packet = [0; 64];
     loop {
         let Ok((length, from)) = socket.recv_from(&mut packet).await else { return };
@@ -175,7 +178,7 @@ async fn hear_udp(socket: UdpSocket, way: Way, ear: Arc<Ear>) {
     }
 }
 
-async fn hear_vrrp(socket: UdpSocket, ear: Arc<Ear>) {
+async fn hear_vrrp(socket: UdpSocket, ear: Arc<Listener>) {
     let mut packet = [0; 256];
     loop {
         let Ok(length) = socket.recv(&mut packet).await else { return };
@@ -200,7 +203,7 @@ fn raw() -> io::Result<UdpSocket> {
 }
 
 /// Knocks at all of these at once. Per knock: `None`, or why it did not get through.
-async fn knock(who: u16, knocks: Vec<Knock>, within: Duration) -> Vec<Option<String>> {
+async fn knock(who: u16, knocks: Vec<Probe>, within: Duration) -> Vec<Option<String>> {
     let until = Instant::now() + within;
     let tries = knocks.into_iter().map(|knock| async move {
         match knock.way {
@@ -250,7 +253,7 @@ async fn udp(who: u16, to: SocketAddr, until: Instant) -> Result<(), String> {
         if let Err(error) = socket.send(&greeting(who)).await {
             last = error.to_string();
         }
-        match timeout(AGAIN, socket.recv(&mut back)).await {
+        match tokio::time::timeout(AGAIN, socket.recv(&mut back)).await {
             Ok(Ok(length)) if greeted(&back[..length]) == Some(who) => return Ok(()),
             Ok(Err(error)) => {
                 last = error.to_string();
@@ -290,7 +293,7 @@ mod tests {
         let (tcp, udp) = free_ports().await;
         let ways = [Way::Tcp(tcp), Way::Udp(udp)];
         let expected = ways.iter().map(|way| Expected { who: 7, way: *way }).collect();
-        let knocks = ways.iter().map(|way| Knock { to: HERE, way: *way, echo: true }).collect();
+        let knocks = ways.iter().map(|way| Probe { to: HERE, way: *way, echo: true }).collect();
         let begun = Instant::now();
         let (heard, told) =
             tokio::join!(listen(HERE, expected, Duration::from_secs(60)), knock(7, knocks, Duration::from_secs(60)));
@@ -304,8 +307,8 @@ mod tests {
         let (tcp, udp) = free_ports().await;
         let within = Duration::from_secs(2);
         let knocks = vec![
-            Knock { to: HERE, way: Way::Tcp(tcp), echo: true },
-            Knock { to: HERE, way: Way::Udp(udp), echo: true },
+            Probe { to: HERE, way: Way::Tcp(tcp), echo: true },
+            Probe { to: HERE, way: Way::Udp(udp), echo: true },
         ];
         let told = knock(1, knocks, within).await;
         assert!(told.iter().all(|t| t.as_ref().is_some_and(|t| t.contains("refused"))), "{told:?}");

@@ -9,7 +9,7 @@ use crate::agent::pki::tls;
 use crate::agent::web::Web;
 use crate::agent::{Host, observe};
 use crate::etcd;
-use crate::protocol::{Condition, Fault, FaultKind};
+use crate::protocol::{Fault, FaultKind, WaitCondition};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -25,11 +25,11 @@ const CONNECT: Duration = Duration::from_millis(400);
 const API_SERVER: &str = "kube-apiserver";
 
 /// Waits until the condition holds.
-pub(in crate::agent) async fn wait(host: &Host, condition: &Condition, within: Duration) -> Outcome<()> {
+pub(in crate::agent) async fn wait(host: &Host, condition: &WaitCondition, within: Duration) -> Outcome<()> {
     let until = Instant::now() + within;
     let what = name(condition);
     host.waits(&what);
-    let mut look = Look::new(condition);
+    let mut look = Poll::new(condition);
     loop {
         let seen = match look.once(host).await {
             Ok(()) => return Ok(()),
@@ -49,11 +49,11 @@ pub(in crate::agent) async fn wait(host: &Host, condition: &Condition, within: D
     }
 }
 
-fn name(condition: &Condition) -> String {
+fn name(condition: &WaitCondition) -> String {
     match condition {
-        Condition::EtcdQuorum(_) => "etcd to have a quorum".to_owned(),
-        Condition::ApiServes { at: (host, port), .. } => format!("an API server to serve at {host}:{port}"),
-        Condition::ApiReady { at: (host, port), .. } => format!("the API server at {host}:{port} to be ready"),
+        WaitCondition::EtcdQuorum(_) => "etcd to have a quorum".to_owned(),
+        WaitCondition::ApiServes { at: (host, port), .. } => format!("an API server to serve at {host}:{port}"),
+        WaitCondition::ApiReady { at: (host, port), .. } => format!("the API server at {host}:{port} to be ready"),
     }
 }
 
@@ -86,30 +86,30 @@ fn runs_by_its_manifests(host: &Host, newer: &[(String, String)], settled_ms: u6
 }
 
 /// What is looked at, with the connection kept between two looks.
-struct Look<'a> {
-    condition: &'a Condition,
+struct Poll<'a> {
+    condition: &'a WaitCondition,
     web: Option<Web>,
     ends: Ends,
 }
 
-impl<'a> Look<'a> {
-    fn new(condition: &'a Condition) -> Self {
+impl<'a> Poll<'a> {
+    fn new(condition: &'a WaitCondition) -> Self {
         Self { condition, web: None, ends: Ends::default() }
     }
 
     async fn once(&mut self, host: &Host) -> Result<(), String> {
         match self.condition {
-            Condition::EtcdQuorum(ask) => {
+            WaitCondition::EtcdQuorum(ask) => {
                 let access = member::access(&host.root, ask).map_err(|f| f.what)?;
                 etcd::holds_quorum(&access, TRY).await.map_err(|e| e.to_string())
             }
-            Condition::ApiReady { at: (name, port), ca, newer, settled_ms, ends: _ } => {
+            WaitCondition::ApiReady { at: (name, port), ca, newer, settled_ms, ends: _ } => {
                 let by_their_manifests = runs_by_its_manifests(host, newer, *settled_ms);
                 let web = self.web(host, ca, (name, *port))?;
                 by_their_manifests?;
                 web.ready(TRY).await
             }
-            Condition::ApiServes { at: (name, port), ca } => self.web(host, ca, (name, *port))?.serves(TRY).await,
+            WaitCondition::ApiServes { at: (name, port), ca } => self.web(host, ca, (name, *port))?.serves(TRY).await,
         }
     }
 
@@ -124,7 +124,7 @@ impl<'a> Look<'a> {
 
     /// A program that has ended by itself too often. Whoever needs the API server is only counted while that one is ready.
     async fn in_vain(&mut self, host: &Host) -> Option<Fault> {
-        let Condition::ApiReady { newer, ends: Some(most), .. } = self.condition else { return None };
+        let WaitCondition::ApiReady { newer, ends: Some(most), .. } = self.condition else { return None };
         for (program, _) in newer {
             let first = program == API_SERVER;
             if !first && !self.api_serves().await {

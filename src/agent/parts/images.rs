@@ -89,8 +89,8 @@ pub(in crate::agent) async fn import(host: &Host, part: &Part) -> Outcome<()> {
 }
 
 /// Lists, waiting for a containerd that is just starting.
-async fn images(patience: Duration) -> Outcome<BTreeMap<String, Listed>> {
-    let until = Instant::now() + patience;
+async fn images(timeout: Duration) -> Outcome<BTreeMap<String, Listed>> {
+    let until = Instant::now() + timeout;
     loop {
         let ran = run(&[CTR, "-n", "k8s.io", "--connect-timeout", "5s", "images", "ls"], LIST).await?;
         if ran.ok() {

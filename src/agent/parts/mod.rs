@@ -16,7 +16,7 @@ use crate::agent::machine::root::Root;
 use crate::agent::machine::run::blocking;
 use crate::agent::session::Appetite;
 use crate::model::blob::{LARGEST_SENT, SnapshotBlob};
-use crate::model::sum::Sum;
+use crate::model::digester::Digester;
 use crate::model::target::Part;
 use crate::protocol::{FaultKind, SnapshotUse};
 use item::Becomes;
@@ -283,7 +283,7 @@ fn take_in(paths: &Paths, part: &Item, partial: &mut File, pieces: &mut mpsc::Re
 /// containerd needs its content, and unpacks it when it takes it.
 enum Intake<'a> {
     Program(Box<Unpack<'a>>),
-    Image(Sum<()>),
+    Image(Digester<()>),
 }
 
 impl<'a> Intake<'a> {
@@ -292,7 +292,7 @@ impl<'a> Intake<'a> {
             Becomes::Program { .. } | Becomes::Snapshot => {
                 Self::Program(Box::new(Unpack::new(part, &paths.fresh, fresh(paths, part)?)?))
             }
-            Becomes::Image => Self::Image(Sum::new(())),
+            Becomes::Image => Self::Image(Digester::new(())),
         })
     }
 

@@ -5,7 +5,7 @@
 use super::WINDOW;
 use super::item::Item;
 use crate::agent::fault::{Explain, Outcome, disk_full, failed, fault};
-use crate::model::sum::Sum;
+use crate::model::digester::Digester;
 use crate::protocol::{Fault, FaultKind};
 use std::fs::File;
 use std::io::{self, Write};
@@ -26,13 +26,13 @@ pub(super) struct Unpack<'a> {
     /// Whether the compressed form may end here: between two frames.
     between: bool,
     /// Where the content goes.
-    out: Sum<File>,
+    out: Digester<File>,
 }
 
 impl<'a> Unpack<'a> {
     pub(super) fn new(part: &'a Item, path: &'a Path, out: File) -> Outcome<Self> {
         let decoder = Decoder::new().map_err(|e| failed(format!("could not set up decompression: {e}")))?;
-        Ok(Self { part, path, decoder, window: vec![0; WINDOW], between: false, out: Sum::new(out) })
+        Ok(Self { part, path, decoder, window: vec![0; WINDOW], between: false, out: Digester::new(out) })
     }
 
     pub(super) fn take(&mut self, compressed: &[u8]) -> Outcome<()> {

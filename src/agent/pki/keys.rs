@@ -12,7 +12,7 @@ use crate::agent::pki::tls;
 use crate::model::certificate::CertFact;
 use crate::model::facts::LeafFact;
 use crate::model::names::Digest;
-use crate::model::target::{KUBELET_SERVES_WITH, Leaf, LeafId};
+use crate::model::target::{CertId, CertSpec, KUBELET_SERVES_WITH};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::pem::PemObject;
@@ -27,7 +27,7 @@ use x509_parser::prelude::X509Certificate;
 use zeroize::Zeroizing;
 
 /// Where the key of a leaf waits for its certificate.
-fn waiting(root: &Root, leaf: &Leaf) -> Outcome<PathBuf> {
+fn waiting(root: &Root, leaf: &CertSpec) -> Outcome<PathBuf> {
     root.path(&format!("{}.new", leaf.key_path))
 }
 
@@ -36,13 +36,13 @@ fn me() -> (u32, u32) {
 }
 
 /// Makes or keeps a key for each leaf, and a request for it.
-pub(in crate::agent) async fn make_keys(host: &Host, leaves: Vec<Leaf>) -> Outcome<BTreeMap<LeafId, String>> {
+pub(in crate::agent) async fn make_keys(host: &Host, leaves: Vec<CertSpec>) -> Outcome<BTreeMap<CertId, String>> {
     let root = host.root.clone();
     blocking(move || leaves.iter().map(|leaf| Ok((leaf.id, request(&root, leaf)?))).collect()).await
 }
 
 /// Makes or keeps a key for a leaf, and a request for it.
-pub(in crate::agent) fn request(root: &Root, leaf: &Leaf) -> Outcome<String> {
+pub(in crate::agent) fn request(root: &Root, leaf: &CertSpec) -> Outcome<String> {
     let path = waiting(root, leaf)?;
     let kept = fs::read_to_string(&path).map(Zeroizing::new).ok().and_then(|pem| KeyPair::from_pem(&pem).ok());
     let key = if let Some(key) = kept {
@@ -74,13 +74,13 @@ fn alternative(san: &str) -> Outcome<SanType> {
 }
 
 /// Puts certificates and the keys made for them in place.
-pub(in crate::agent) async fn install(host: &Host, certs: Vec<(Leaf, String)>) -> Outcome<()> {
+pub(in crate::agent) async fn install(host: &Host, certs: Vec<(CertSpec, String)>) -> Outcome<()> {
     let root = host.root.clone();
     blocking(move || put(&root, &certs)).await
 }
 
 /// The same.
-pub(in crate::agent) fn put(root: &Root, certs: &[(Leaf, String)]) -> Outcome<()> {
+pub(in crate::agent) fn put(root: &Root, certs: &[(CertSpec, String)]) -> Outcome<()> {
     let mut ready = Vec::new();
     for (leaf, pem) in certs {
         ready.extend(pair(root, leaf, pem)?);
@@ -94,7 +94,7 @@ pub(in crate::agent) fn put(root: &Root, certs: &[(Leaf, String)]) -> Outcome<()
 }
 
 /// Lays a certificate and its key ready. The key may be in place already, when an earlier run was cut off.
-fn pair(root: &Root, leaf: &Leaf, pem: &str) -> Outcome<Vec<Ready>> {
+fn pair(root: &Root, leaf: &CertSpec, pem: &str) -> Outcome<Vec<Ready>> {
     let (cert_path, key_path, owner) =
         (root.path(&leaf.cert_path)?, root.path(&leaf.key_path)?, root.owner(&leaf.owner)?);
     let read = |path: &PathBuf| fs::read(path).map(Zeroizing::new).ok().filter(|key| belong(pem.as_bytes(), key));
@@ -133,7 +133,7 @@ fn dated(link: &std::path::Path, pem: &str) -> PathBuf {
 }
 
 /// Points the link at its file, atomically.
-fn point(root: &Root, leaf: &Leaf, pem: &str) -> Outcome<()> {
+fn point(root: &Root, leaf: &CertSpec, pem: &str) -> Outcome<()> {
     let link = root.path(&leaf.cert_path)?;
     let file = dated(&link, pem);
     let fresh = link.with_extension("link");
@@ -144,7 +144,7 @@ fn point(root: &Root, leaf: &Leaf, pem: &str) -> Outcome<()> {
 
 /// A kubelet that serves with what another authority signed than the one that signs now asks for another certificate at its next start, where it
 /// finds none.
-fn forget_serving(root: &Root, leaf: &Leaf) -> Outcome<()> {
+fn forget_serving(root: &Root, leaf: &CertSpec) -> Outcome<()> {
     let link = root.path(KUBELET_SERVES_WITH)?;
     let signed_by = |pem: &[u8]| CertFact::read_pem(pem).into_iter().next().map(|fact| fact.authority);
     let before = fs::read(&link).map(Zeroizing::new).ok().and_then(|pem| signed_by(&pem));
@@ -183,7 +183,7 @@ fn belong(certificate: &[u8], key: &[u8]) -> bool {
 }
 
 /// What a leaf certificate says; `None` when there is none, or nothing that can be read as one.
-pub(in crate::agent) fn look(root: &Root, leaf: &Leaf) -> Outcome<Option<LeafFact>> {
+pub(in crate::agent) fn look(root: &Root, leaf: &CertSpec) -> Outcome<Option<LeafFact>> {
     let path = root.path(&leaf.cert_path)?;
     if !path.exists() {
         return Ok(None);

@@ -11,11 +11,11 @@ use crate::agent::{Host, lock, machine::units, machine::when, pki::keys as pki};
 use crate::issue::{self, Signer};
 use crate::model::facts::LeafFact;
 use crate::model::leaf::renews_by_itself;
-use crate::model::moment::rfc3339;
 use crate::model::plan::HowToRun;
 use crate::model::renewal::{Reader, Renewed, SETTINGS, Settings};
 use crate::model::secret::Secret;
-use crate::model::target::Leaf;
+use crate::model::target::CertSpec;
+use crate::model::timestamp::rfc3339;
 use crate::protocol::Fault;
 use std::fs;
 use time::OffsetDateTime;
@@ -71,7 +71,7 @@ fn settings(root: &Root) -> Outcome<Settings> {
 }
 
 /// The leaves whose time is up, as they are, with the reason.
-fn due(root: &Root, settings: &Settings) -> Outcome<Vec<(Leaf, LeafFact, String)>> {
+fn due(root: &Root, settings: &Settings) -> Outcome<Vec<(CertSpec, LeafFact, String)>> {
     let mut due = Vec::new();
     for leaf in &settings.leaves {
         // One that is not there was never issued, or is being looked after by a person.
@@ -98,7 +98,7 @@ fn leaves(root: &Root, settings: &Settings, mut renewed: Renewed) -> Outcome<Ren
 }
 
 /// Another certificate for a new key, by the issuer of the leaf's authority.
-fn successor(root: &Root, settings: &Settings, leaf: &Leaf, fact: &LeafFact) -> Outcome<String> {
+fn successor(root: &Root, settings: &Settings, leaf: &CertSpec, fact: &LeafFact) -> Outcome<String> {
     let issuer = settings.leaves.iter().find(|other| other.id.issues() && other.authority == leaf.authority);
     let issuer = issuer.ok_or_else(|| failed("no issuer of its authority belongs on this host"))?;
     let found = pki::look(root, issuer)?.ok_or_else(|| failed(format!("there is no {}", issuer.id)))?;
@@ -123,9 +123,9 @@ fn successor(root: &Root, settings: &Settings, leaf: &Leaf, fact: &LeafFact) -> 
 }
 
 /// Makes a unit that runs by an older certificate read the new one.
-async fn tell(host: &Host, reader: &Reader, leaves: &[Leaf]) -> Outcome<()> {
+async fn tell(host: &Host, reader: &Reader, leaves: &[CertSpec]) -> Outcome<()> {
     let root = host.root.clone();
-    let read: Vec<Leaf> = leaves.iter().filter(|leaf| reader.reads.contains(&leaf.id)).cloned().collect();
+    let read: Vec<CertSpec> = leaves.iter().filter(|leaf| reader.reads.contains(&leaf.id)).cloned().collect();
     let changed = blocking(move || {
         let facts = read.iter().map(|leaf| pki::look(&root, leaf)).collect::<Outcome<Vec<_>>>()?;
         Ok(facts.into_iter().flatten().map(|fact| fact.changed_ms).max())

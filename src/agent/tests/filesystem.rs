@@ -250,7 +250,7 @@ async fn a_wiped_host_belongs_to_no_cluster_any_more_and_may_be_of_another_one()
     let mut client = place.locked().await;
     let stamp = |name: &str| {
         let ca = crate::model::names::Digest::new([7; 32]);
-        Op::Stamp(crate::model::facts::Stamp {
+        Op::WriteClusterId(crate::model::facts::ClusterId {
             cluster: name.parse().unwrap(),
             ca,
             stages: 0,
@@ -281,8 +281,8 @@ async fn a_host_that_is_no_node_any_more_stays_of_its_cluster_and_what_is_moved_
     let mut client = place.locked().await;
     let ca = crate::model::names::Digest::new([7; 32]);
     let stamp =
-        crate::model::facts::Stamp { cluster: "lab".parse().unwrap(), ca, stages: 0, host: None, machine: None };
-    client.ask(Op::Stamp(stamp.clone())).await.unwrap();
+        crate::model::facts::ClusterId { cluster: "lab".parse().unwrap(), ca, stages: 0, host: None, machine: None };
+    client.ask(Op::WriteClusterId(stamp.clone())).await.unwrap();
     for _ in 0..2 {
         let ask = WipeAsk {
             units: vec![],
@@ -346,9 +346,9 @@ fn kept(place: &Place) -> Vec<String> {
     place.list("/var/lib/hactl/kept")
 }
 
-async fn unproven(client: &mut Client) -> Vec<FileSet> {
+async fn on_trial(client: &mut Client) -> Vec<FileSet> {
     let Reply::Facts(facts) = client.ask(Op::Observe(Box::default())).await.unwrap() else { panic!() };
-    facts.unproven.into_iter().collect()
+    facts.on_trial.into_iter().collect()
 }
 
 #[tokio::test]
@@ -362,20 +362,20 @@ async fn what_new_files_replaced_comes_back_as_it_was_also_where_there_was_none(
     let files = vec![put("/etc/a.conf", "second\n"), put("/etc/new.conf", "new\n")];
     client.ask(Op::WriteFiles { files, remove: vec!["/etc/stray.conf".to_owned()], keep }).await.unwrap();
     assert_eq!(place.list("/etc"), ["a.conf", "new.conf"]);
-    assert_eq!(unproven(&mut client).await, [FileSet::Kubelet]);
+    assert_eq!(on_trial(&mut client).await, [FileSet::Kubelet]);
     let mode = std::fs::metadata(place.at("/var/lib/hactl/kept/kubelet.json")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "it may hold keys");
     // What came in between has proven nothing.
     let files = vec![put("/etc/a.conf", "third\n")];
     client.ask(Op::WriteFiles { files, remove: vec![], keep }).await.unwrap();
-    client.ask(Op::PutBack { sets: vec![FileSet::Kubelet, FileSet::Etcd] }).await.unwrap();
+    client.ask(Op::RollBack { sets: vec![FileSet::Kubelet, FileSet::Etcd] }).await.unwrap();
     assert_eq!(
         (place.list("/etc"), place.read("/etc/a.conf").as_str()),
         (vec!["a.conf".to_owned(), "stray.conf".to_owned()], "first\n")
     );
     assert_eq!(std::fs::metadata(place.at("/etc/a.conf")).unwrap().permissions().mode() & 0o777, 0o600);
-    assert!(kept(&place).is_empty() && unproven(&mut client).await.is_empty());
-    let again = client.ask(Op::PutBack { sets: vec![FileSet::Kubelet] }).await.unwrap_err();
+    assert!(kept(&place).is_empty() && on_trial(&mut client).await.is_empty());
+    let again = client.ask(Op::RollBack { sets: vec![FileSet::Kubelet] }).await.unwrap_err();
     assert_eq!(again.kind, FaultKind::BadRequest, "{}", again.what);
 }
 
@@ -389,7 +389,7 @@ async fn what_has_proven_itself_is_the_next_to_go_back_to_and_unchanged_files_ar
     client.ask(Op::Accept { sets: vec![FileSet::ControlPlane, FileSet::Runtime] }).await.unwrap();
     assert!(kept(&place).is_empty());
     client.ask(Op::WriteFiles { files: vec![put("/etc/a.conf", "third\n")], remove: vec![], keep }).await.unwrap();
-    client.ask(Op::PutBack { sets: vec![FileSet::ControlPlane] }).await.unwrap();
+    client.ask(Op::RollBack { sets: vec![FileSet::ControlPlane] }).await.unwrap();
     assert_eq!(place.read("/etc/a.conf"), "second\n");
 }
 

@@ -70,7 +70,7 @@ async fn a_born_disk_never_founds_again_whatever_is_asked() {
     let mut client = place.locked().await;
     client.ask(seal("cafe")).await.unwrap();
     let fact = look(&mut client).await;
-    assert_eq!((fact.data, fact.born.as_deref(), fact.token), (true, Some("cafe"), None));
+    assert_eq!((fact.data, fact.bootstrapped.as_deref(), fact.token), (true, Some("cafe"), None));
     std::fs::remove_dir_all(place.at("/var/lib/etcd/member")).unwrap();
     let fault = client.ask(start(Some("token-1"))).await.unwrap_err();
     assert!(fault.kind == FaultKind::BadRequest && fault.what.contains("cafe was born"), "{fault:?}");
@@ -106,7 +106,7 @@ async fn the_token_is_on_the_disk_before_the_member_starts_and_gone_once_it_is_s
     client.ask(seal("cafe")).await.unwrap();
     client.ask(seal("cafe")).await.unwrap();
     let fact = look(&mut client).await;
-    assert_eq!((fact.token, fact.born.as_deref()), (None, Some("cafe")));
+    assert_eq!((fact.token, fact.bootstrapped.as_deref()), (None, Some("cafe")));
     let settings = "ETCD_INITIAL_CLUSTER=cp1=https://10.0.0.1:2380\nETCD_INITIAL_CLUSTER_STATE=existing\n";
     assert_eq!(place.read("/etc/etcd/first-boot"), settings);
 }
@@ -150,7 +150,7 @@ async fn data_is_moved_aside_whole_and_only_once_and_never_under_a_running_etcd(
     place.write("/var/lib/etcd/member/snap/db", "db");
     place.write("/var/lib/etcd/hactl-born", "cafe");
     let mut client = place.locked().await;
-    let op = || Op::MoveAside(member());
+    let op = || Op::ArchiveData(member());
     let running = std::fs::File::open(place.at("/var/lib/etcd/member/snap/db")).unwrap();
     rustix::fs::flock(&running, rustix::fs::FlockOperation::LockExclusive).unwrap();
     assert!(client.ask(op()).await.unwrap_err().what.contains("stop it first"));
@@ -165,7 +165,7 @@ async fn data_is_moved_aside_whole_and_only_once_and_never_under_a_running_etcd(
         "{left:?}"
     );
     let fact = look(&mut client).await;
-    assert_eq!((fact.data, fact.born, fact.view), (false, None, None));
+    assert_eq!((fact.data, fact.bootstrapped, fact.view), (false, None, None));
     assert!(fact.trouble.unwrap().contains("/nowhere"));
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::model::certificate::CertFact;
 use crate::model::facts::LeafFact;
-use crate::model::target::{CaId, Leaf, LeafId};
+use crate::model::target::{CaId, CertId, CertSpec};
 use crate::protocol::{FaultKind, ObserveAsk};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, CertifiedIssuer, DnType, IsCa, KeyPair,
@@ -27,9 +27,9 @@ impl Authority {
     }
 }
 
-fn leaf(cert_path: &str, key_path: &str) -> Leaf {
-    Leaf {
-        id: LeafId::Apiserver,
+fn leaf(cert_path: &str, key_path: &str) -> CertSpec {
+    CertSpec {
+        id: CertId::Apiserver,
         ca: CaId::Cluster,
         authority: String::new(),
         common_name: "kube-apiserver".to_owned(),
@@ -46,14 +46,14 @@ fn leaf(cert_path: &str, key_path: &str) -> Leaf {
     }
 }
 
-async fn request(client: &mut Client, leaf: &Leaf) -> String {
+async fn request(client: &mut Client, leaf: &CertSpec) -> String {
     let Reply::Requests(mut all) = client.ask(Op::MakeKeys { leaves: vec![leaf.clone()] }).await.unwrap() else {
         panic!()
     };
     all.remove(&leaf.id).unwrap()
 }
 
-async fn look(client: &mut Client, leaf: &Leaf) -> Option<LeafFact> {
+async fn look(client: &mut Client, leaf: &CertSpec) -> Option<LeafFact> {
     let ask = ObserveAsk { leaves: vec![leaf.clone()], ..ObserveAsk::default() };
     let Reply::Facts(facts) = client.ask(Op::Observe(Box::new(ask))).await.unwrap() else { panic!() };
     let leaves: BTreeMap<_, _> = facts.leaves;
@@ -137,10 +137,10 @@ async fn a_kubelet_keeps_what_it_serves_with_until_another_ca_than_its_signs_tha
     let mut client = place.locked().await;
     let link = "/var/lib/kubelet/pki/kubelet-client-current.pem";
     let serves_with = "/var/lib/kubelet/pki/kubelet-server-current.pem";
-    let mut kubelet = Leaf { id: LeafId::Kubelet, self_renewing: true, ..leaf(link, link) };
+    let mut kubelet = CertSpec { id: CertId::Kubelet, self_renewing: true, ..leaf(link, link) };
     let served = authority.sign(&request(&mut client, &kubelet).await);
     let signer = CertFact::read_pem(served.as_bytes()).remove(0).authority;
-    let mut renewed = async |kubelet: &Leaf| {
+    let mut renewed = async |kubelet: &CertSpec| {
         place.write(serves_with, &served);
         let cert = authority.sign(&request(&mut client, kubelet).await);
         client.ask(Op::InstallCerts { certs: vec![(kubelet.clone(), cert)] }).await.unwrap();

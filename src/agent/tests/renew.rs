@@ -7,7 +7,7 @@ use crate::model::facts::LeafFact;
 use crate::model::leaf::needs_renewal;
 use crate::model::renewal::{Renewed, SETTINGS, Settings};
 use crate::model::secret::Secret;
-use crate::model::target::{CaId, Leaf, LeafId};
+use crate::model::target::{CaId, CertId, CertSpec};
 use crate::protocol::ObserveAsk;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
 use time::{Duration as Days, OffsetDateTime};
@@ -32,7 +32,7 @@ impl World {
         params.not_before = now() - Days::days(2000);
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         let id = CertFact::read_pem(authority.pem().as_bytes()).remove(0).key_id;
-        let leaf = |leaf_id: LeafId, days: u32| Leaf {
+        let leaf = |leaf_id: CertId, days: u32| CertSpec {
             id: leaf_id,
             ca: CaId::Cluster,
             authority: id.clone(),
@@ -48,14 +48,14 @@ impl World {
             self_renewing: false,
             serves_by: None,
         };
-        let leaves = vec![leaf(LeafId::Apiserver, 365), leaf(LeafId::ClusterIssuer, issuer_days)];
+        let leaves = vec![leaf(CertId::Apiserver, 365), leaf(CertId::ClusterIssuer, issuer_days)];
         let world = Self { place: Place::new(), authority, settings: Settings { leaves, readers: vec![] } };
         world.issued(0, leaf_age);
         world.issued(1, 0);
         world.settle();
         world
     }
-    fn leaf(&self) -> &Leaf {
+    fn leaf(&self) -> &CertSpec {
         &self.settings.leaves[0]
     }
     /// Has the authority itself sign one of them, some days ago.

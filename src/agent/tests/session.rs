@@ -1,13 +1,19 @@
 //! Lock, fencing, order, and what a broken or hostile stream does.
 
 use super::*;
-use crate::model::facts::Stamp;
+use crate::model::facts::ClusterId;
 use crate::model::names::Digest;
-use crate::protocol::{Condition, EtcdAsk, FaultKind, LARGEST_FRAME, ObserveAsk};
+use crate::protocol::{EtcdAsk, FaultKind, LARGEST_FRAME, ObserveAsk, WaitCondition};
 use tokio::io::AsyncWriteExt;
 
 fn stamp(name: &str) -> Op {
-    Op::Stamp(Stamp { cluster: name.parse().unwrap(), ca: Digest::new([7; 32]), stages: 0, host: None, machine: None })
+    Op::WriteClusterId(ClusterId {
+        cluster: name.parse().unwrap(),
+        ca: Digest::new([7; 32]),
+        stages: 0,
+        host: None,
+        machine: None,
+    })
 }
 
 #[tokio::test]
@@ -151,7 +157,7 @@ async fn heartbeats_come_unasked_and_say_what_is_waited_for() {
     let file = "/nowhere".to_owned();
     let url = "https://127.0.0.1:1".to_owned();
     let ask = EtcdAsk { url, data_dir: file.clone(), ca: file.clone(), cert: file.clone(), key: file };
-    let condition = Condition::EtcdQuorum(ask);
+    let condition = WaitCondition::EtcdQuorum(ask);
     let id = client.send(Op::Await { condition, within_ms: 2500 }).await;
     let mut heard = Vec::new();
     let fault = loop {

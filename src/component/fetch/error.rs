@@ -75,12 +75,12 @@ pub enum FetchError {
         why: String,
     },
     /// The server stopped sending.
-    #[error("{url} is too slow: nothing came for {} s, {}; {}", .patience.as_secs_f32(), tries(*.attempts), held(*.have, *.of))]
+    #[error("{url} is too slow: nothing came for {} s, {}; {}", .timeout.as_secs_f32(), tries(*.attempts), held(*.have, *.of))]
     Slow {
         /// What was asked for.
         url: String,
         /// How long nothing came.
-        patience: Duration,
+        timeout: Duration,
         /// How often it was tried.
         attempts: u32,
         /// Bytes that are kept.

@@ -130,7 +130,7 @@ pub async fn download(
     let guard = order::enter(&dir)?;
     let mut pins = Pins::read(&order.lock_path(store))?;
     let memory = Memory::load(store);
-    let net = Net::new(order.mirrors.clone(), order.patience)?;
+    let net = Net::new(order.mirrors.clone(), order.timeout)?;
 
     let known: Vec<Option<Blob>> = wanted.iter().map(|w| order::known(w, &pins, &memory, store)).collect();
     let missing: Vec<&Wanted> = wanted.iter().zip(&known).filter(|(_, k)| k.is_none()).map(|(w, _)| w).collect();

@@ -16,7 +16,6 @@ use reqwest::redirect::{Attempt, Policy};
 use std::error::Error;
 use std::io;
 use std::time::Duration;
-use tokio::time::timeout;
 
 /// How long to wait, and how often to try.
 #[derive(Debug, Clone, Copy)]
@@ -129,43 +128,43 @@ pub struct Net {
     /// Places to ask instead.
     pub mirrors: Mirrors,
     /// How long to wait.
-    pub patience: Patience,
+    pub timeout: Patience,
 }
 
 impl Net {
     /// Makes the clients.
-    pub fn new(mirrors: Mirrors, patience: Patience) -> Result<Self, FetchError> {
+    pub fn new(mirrors: Mirrors, timeout: Patience) -> Result<Self, FetchError> {
         // There already: the binary installs it first of all, tests do not.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let no_client = |why: String| FetchError::NoClient { why };
         let http = reqwest::Client::builder()
             .user_agent(concat!("hactl/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(patience.connect)
+            .connect_timeout(timeout.connect)
             .redirect(Policy::custom(follow))
             .build()
             .map_err(|e| no_client(deepest(&e)))?;
         let config = ClientConfig {
             protocol: ClientProtocol::HttpsExcept(mirrors.plain()),
-            connect_timeout: Some(patience.connect),
-            read_timeout: Some(patience.silence),
+            connect_timeout: Some(timeout.connect),
+            read_timeout: Some(timeout.silence),
             platform_resolver: None,
             user_agent: concat!("hactl/", env!("CARGO_PKG_VERSION")),
             ..ClientConfig::default()
         };
         let oci = Oci::try_from(config).map_err(|e| no_client(e.to_string()))?;
-        Ok(Self { http, oci, mirrors, patience })
+        Ok(Self { http, oci, mirrors, timeout })
     }
 
     /// Asks for a place from an offset on.
     pub async fn open(&self, place: &Place, from: u64, validator: Option<&str>, what: &str) -> Result<Opened, Trouble> {
-        let patience = self.patience.connect + self.patience.silence;
+        let timeout = self.timeout.connect + self.timeout.silence;
         let opened = async {
             match place {
                 Place::Http(url) => self.open_http(url, from, validator, what).await,
                 Place::Blob(reference, digest) => self.open_blob(reference, digest, from, what, &place.url()).await,
             }
         };
-        timeout(patience, opened).await.unwrap_or(Err(Why::Silent.into()))
+        tokio::time::timeout(timeout, opened).await.unwrap_or(Err(Why::Silent.into()))
     }
 
     async fn open_http(&self, url: &str, from: u64, validator: Option<&str>, what: &str) -> Result<Opened, Trouble> {
@@ -188,7 +187,7 @@ impl Net {
             416 if from > 0 => (from, Some(from)),
             _ => {
                 // The reason of a refusal helps whoever reads it, and is not worth waiting for.
-                let text = timeout(self.patience.silence, response.text()).await;
+                let text = tokio::time::timeout(self.timeout.silence, response.text()).await;
                 return Err(of_status(
                     url,
                     what,
@@ -235,7 +234,7 @@ impl Net {
     pub async fn log_in(&self, reference: &Reference, what: &str) -> Result<(), Trouble> {
         let url = reference.whole();
         let asked = self.oci.auth(reference, &RegistryAuth::Anonymous, RegistryOperation::Pull);
-        match timeout(self.patience.connect + self.patience.silence, asked).await {
+        match tokio::time::timeout(self.timeout.connect + self.timeout.silence, asked).await {
             Err(_) => Err(Why::Silent.into()),
             Ok(Err(error)) => Err(of_registry(&url, what, &error)),
             Ok(Ok(_)) => Ok(()),
@@ -246,7 +245,7 @@ impl Net {
     pub async fn manifest(&self, reference: &Reference, what: &str, types: &[&str]) -> Result<Bytes, Trouble> {
         let url = reference.whole();
         let asked = self.oci.pull_manifest_raw(reference, &RegistryAuth::Anonymous, types);
-        match timeout(self.patience.connect + self.patience.silence, asked).await {
+        match tokio::time::timeout(self.timeout.connect + self.timeout.silence, asked).await {
             Err(_) => Err(Why::Silent.into()),
             Ok(Err(error)) => Err(of_registry(&url, what, &error)),
             Ok(Ok((bytes, _))) => Ok(bytes),

@@ -31,7 +31,7 @@ pub struct Order {
     /// The file with the locked digests, if not the store's own.
     pub lock: Option<PathBuf>,
     /// How long to wait.
-    pub patience: Patience,
+    pub timeout: Patience,
 }
 
 impl Order {
@@ -43,7 +43,7 @@ impl Order {
             architectures: vec![Arch::Amd64],
             mirrors: Mirrors::default(),
             lock: None,
-            patience: Patience::default(),
+            timeout: Patience::default(),
         }
     }
     /// Every component of it.

@@ -9,7 +9,7 @@ use super::Moment;
 use super::error::FetchError;
 use super::net::{Net, Place};
 use super::pins::Pins;
-use super::transfer::{Job, Tries};
+use super::transfer::{Job, Retries};
 use crate::model::names::Digest;
 use oci_client::Reference;
 use oci_client::manifest::{
@@ -174,7 +174,7 @@ async fn log_in(
     what: &str,
     tell: &(dyn Fn(Moment<'_>) + Sync),
 ) -> Result<(), BundleError> {
-    let mut tries = Tries::new(&net.patience, reference.whole());
+    let mut tries = Retries::new(&net.timeout, reference.whole());
     loop {
         match net.log_in(reference, what).await {
             Ok(()) => return Ok(()),
@@ -192,7 +192,7 @@ async fn ask(
     tell: &(dyn Fn(Moment<'_>) + Sync),
 ) -> Result<(Vec<u8>, Digest), BundleError> {
     let url = reference.whole();
-    let mut tries = Tries::new(&net.patience, url.clone());
+    let mut tries = Retries::new(&net.timeout, url.clone());
     loop {
         match net.manifest(reference, what, types).await {
             Ok(bytes) if bytes.len() > LARGEST_MANIFEST => {

@@ -12,7 +12,7 @@ use crate::model::names::Digest;
 use futures::StreamExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 /// The longest pause that a server may ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -35,17 +35,17 @@ pub struct Job {
 }
 
 /// Counts attempts, waits between them, and knows when to stop.
-pub struct Tries<'a> {
-    patience: &'a Patience,
+pub struct Retries<'a> {
+    timeout: &'a Patience,
     url: String,
     failed: u32,
     most: u64,
 }
 
-impl<'a> Tries<'a> {
+impl<'a> Retries<'a> {
     /// None so far.
-    pub fn new(patience: &'a Patience, url: String) -> Self {
-        Self { patience, url, failed: 0, most: 0 }
+    pub fn new(timeout: &'a Patience, url: String) -> Self {
+        Self { timeout, url, failed: 0, most: 0 }
     }
 
     /// After a failed attempt that left `have` bytes: waits for the next one, or gives up.
@@ -66,10 +66,10 @@ impl<'a> Tries<'a> {
             self.failed = 0;
         }
         self.failed += 1;
-        if self.failed >= self.patience.attempts {
+        if self.failed >= self.timeout.attempts {
             return Err(self.give_up(why, have, of).into());
         }
-        let doubled = self.patience.pause.saturating_mul(1 << (self.failed - 1).min(10));
+        let doubled = self.timeout.pause.saturating_mul(1 << (self.failed - 1).min(10));
         let pause = after.unwrap_or(doubled).min(LONGEST_PAUSE);
         tell(Moment::Again { url: &self.url, why: &words(&why), pause });
         sleep(pause).await;
@@ -79,7 +79,7 @@ impl<'a> Tries<'a> {
     fn give_up(&self, why: Why, have: u64, of: Option<u64>) -> FetchError {
         let (url, attempts) = (self.url.clone(), self.failed);
         match why {
-            Why::Silent => FetchError::Slow { url, patience: self.patience.silence, attempts, have, of },
+            Why::Silent => FetchError::Slow { url, timeout: self.timeout.silence, attempts, have, of },
             Why::Cut(why) => FetchError::Cut { url, attempts, have, of, why },
             Why::Unreachable(why) => FetchError::Unreachable { url, attempts, why },
             Why::Name(why) => FetchError::Name { url, why },
@@ -107,7 +107,7 @@ pub async fn text(
     tell: &(dyn Fn(Moment<'_>) + Sync),
 ) -> Result<String, BundleError> {
     let place = Place::Http(url.to_owned());
-    let mut tries = Tries::new(&net.patience, place.url());
+    let mut tries = Retries::new(&net.timeout, place.url());
     loop {
         let mut content = Vec::new();
         let attempt = async {
@@ -130,7 +130,7 @@ pub async fn text(
 
 /// The next bytes of an answer.
 async fn next(net: &Net, opened: &mut Opened) -> Result<Option<bytes::Bytes>, Trouble> {
-    match timeout(net.patience.silence, opened.body.next()).await {
+    match tokio::time::timeout(net.timeout.silence, opened.body.next()).await {
         Err(_) => Err(Why::Silent.into()),
         Ok(piece) => piece.transpose(),
     }
@@ -150,7 +150,7 @@ pub async fn get(
         return Ok((path, size, false));
     }
     let url = job.place.url();
-    let mut tries = Tries::new(&net.patience, url.clone());
+    let mut tries = Retries::new(&net.timeout, url.clone());
     let mut of = job.size;
     let mut continued = part.len() > 0;
     loop {

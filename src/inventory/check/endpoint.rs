@@ -1,6 +1,6 @@
 //! The endpoint: who answers there, on which ports, and what must not collide with them.
 
-use super::Judge;
+use super::Validator;
 use super::hosts::{Hosts, is_known};
 use super::text::{address, name_or_address, number, port};
 use crate::inventory::at::{At, Place};
@@ -30,7 +30,13 @@ const TAKEN: [(u16, &str); 13] = [
 ];
 
 /// Judges the endpoint. Without a usable one an external stand-in is returned.
-pub fn endpoint(judge: &mut Judge<'_>, raw: &Inventory, top: Place, cluster: &ClusterName, hosts: &Hosts) -> Endpoint {
+pub fn endpoint(
+    judge: &mut Validator<'_>,
+    raw: &Inventory,
+    top: Place,
+    cluster: &ClusterName,
+    hosts: &Hosts,
+) -> Endpoint {
     let stand_in =
         || Endpoint { kind: EndpointKind::External("unknown.invalid".to_owned()), port: PORT, sans: Vec::new() };
     let expected = "vip: a free address that hactl looks after, external: your own load balancer, or local: true";
@@ -92,7 +98,7 @@ fn port_of(external: &At<String>) -> Option<u16> {
 }
 
 fn virtual_address(
-    judge: &mut Judge<'_>,
+    judge: &mut Validator<'_>,
     raw: &schema::Endpoint,
     vip: &At<String>,
     cluster: &ClusterName,
@@ -143,7 +149,12 @@ pub fn vrid_of(cluster: &ClusterName) -> u8 {
     u8::try_from(hash % 255 + 1).unwrap_or(1)
 }
 
-fn elsewhere(judge: &mut Judge<'_>, raw: &schema::Endpoint, external: &At<String>, given: Option<u16>) -> EndpointKind {
+fn elsewhere(
+    judge: &mut Validator<'_>,
+    raw: &schema::Endpoint,
+    external: &At<String>,
+    given: Option<u16>,
+) -> EndpointKind {
     let text = external.value.as_str();
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !host.contains(':') => (host, Some(port)),
@@ -173,7 +184,7 @@ fn elsewhere(judge: &mut Judge<'_>, raw: &schema::Endpoint, external: &At<String
 }
 
 /// Every node for itself. Without a name people's kubeconfigs can hold only one API server's address.
-fn on_every_node(judge: &mut Judge<'_>, raw: &schema::Endpoint, place: Place, hosts: &Hosts) -> EndpointKind {
+fn on_every_node(judge: &mut Validator<'_>, raw: &schema::Endpoint, place: Place, hosts: &Hosts) -> EndpointKind {
     only_for_vip(judge, raw, "a balancer on every node");
     let name = raw.name.as_ref().and_then(|name| name_or_address(judge, "endpoint.name", name));
     if name.is_none() && hosts.with(Role::ControlPlane).count() > 1 {
@@ -188,7 +199,7 @@ fn on_every_node(judge: &mut Judge<'_>, raw: &schema::Endpoint, place: Place, ho
 }
 
 /// Warns of keys that say how a virtual address moves, where there is none.
-fn only_for_vip(judge: &mut Judge<'_>, raw: &schema::Endpoint, instead: &str) {
+fn only_for_vip(judge: &mut Validator<'_>, raw: &schema::Endpoint, instead: &str) {
     for (key, place) in [
         ("endpoint.interface", raw.interface.as_ref().map(|t| t.place)),
         ("endpoint.vrid", raw.vrid.as_ref().map(|t| t.place)),
@@ -199,7 +210,7 @@ fn only_for_vip(judge: &mut Judge<'_>, raw: &schema::Endpoint, instead: &str) {
     }
 }
 
-fn sans(judge: &mut Judge<'_>, raw: &schema::Endpoint) -> Vec<String> {
+fn sans(judge: &mut Validator<'_>, raw: &schema::Endpoint) -> Vec<String> {
     let mut sans: Vec<String> = Vec::new();
     let named = raw.name.iter().map(|name| ("endpoint.name", name));
     let more = raw.sans.iter().flat_map(|list| &list.value).map(|san| ("endpoint.sans", san));
@@ -214,7 +225,7 @@ fn sans(judge: &mut Judge<'_>, raw: &schema::Endpoint) -> Vec<String> {
 }
 
 /// Refuses a port that something else on the hosts needs.
-fn free(judge: &mut Judge<'_>, key: &str, port: u16, place: Place) {
+fn free(judge: &mut Validator<'_>, key: &str, port: u16, place: Place) {
     let remedy = "choose another port; 6443 is the usual one";
     if let Some((_, who)) = TAKEN.iter().find(|(taken, _)| *taken == port) {
         judge.refuse(
@@ -230,7 +241,7 @@ fn free(judge: &mut Judge<'_>, key: &str, port: u16, place: Place) {
 }
 
 /// Judges the API servers' own port.
-pub fn api_port(judge: &mut Judge<'_>, raw: &Inventory, endpoint: &Endpoint, hosts: &Hosts) -> u16 {
+pub fn api_port(judge: &mut Validator<'_>, raw: &Inventory, endpoint: &Endpoint, hosts: &Hosts) -> u16 {
     let given = raw.api_port.as_ref().and_then(|p| port(judge, "apiPort", p));
     let api_port = given.unwrap_or(PORT);
     if let Some(text) = &raw.api_port {

@@ -2,7 +2,7 @@
 //! cluster breaks at the next upgrade.
 
 use super::owned::{Owner, fields, flags};
-use super::{Judge, shorten};
+use super::{Validator, shorten};
 use crate::inventory::at::At;
 use crate::inventory::schema::{self, FreeMap, TextMap, Texts};
 use crate::model::desired::Extra;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Judges what is handed on.
-pub fn extra(judge: &mut Judge<'_>, raw: Option<&At<schema::Extra>>) -> Extra {
+pub fn extra(judge: &mut Validator<'_>, raw: Option<&At<schema::Extra>>) -> Extra {
     let mut out = Extra::default();
     let Some(raw) = raw.map(|e| &e.value) else { return out };
     for (name, pod) in [
@@ -76,7 +76,7 @@ pub fn owns(component: &str, flag: &str) -> bool {
     flags(component).iter().any(|(pattern, owner)| *owner == Owner::Hactl && is(pattern, &flag))
 }
 
-fn args(judge: &mut Judge<'_>, component: &str, raw: Option<&At<TextMap>>) -> BTreeMap<String, String> {
+fn args(judge: &mut Validator<'_>, component: &str, raw: Option<&At<TextMap>>) -> BTreeMap<String, String> {
     let mut out = BTreeMap::new();
     for (flag, value) in raw.iter().flat_map(|map| &map.value) {
         let plain = flag.trim_start_matches('-');
@@ -135,7 +135,7 @@ pub fn take_owned(component: &str, config: &mut FreeMap) -> Vec<String> {
     own.filter(|(path, _)| take(config, path)).map(|(path, _)| path.join(".")).collect()
 }
 
-fn config(judge: &mut Judge<'_>, component: &str, raw: &At<FreeMap>) -> FreeMap {
+fn config(judge: &mut Validator<'_>, component: &str, raw: &At<FreeMap>) -> FreeMap {
     let mut out = raw.value.clone();
     for (path, by) in fields(component).iter().filter_map(|(path, owner)| Some((path, owner.key()?))) {
         if !take(&mut out, path) {
@@ -182,7 +182,7 @@ const TAKEN: [&str; 8] = [
     "/run/containerd",
 ];
 
-fn mounts(judge: &mut Judge<'_>, raw: Option<&Texts>) -> Vec<String> {
+fn mounts(judge: &mut Validator<'_>, raw: Option<&Texts>) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     for text in raw.iter().flat_map(|list| &list.value) {
         let given = text.value.as_str();

@@ -2,7 +2,7 @@
 
 use super::text::{address, choice, name_or_address, port};
 use super::ways::{Given, Hop, Ways, hops};
-use super::{Judge, kubernetes, shorten};
+use super::{Validator, kubernetes, shorten};
 use crate::inventory::at::{At, Place};
 use crate::inventory::openssh::Config;
 use crate::inventory::schema::{self, Inventory, Texts};
@@ -68,7 +68,7 @@ pub fn is_known(address: IpAddr) -> bool {
 }
 
 /// Judges all hosts.
-pub fn hosts(judge: &mut Judge<'_>, raw: &Inventory, top: Place) -> Hosts {
+pub fn hosts(judge: &mut Validator<'_>, raw: &Inventory, top: Place) -> Hosts {
     let common = Common::new(judge, raw.ssh.as_ref());
     let mut hosts =
         Hosts { list: Vec::new(), place: raw.hosts.as_ref().map_or(top, |list| list.place), roles_known: true };
@@ -92,7 +92,7 @@ pub fn hosts(judge: &mut Judge<'_>, raw: &Inventory, top: Place) -> Hosts {
 }
 
 /// Names, addresses and SSH destinations must not be shared.
-fn twice(judge: &mut Judge<'_>, raw: &Inventory, hosts: &Hosts) {
+fn twice(judge: &mut Validator<'_>, raw: &Inventory, hosts: &Hosts) {
     let mut names: BTreeMap<&HostName, &Placed> = BTreeMap::new();
     let mut addresses: BTreeMap<IpAddr, &Placed> = BTreeMap::new();
     let mut doors: BTreeMap<(&str, u16, Vec<String>), &Placed> = BTreeMap::new();
@@ -152,7 +152,7 @@ struct Common {
 }
 
 impl Common {
-    fn new(judge: &mut Judge<'_>, raw: Option<&At<schema::Ssh>>) -> Self {
+    fn new(judge: &mut Validator<'_>, raw: Option<&At<schema::Ssh>>) -> Self {
         let raw = raw.map(|ssh| &ssh.value);
         let get = |pick: fn(&schema::Ssh) -> Option<&At<String>>| raw.and_then(pick);
         let config = match get(|s| s.config.as_ref()) {
@@ -174,7 +174,7 @@ impl Common {
         }
     }
 
-    fn configuration(&self, judge: &Judge<'_>) -> Config {
+    fn configuration(&self, judge: &Validator<'_>) -> Config {
         match &self.config {
             Some(path) => Config::read(path, judge.home.as_deref(), judge.disk),
             None => Config::default(),
@@ -182,13 +182,13 @@ impl Common {
     }
 }
 
-fn password_file(judge: &mut Judge<'_>, sudo: Option<&At<schema::Sudo>>) -> Option<PathBuf> {
+fn password_file(judge: &mut Validator<'_>, sudo: Option<&At<schema::Sudo>>) -> Option<PathBuf> {
     let path = sudo?.value.password_file.as_ref()?;
     judge.path("ssh.sudo.passwordFile", path, false)
 }
 
 fn one(
-    judge: &mut Judge<'_>,
+    judge: &mut Validator<'_>,
     index: usize,
     raw: &At<schema::Host>,
     common: &Common,
@@ -240,7 +240,7 @@ fn one(
     placed
 }
 
-fn name(judge: &mut Judge<'_>, index: usize, raw: Option<&At<String>>, start: Place) -> HostName {
+fn name(judge: &mut Validator<'_>, index: usize, raw: Option<&At<String>>, start: Place) -> HostName {
     let stand_in = || {
         format!("host-number-{}", index + 1).parse().expect("host-number- and a number satisfy the rule for host names")
     };
@@ -269,7 +269,7 @@ fn name(judge: &mut Judge<'_>, index: usize, raw: Option<&At<String>>, start: Pl
     })
 }
 
-fn roles(judge: &mut Judge<'_>, name: &HostName, raw: Option<&Texts>, start: Place, known: &mut bool) -> Vec<Role> {
+fn roles(judge: &mut Validator<'_>, name: &HostName, raw: Option<&Texts>, start: Place, known: &mut bool) -> Vec<Role> {
     let expected = "some of control-plane, etcd, load-balancer, worker; or spare alone";
     let Some(list) = raw.filter(|list| !list.value.is_empty()) else {
         *known = false;
@@ -311,7 +311,7 @@ fn roles(judge: &mut Judge<'_>, name: &HostName, raw: Option<&Texts>, start: Pla
     roles
 }
 
-fn zone_name(judge: &mut Judge<'_>, zone: &At<String>) -> Option<String> {
+fn zone_name(judge: &mut Validator<'_>, zone: &At<String>) -> Option<String> {
     let given = zone.value.as_str();
     let fine = given.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
     let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
@@ -329,7 +329,7 @@ fn zone_name(judge: &mut Judge<'_>, zone: &At<String>) -> Option<String> {
 
 /// What the inventory says about the way to a host.
 fn given(
-    judge: &mut Judge<'_>,
+    judge: &mut Validator<'_>,
     raw: Option<&At<schema::HostSsh>>,
     common: &Common,
     name: &HostName,
@@ -363,7 +363,7 @@ fn is_user(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
-fn user(judge: &mut Judge<'_>, text: &At<String>) -> Option<String> {
+fn user(judge: &mut Validator<'_>, text: &At<String>) -> Option<String> {
     if is_user(&text.value) {
         return Some(text.value.clone());
     }
@@ -379,7 +379,7 @@ fn sha256(text: &str) -> Option<String> {
     fine.then(|| format!("SHA256:{digest}"))
 }
 
-fn fingerprint(judge: &mut Judge<'_>, text: &At<String>) -> Option<String> {
+fn fingerprint(judge: &mut Validator<'_>, text: &At<String>) -> Option<String> {
     let found = sha256(&text.value);
     if found.is_none() {
         judge.refuse(
@@ -393,7 +393,7 @@ fn fingerprint(judge: &mut Judge<'_>, text: &At<String>) -> Option<String> {
 }
 
 /// The fingerprint of an authority that is named by it, or by its key.
-fn authority(judge: &mut Judge<'_>, text: &At<String>) -> Option<String> {
+fn authority(judge: &mut Validator<'_>, text: &At<String>) -> Option<String> {
     let given = text.value.trim();
     if given.starts_with("SHA256:") && sha256(given).is_some() {
         return sha256(given);
@@ -420,7 +420,7 @@ fn authority(judge: &mut Judge<'_>, text: &At<String>) -> Option<String> {
 }
 
 /// `[user@]host[:port]`, several of them, or `none`.
-fn jump(judge: &mut Judge<'_>, text: &At<String>) -> Option<Vec<Hop>> {
+fn jump(judge: &mut Validator<'_>, text: &At<String>) -> Option<Vec<Hop>> {
     match hops(&text.value) {
         Ok(hops) => Some(hops),
         Err(why) => {

@@ -1,7 +1,7 @@
 //! JWT authenticators, by the rules of Kubernetes' AuthenticationConfiguration: an API server that is told something else does not
 //! start. What only it can judge (CEL expressions) it judges on the first host, before the next one is touched.
 
-use super::{Judge, shorten};
+use super::{Validator, shorten};
 use crate::inventory::at::{At, Place};
 use crate::inventory::schema;
 use crate::inventory::suggest::nearest;
@@ -25,7 +25,7 @@ const CLAIM_RULE: &[&str] = &["claim", "requiredValue", "expression", "message"]
 const USER_RULE: &[&str] = &["expression", "message"];
 
 /// The authenticators, passed on as they are.
-pub fn authenticators(judge: &mut Judge<'_>, raw: Option<&At<schema::Authentication>>) -> Vec<Value> {
+pub fn authenticators(judge: &mut Validator<'_>, raw: Option<&At<schema::Authentication>>) -> Vec<Value> {
     let Some(list) = raw.and_then(|a| a.value.jwt.as_ref()) else { return Vec::new() };
     if list.value.len() > MOST {
         judge.refuse(list.place, format!("{} JWT authenticators", list.value.len()), "at most 64", "remove some");
@@ -55,7 +55,7 @@ pub fn authenticators(judge: &mut Judge<'_>, raw: Option<&At<schema::Authenticat
 
 /// One authenticator being judged. A free mapping has no places inside, so its own stands for all.
 struct One<'a, 'j> {
-    judge: &'a mut Judge<'j>,
+    judge: &'a mut Validator<'j>,
     place: Place,
 }
 

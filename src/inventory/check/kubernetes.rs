@@ -1,7 +1,7 @@
 //! Kubernetes' own rules for labels and taints.
 
 use super::text::is_dns_name;
-use super::{Judge, shorten};
+use super::{Validator, shorten};
 use crate::inventory::at::At;
 use crate::inventory::schema::{TextMap, Texts};
 use crate::inventory::suggest::nearest;
@@ -31,7 +31,7 @@ fn is_value(text: &str) -> bool {
 const KEY: &str = "[domain/]name: at most 63 letters, digits, '-', '_' and '.', a letter or digit at both ends";
 
 /// Node labels.
-pub fn labels(judge: &mut Judge<'_>, raw: Option<&At<TextMap>>) -> BTreeMap<String, String> {
+pub fn labels(judge: &mut Validator<'_>, raw: Option<&At<TextMap>>) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::new();
     for (key, value) in raw.iter().flat_map(|map| &map.value) {
         if !is_key(key) {
@@ -51,7 +51,7 @@ pub fn labels(judge: &mut Judge<'_>, raw: Option<&At<TextMap>>) -> BTreeMap<Stri
 }
 
 /// Node taints, as `key=value:Effect`.
-pub fn taints(judge: &mut Judge<'_>, raw: Option<&Texts>) -> Vec<String> {
+pub fn taints(judge: &mut Validator<'_>, raw: Option<&Texts>) -> Vec<String> {
     const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
     let mut taints: Vec<String> = Vec::new();
     for taint in raw.iter().flat_map(|list| &list.value) {

@@ -1,7 +1,7 @@
 //! Rules: from raw values to the desired state, with every default filled in and every broken rule collected.
 //!
 //! In: the raw inventory. Out: [`Desired`], or everything that is wrong with it in one report. Each subject has a
-//! file; [`Judge`] collects what they find. A value that is refused is replaced by a harmless one, so that the
+//! file; [`Validator`] collects what they find. A value that is refused is replaced by a harmless one, so that the
 //! rules behind it can still be judged; the result is thrown away when anything was refused.
 
 pub mod endpoint;
@@ -65,7 +65,7 @@ pub struct NamedFile {
 }
 
 /// Collects what is wrong.
-pub struct Judge<'a> {
+pub struct Validator<'a> {
     /// The file as the user named it.
     pub file: &'a str,
     /// The text.
@@ -86,7 +86,7 @@ pub struct Judge<'a> {
     pub files: Vec<NamedFile>,
 }
 
-impl Judge<'_> {
+impl Validator<'_> {
     /// Records a refusal.
     pub fn refuse(
         &mut self,
@@ -173,7 +173,7 @@ impl Judge<'_> {
 }
 
 /// Judges a raw inventory. The result counts only when the judge has no problems.
-pub fn desired(judge: &mut Judge<'_>, raw: &At<Inventory>) -> Desired {
+pub fn desired(judge: &mut Validator<'_>, raw: &At<Inventory>) -> Desired {
     let top = raw.place;
     let raw = &raw.value;
     schema_version(judge, raw, top);
@@ -217,7 +217,7 @@ pub fn desired(judge: &mut Judge<'_>, raw: &At<Inventory>) -> Desired {
     }
 }
 
-fn schema_version(judge: &mut Judge<'_>, raw: &Inventory, top: Place) {
+fn schema_version(judge: &mut Validator<'_>, raw: &Inventory, top: Place) {
     match &raw.schema {
         None => {
             judge.refuse(top, "schema is missing", "the version of the inventory's format", "add the line `schema: 1`");
@@ -232,7 +232,7 @@ fn schema_version(judge: &mut Judge<'_>, raw: &Inventory, top: Place) {
     }
 }
 
-fn cluster(judge: &mut Judge<'_>, raw: &Inventory, top: Place) -> ClusterName {
+fn cluster(judge: &mut Validator<'_>, raw: &Inventory, top: Place) -> ClusterName {
     let stand_in = || "unnamed".parse().expect("a literal that satisfies the rule for cluster names");
     let Some(cluster) = &raw.cluster else {
         judge.refuse(top, "cluster is missing", "the cluster's name", "add a line such as `cluster: lab`");

@@ -1,6 +1,6 @@
 //! Pod and service ranges: large enough, small enough, apart from each other and from every address in use.
 
-use super::Judge;
+use super::Validator;
 use super::hosts::{Hosts, is_known};
 use super::text::{choice, cidr};
 use crate::inventory::at::{At, Place};
@@ -28,7 +28,7 @@ const UNUSABLE: [(Cidr, &str); 4] = [
 ];
 
 /// Judges the ranges and the choices.
-pub fn network(judge: &mut Judge<'_>, raw: Option<&At<schema::Network>>) -> Network {
+pub fn network(judge: &mut Validator<'_>, raw: Option<&At<schema::Network>>) -> Network {
     let raw = raw.map(|n| &n.value);
     let pods = raw.and_then(|n| n.pods.as_ref()).and_then(|t| range(judge, "network.pods", t, 8, NODE_PREFIX));
     let services = raw.and_then(|n| n.services.as_ref()).and_then(|t| range(judge, "network.services", t, 12, 26));
@@ -50,7 +50,7 @@ pub fn network(judge: &mut Judge<'_>, raw: Option<&At<schema::Network>>) -> Netw
     }
 }
 
-fn range(judge: &mut Judge<'_>, key: &str, text: &At<String>, shortest: u8, longest: u8) -> Option<Cidr> {
+fn range(judge: &mut Validator<'_>, key: &str, text: &At<String>, shortest: u8, longest: u8) -> Option<Cidr> {
     let range = cidr(judge, key, text)?;
     let expected = format!("a range from /{shortest} to /{longest}");
     if range.prefix > longest {
@@ -74,7 +74,7 @@ fn range(judge: &mut Judge<'_>, key: &str, text: &At<String>, shortest: u8, long
     Some(range)
 }
 
-fn mtu_of(judge: &mut Judge<'_>, text: &At<String>) -> Option<u16> {
+fn mtu_of(judge: &mut Validator<'_>, text: &At<String>) -> Option<u16> {
     if text.value == "auto" {
         return None;
     }
@@ -87,7 +87,13 @@ fn mtu_of(judge: &mut Judge<'_>, text: &At<String>) -> Option<u16> {
 }
 
 /// No address in use may lie in a range, and the ranges must be apart and large enough for the nodes.
-pub fn addresses_apart(judge: &mut Judge<'_>, raw: &Inventory, network: &Network, endpoint: &Endpoint, hosts: &Hosts) {
+pub fn addresses_apart(
+    judge: &mut Validator<'_>,
+    raw: &Inventory,
+    network: &Network,
+    endpoint: &Endpoint,
+    hosts: &Hosts,
+) {
     let raw_network = raw.network.as_ref().map(|n| &n.value);
     let place = |text: Option<&At<String>>| text.map_or(hosts.place, |t| t.place);
     let pods_place = place(raw_network.and_then(|n| n.pods.as_ref().or(n.services.as_ref())));
@@ -98,7 +104,7 @@ pub fn addresses_apart(judge: &mut Judge<'_>, raw: &Inventory, network: &Network
         let what = format!("the pod range {} and the service range {} overlap", network.pods, network.services);
         judge.refuse(pods_place, what, "ranges that share no address", "change network.pods or network.services");
     }
-    let inside = |judge: &mut Judge<'_>, place: Place, who: &str, address: IpAddr| {
+    let inside = |judge: &mut Validator<'_>, place: Place, who: &str, address: IpAddr| {
         for (name, range) in ranges.iter().filter(|(_, range)| range.contains(address)) {
             let what = format!("{who} {address} lies inside the {name} range {range}");
             judge.refuse(place, what, "an address outside the pod and service ranges", remedy);

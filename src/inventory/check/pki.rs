@@ -1,14 +1,14 @@
 //! Authorities and keys of the administrator's own: which files. What is in them is judged when the cluster is founded
 //! (`pki::brought`), for afterwards they need not be there any more.
 
-use super::Judge;
+use super::Validator;
 use crate::inventory::at::At;
 use crate::inventory::schema::{self, Pair};
 use crate::model::desired::{BroughtAuthority, BroughtPki};
 use std::path::PathBuf;
 
 /// The files named.
-pub fn brought(judge: &mut Judge<'_>, raw: Option<&At<schema::Pki>>) -> BroughtPki {
+pub fn brought(judge: &mut Validator<'_>, raw: Option<&At<schema::Pki>>) -> BroughtPki {
     let Some(raw) = raw.map(|p| &p.value) else { return BroughtPki::default() };
     let mut seen: Vec<(PathBuf, &'static str)> = Vec::new();
     BroughtPki {
@@ -28,7 +28,7 @@ pub fn brought(judge: &mut Judge<'_>, raw: Option<&At<schema::Pki>>) -> BroughtP
 }
 
 fn pair(
-    judge: &mut Judge<'_>,
+    judge: &mut Validator<'_>,
     [whole, cert_key, key_key]: [&'static str; 3],
     raw: Option<&At<Pair>>,
     seen: &mut Vec<(PathBuf, &'static str)>,
@@ -51,7 +51,7 @@ fn pair(
 
 /// A key that nothing else uses.
 fn own_file(
-    judge: &mut Judge<'_>,
+    judge: &mut Validator<'_>,
     key: &'static str,
     text: &At<String>,
     seen: &mut Vec<(PathBuf, &'static str)>,

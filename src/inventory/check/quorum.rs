@@ -1,6 +1,6 @@
 //! What the roles and zones add up to: refuses what cannot work, warns of what works but survives less than it seems.
 
-use super::Judge;
+use super::Validator;
 use super::hosts::{Hosts, Placed};
 use crate::inventory::at::Place;
 use crate::inventory::schema::{self, Inventory};
@@ -27,7 +27,7 @@ pub fn failures(n: usize) -> String {
 }
 
 /// Judges how many hosts have which role.
-pub fn roles(judge: &mut Judge<'_>, raw: &Inventory, top: Place, endpoint: &Endpoint, hosts: &Hosts) {
+pub fn roles(judge: &mut Validator<'_>, raw: &Inventory, top: Place, endpoint: &Endpoint, hosts: &Hosts) {
     let etcd = hosts.with(Role::Etcd).count();
     let control = hosts.with(Role::ControlPlane).count();
     let balancers = hosts.with(Role::LoadBalancer).count();
@@ -82,7 +82,7 @@ pub fn roles(judge: &mut Judge<'_>, raw: &Inventory, top: Place, endpoint: &Endp
     }
 }
 
-fn missing(judge: &mut Judge<'_>, raw: &Inventory, top: Place, endpoint: &Endpoint, hosts: &Hosts) {
+fn missing(judge: &mut Validator<'_>, raw: &Inventory, top: Place, endpoint: &Endpoint, hosts: &Hosts) {
     for (role, does) in [(Role::ControlPlane, "run the API server"), (Role::Etcd, "keep the cluster's state")] {
         if hosts.with(role).next().is_none() {
             judge.refuse(
@@ -124,7 +124,7 @@ fn missing(judge: &mut Judge<'_>, raw: &Inventory, top: Place, endpoint: &Endpoi
 }
 
 /// Judges whether the loss of one zone is survived, when zones are used at all.
-pub fn zones(judge: &mut Judge<'_>, hosts: &Hosts) {
+pub fn zones(judge: &mut Validator<'_>, hosts: &Hosts) {
     if hosts.list.iter().all(|p| p.host.zone.is_none()) {
         return;
     }

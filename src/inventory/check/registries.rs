@@ -1,7 +1,7 @@
 //! Where images come from: mirrors, authorities of registries, and the files with their passwords.
 
 use super::text::url;
-use super::{Judge, Reading, shorten};
+use super::{Reading, Validator, shorten};
 use crate::inventory::at::{At, Place};
 use crate::inventory::schema::{self, TextMap};
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 type Raw<'a> = Option<&'a At<schema::Registries>>;
 
 /// Registry mirrors.
-pub fn mirrors(judge: &mut Judge<'_>, raw: Raw<'_>) -> BTreeMap<String, Vec<String>> {
+pub fn mirrors(judge: &mut Validator<'_>, raw: Raw<'_>) -> BTreeMap<String, Vec<String>> {
     let map = raw.and_then(|r| r.value.mirrors.as_ref());
     let mut out = BTreeMap::new();
     for (registry, list) in map.iter().flat_map(|map| &map.value) {
@@ -24,12 +24,12 @@ pub fn mirrors(judge: &mut Judge<'_>, raw: Raw<'_>) -> BTreeMap<String, Vec<Stri
 }
 
 /// Files with the authorities of registries.
-pub fn authorities(judge: &mut Judge<'_>, raw: Raw<'_>) -> BTreeMap<String, PathBuf> {
+pub fn authorities(judge: &mut Validator<'_>, raw: Raw<'_>) -> BTreeMap<String, PathBuf> {
     files(judge, "registries.ca", raw.and_then(|r| r.value.ca.as_ref()), |at| Reading::Authority { at })
 }
 
 /// Files with passwords.
-pub fn logins(judge: &mut Judge<'_>, raw: Raw<'_>) -> BTreeMap<String, PathBuf> {
+pub fn logins(judge: &mut Validator<'_>, raw: Raw<'_>) -> BTreeMap<String, PathBuf> {
     let map = raw.and_then(|r| r.value.credentials.as_ref());
     let plain = |at: &str| format!("http://{at}");
     for (at, text) in map.iter().flat_map(|map| &map.value) {
@@ -51,7 +51,7 @@ pub fn logins(judge: &mut Judge<'_>, raw: Raw<'_>) -> BTreeMap<String, PathBuf> 
 }
 
 fn files(
-    judge: &mut Judge<'_>,
+    judge: &mut Validator<'_>,
     key: &'static str,
     map: Option<&At<TextMap>>,
     reading: fn(String) -> Reading,
@@ -67,7 +67,7 @@ fn files(
     out
 }
 
-fn is_registry(judge: &mut Judge<'_>, registry: &str, place: Place) -> bool {
+fn is_registry(judge: &mut Validator<'_>, registry: &str, place: Place) -> bool {
     let (host, port) = registry.rsplit_once(':').map_or((registry, None), |(host, port)| (host, Some(port)));
     let host_fine =
         !host.starts_with('*') && (super::text::is_dns_name(host) || host.parse::<std::net::Ipv4Addr>().is_ok());

@@ -1,7 +1,7 @@
 //! Everything that is neither hosts nor networks: versions, etcd, proxy, manifests, and what is not built yet.
 
 use super::text::{choice, duration, number, url, version};
-use super::{DATA_DIR, Judge, Reading, shorten};
+use super::{DATA_DIR, Reading, Validator, shorten};
 use crate::inventory::DEFAULT_KUBERNETES;
 use crate::inventory::at::At;
 use crate::inventory::schema::{self, Inventory, Texts};
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 /// Versions.
-pub fn versions(judge: &mut Judge<'_>, raw: Option<&At<schema::Versions>>) -> Versions {
+pub fn versions(judge: &mut Validator<'_>, raw: Option<&At<schema::Versions>>) -> Versions {
     let raw = raw.map(|v| &v.value);
     if let Some(text) = raw.and_then(|v| v.kubernetes.as_ref()) {
         installs(judge, text);
@@ -28,7 +28,7 @@ pub fn versions(judge: &mut Judge<'_>, raw: Option<&At<schema::Versions>>) -> Ve
 }
 
 /// Another minor version has other flags and settings, which this hactl does not know.
-fn installs(judge: &mut Judge<'_>, text: &At<String>) {
+fn installs(judge: &mut Validator<'_>, text: &At<String>) {
     let Some(version) = Version::parse(&text.value) else { return };
     if !MINORS.contains(&version.minor) {
         let known = MINORS.map(|minor| minor.to_string()).join(", ");
@@ -42,7 +42,7 @@ fn installs(judge: &mut Judge<'_>, text: &At<String>) {
 }
 
 /// How Kubernetes takes another version.
-pub fn upgrade(judge: &mut Judge<'_>, raw: Option<&At<schema::Upgrade>>) -> Upgrade {
+pub fn upgrade(judge: &mut Validator<'_>, raw: Option<&At<schema::Upgrade>>) -> Upgrade {
     let mut wanted = Upgrade::default();
     let Some(workers) = raw.and_then(|u| u.value.workers.as_ref()).map(|w| &w.value) else { return wanted };
     let key = "upgrade.workers.maxUnavailable";
@@ -58,7 +58,7 @@ pub fn upgrade(judge: &mut Judge<'_>, raw: Option<&At<schema::Upgrade>>) -> Upgr
 }
 
 /// How long hosts renew their own certificates.
-pub fn unattended(judge: &mut Judge<'_>, raw: Option<&At<schema::Certificates>>) -> Option<u32> {
+pub fn unattended(judge: &mut Validator<'_>, raw: Option<&At<schema::Certificates>>) -> Option<u32> {
     let text = raw?.value.unattended.as_ref()?;
     let given = text.value.as_str();
     let days = given
@@ -82,7 +82,7 @@ pub fn unattended(judge: &mut Judge<'_>, raw: Option<&At<schema::Certificates>>)
 const UNATTENDED: std::ops::RangeInclusive<u32> = 30..=9 * 365;
 
 /// etcd.
-pub fn etcd(judge: &mut Judge<'_>, raw: Option<&At<schema::Etcd>>) -> EtcdSettings {
+pub fn etcd(judge: &mut Validator<'_>, raw: Option<&At<schema::Etcd>>) -> EtcdSettings {
     let raw = raw.map(|e| &e.value);
     let quota = raw.and_then(|e| e.quota_gib.as_ref());
     let quota_gib = quota
@@ -101,7 +101,7 @@ pub fn etcd(judge: &mut Judge<'_>, raw: Option<&At<schema::Etcd>>) -> EtcdSettin
     EtcdSettings { data_dir: data_dir.unwrap_or_else(|| PathBuf::from(DATA_DIR)), quota_gib }
 }
 
-fn data_dir(judge: &mut Judge<'_>, text: &At<String>) -> Option<PathBuf> {
+fn data_dir(judge: &mut Validator<'_>, text: &At<String>) -> Option<PathBuf> {
     const TAKEN: [&str; 8] = ["/etc", "/usr", "/proc", "/sys", "/dev", "/tmp", "/run", "/boot"];
     let given = text.value.as_str();
     let path = Path::new(given);
@@ -121,7 +121,7 @@ fn data_dir(judge: &mut Judge<'_>, text: &At<String>) -> Option<PathBuf> {
 }
 
 /// Control plane.
-pub fn control_plane(judge: &mut Judge<'_>, raw: Option<&At<schema::ControlPlane>>) -> ControlPlane {
+pub fn control_plane(judge: &mut Validator<'_>, raw: Option<&At<schema::ControlPlane>>) -> ControlPlane {
     let raw = raw.map(|c| &c.value);
     let known = [("baseline", Security::Baseline), ("cis", Security::Cis)];
     let security = raw.and_then(|c| c.security.as_ref()).and_then(|t| choice(judge, "security level", t, &known));
@@ -132,7 +132,7 @@ pub fn control_plane(judge: &mut Judge<'_>, raw: Option<&At<schema::ControlPlane
 }
 
 /// Proxy.
-pub fn proxy(judge: &mut Judge<'_>, raw: Option<&At<schema::Proxy>>) -> Proxy {
+pub fn proxy(judge: &mut Validator<'_>, raw: Option<&At<schema::Proxy>>) -> Proxy {
     let raw = raw.map(|p| &p.value);
     let mut get = |key: &str, text: Option<&At<String>>| {
         text.filter(|t| !t.value.is_empty()).and_then(|t| url(judge, key, &t.value, t.place)).unwrap_or_default()
@@ -158,13 +158,13 @@ pub fn proxy(judge: &mut Judge<'_>, raw: Option<&At<schema::Proxy>>) -> Proxy {
 }
 
 /// Who changes the hosts' firewalls.
-pub fn firewall(judge: &mut Judge<'_>, raw: Option<&schema::Text>) -> Firewall {
+pub fn firewall(judge: &mut Validator<'_>, raw: Option<&schema::Text>) -> Firewall {
     let known = [("report", Firewall::Report), ("manage", Firewall::Manage)];
     raw.and_then(|text| choice(judge, "firewall", text, &known)).unwrap_or(Firewall::Report)
 }
 
 /// Checks before the start that only warn, each by a name that there is.
-pub fn ignored_checks(judge: &mut Judge<'_>, raw: Option<&At<schema::Preflight>>) -> BTreeSet<String> {
+pub fn ignored_checks(judge: &mut Validator<'_>, raw: Option<&At<schema::Preflight>>) -> BTreeSet<String> {
     let given = raw.and_then(|p| p.value.ignore.as_ref()).into_iter().flat_map(|list| &list.value);
     let mut ignored = BTreeSet::new();
     for name in given {
@@ -180,7 +180,7 @@ pub fn ignored_checks(judge: &mut Judge<'_>, raw: Option<&At<schema::Preflight>>
 }
 
 /// The user's manifests, as absolute paths.
-pub fn manifests(judge: &mut Judge<'_>, raw: Option<&Texts>) -> Vec<PathBuf> {
+pub fn manifests(judge: &mut Validator<'_>, raw: Option<&Texts>) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = Vec::new();
     for text in raw.iter().flat_map(|list| &list.value) {
         let Some(path) = judge.file("manifests", text, Reading::Manifests) else { continue };
@@ -195,7 +195,7 @@ pub fn manifests(judge: &mut Judge<'_>, raw: Option<&Texts>) -> Vec<PathBuf> {
 }
 
 /// Keys that are judged like the others and do nothing yet. Whoever builds one removes its line here.
-pub fn not_built_yet(judge: &mut Judge<'_>, raw: &Inventory) {
+pub fn not_built_yet(judge: &mut Validator<'_>, raw: &Inventory) {
     if let Some(text) = raw.load_balancer.as_ref().and_then(|l| l.value.packages.as_ref())
         && choice(judge, "source of packages", text, &[("host", false), ("bundle", true)]) == Some(true)
     {

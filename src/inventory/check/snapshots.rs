@@ -1,7 +1,7 @@
 //! Recovery bundles: how often, which stay, where copies go, who can open them.
 
 use super::text::{choice, duration, number, url};
-use super::{Judge, Reading, shorten};
+use super::{Reading, Validator, shorten};
 use crate::inventory::at::{At, Place};
 use crate::inventory::schema;
 use crate::model::bucket::{Destination, REGION, SCHEME, StorageSettings};
@@ -11,7 +11,7 @@ use std::path::{Component, Path};
 
 /// Both keys of the inventory that are about bundles.
 pub fn snapshots(
-    judge: &mut Judge<'_>,
+    judge: &mut Validator<'_>,
     raw: Option<&At<schema::Snapshots>>,
     vault: Option<&At<schema::Vault>>,
 ) -> Snapshots {
@@ -42,7 +42,7 @@ pub fn snapshots(
 }
 
 /// A directory that is on each host, such as a mounted share, or a place in object storage.
-fn destination(judge: &mut Judge<'_>, to: &At<String>) -> Option<Destination> {
+fn destination(judge: &mut Validator<'_>, to: &At<String>) -> Option<Destination> {
     if to.value.starts_with(SCHEME) {
         if let Ok(url) = to.value.parse() {
             return Some(Destination::Bucket(url));
@@ -66,7 +66,7 @@ fn destination(judge: &mut Judge<'_>, to: &At<String>) -> Option<Destination> {
 
 /// How object storage is reached; `bucket`: where some of it is named.
 fn storage(
-    judge: &mut Judge<'_>,
+    judge: &mut Validator<'_>,
     raw: Option<&At<schema::ObjectStorage>>,
     bucket: Option<Place>,
 ) -> Option<StorageSettings> {
@@ -113,7 +113,7 @@ fn storage(
 }
 
 /// A server, without a path: buckets come behind it.
-fn endpoint(judge: &mut Judge<'_>, text: &At<String>) -> Option<String> {
+fn endpoint(judge: &mut Validator<'_>, text: &At<String>) -> Option<String> {
     let given = url(judge, "snapshots.s3.endpoint", &text.value, text.place)?;
     let given = given.strip_suffix('/').unwrap_or(&given);
     let rest = given.split_once("://").map_or(given, |(_, rest)| rest);
@@ -135,7 +135,7 @@ fn endpoint(judge: &mut Judge<'_>, text: &At<String>) -> Option<String> {
 }
 
 /// Public keys; a secret one is worth a word of its own.
-fn recipients(judge: &mut Judge<'_>, raw: Option<&At<schema::Vault>>) -> Vec<String> {
+fn recipients(judge: &mut Validator<'_>, raw: Option<&At<schema::Vault>>) -> Vec<String> {
     let mut fine = Vec::new();
     for key in raw.and_then(|v| v.value.recipients.as_ref()).into_iter().flat_map(|list| &list.value) {
         if key.value.starts_with("AGE-SECRET-KEY-") {

@@ -1,6 +1,6 @@
 //! Rules for single texts: addresses, ranges, host names, ports, versions, durations, choices.
 
-use super::{Judge, shorten};
+use super::{Validator, shorten};
 use crate::inventory::at::{At, Place};
 use crate::inventory::suggest::nearest;
 use crate::inventory::yaml;
@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr};
 const NO_IPV6: &str = "IPv6 and dual-stack are not supported in this version of hactl";
 
 /// An IPv4 address that a host can have.
-pub fn address(judge: &mut Judge<'_>, what: &str, text: &At<String>) -> Option<IpAddr> {
+pub fn address(judge: &mut Validator<'_>, what: &str, text: &At<String>) -> Option<IpAddr> {
     let given = text.value.as_str();
     let expected = "an IPv4 address such as 10.0.0.11";
     let Ok(address) = given.parse::<IpAddr>() else {
@@ -58,7 +58,7 @@ pub fn address(judge: &mut Judge<'_>, what: &str, text: &At<String>) -> Option<I
 }
 
 /// An IPv4 range whose host bits are zero.
-pub fn cidr(judge: &mut Judge<'_>, what: &str, text: &At<String>) -> Option<Cidr> {
+pub fn cidr(judge: &mut Validator<'_>, what: &str, text: &At<String>) -> Option<Cidr> {
     let given = text.value.as_str();
     let expected = "an IPv4 range such as 10.244.0.0/16";
     if given.contains(',') {
@@ -101,7 +101,7 @@ pub fn cidr(judge: &mut Judge<'_>, what: &str, text: &At<String>) -> Option<Cidr
 }
 
 /// A port from 1 to 65535.
-pub fn port(judge: &mut Judge<'_>, what: &str, number: &At<i64>) -> Option<u16> {
+pub fn port(judge: &mut Validator<'_>, what: &str, number: &At<i64>) -> Option<u16> {
     match u16::try_from(number.value) {
         Ok(port) if port > 0 => Some(port),
         _ => {
@@ -113,7 +113,7 @@ pub fn port(judge: &mut Judge<'_>, what: &str, number: &At<i64>) -> Option<u16> 
 }
 
 /// A number within bounds.
-pub fn number(judge: &mut Judge<'_>, what: &str, number: &At<i64>, from: i64, to: i64) -> Option<i64> {
+pub fn number(judge: &mut Validator<'_>, what: &str, number: &At<i64>, from: i64, to: i64) -> Option<i64> {
     if (from..=to).contains(&number.value) {
         return Some(number.value);
     }
@@ -123,7 +123,7 @@ pub fn number(judge: &mut Judge<'_>, what: &str, number: &At<i64>, from: i64, to
 }
 
 /// One of a few words.
-pub fn choice<T: Copy>(judge: &mut Judge<'_>, what: &str, text: &At<String>, known: &[(&str, T)]) -> Option<T> {
+pub fn choice<T: Copy>(judge: &mut Validator<'_>, what: &str, text: &At<String>, known: &[(&str, T)]) -> Option<T> {
     if let Some((_, value)) = known.iter().find(|(word, _)| *word == text.value) {
         return Some(*value);
     }
@@ -138,7 +138,7 @@ pub fn choice<T: Copy>(judge: &mut Judge<'_>, what: &str, text: &At<String>, kno
 }
 
 /// A version X.Y.Z.
-pub fn version(judge: &mut Judge<'_>, what: &str, text: &At<String>) -> Option<String> {
+pub fn version(judge: &mut Validator<'_>, what: &str, text: &At<String>) -> Option<String> {
     let given = text.value.as_str();
     let parts: Vec<&str> = given.split('.').collect();
     let digits = |part: &&str| !part.is_empty() && part.len() <= 4 && part.bytes().all(|b| b.is_ascii_digit());
@@ -183,7 +183,7 @@ pub fn is_dns_name(text: &str) -> bool {
 }
 
 /// A name or an IPv4 address to connect to.
-pub fn name_or_address(judge: &mut Judge<'_>, what: &str, text: &At<String>) -> Option<String> {
+pub fn name_or_address(judge: &mut Validator<'_>, what: &str, text: &At<String>) -> Option<String> {
     let given = text.value.as_str();
     match given.parse::<IpAddr>() {
         Ok(IpAddr::V4(_)) => return Some(given.to_owned()),
@@ -201,7 +201,7 @@ pub fn name_or_address(judge: &mut Judge<'_>, what: &str, text: &At<String>) -> 
 }
 
 /// An http or https URL with a host.
-pub fn url(judge: &mut Judge<'_>, what: &str, text: &str, place: Place) -> Option<String> {
+pub fn url(judge: &mut Validator<'_>, what: &str, text: &str, place: Place) -> Option<String> {
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let host = rest.map(|rest| rest.split(['/', '?', '#']).next().unwrap_or_default());
     let clean = text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\'' && b != b'\\');
@@ -229,7 +229,7 @@ pub fn url(judge: &mut Judge<'_>, what: &str, text: &str, place: Place) -> Optio
 }
 
 /// A duration such as 15m, in seconds.
-pub fn duration(judge: &mut Judge<'_>, what: &str, text: &At<String>) -> Option<u64> {
+pub fn duration(judge: &mut Validator<'_>, what: &str, text: &At<String>) -> Option<u64> {
     let given = text.value.as_str();
     let parsed = given.char_indices().last().and_then(|(end, unit)| {
         let unit = match unit {

@@ -5,7 +5,7 @@
 //! refusal that names file and line. What OpenSSH would do and hactl cannot is never passed over in silence, unless it changes
 //! neither where we connect nor whom we trust.
 
-use super::Judge;
+use super::Validator;
 use crate::inventory::openssh::{Asked, Config, Line, Settings, Spot};
 use crate::inventory::problem::{Problem, Severity, Words};
 use crate::model::desired::{Agent, SshTarget};
@@ -493,7 +493,7 @@ impl Ways {
     }
 
     /// Hands everything found to the judge, each line once with the hosts that it applies to.
-    pub fn tell(self, judge: &mut Judge<'_>, asked_at: crate::inventory::at::Place) {
+    pub fn tell(self, judge: &mut Validator<'_>, asked_at: crate::inventory::at::Place) {
         let show = |spot: Option<Spot>| spot.and_then(|spot| Some((spot.place, self.config.origin(spot.file)?)));
         for trouble in &self.config.troubles {
             let words = Words::new(&trouble.what, "", format!("{}; {WITHOUT}", trouble.remedy));

@@ -8,7 +8,7 @@ pub mod keys;
 mod read;
 
 use super::at::Place;
-use crate::model::pattern::{covers, list_covers};
+use crate::model::glob::{covers, list_covers};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};

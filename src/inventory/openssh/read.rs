@@ -5,7 +5,7 @@
 
 use super::{Config, Files, Line, Origin, Spot, Trouble};
 use crate::inventory::at::Place;
-use crate::model::pattern::covers;
+use crate::model::glob::covers;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 

@@ -199,7 +199,7 @@ fn ask(dir: &Path, words: &[&str]) -> Result<String, VagrantError> {
     command.args(words).current_dir(dir).env("VAGRANT_CHECKPOINT_DISABLE", "1");
     // Vagrant goes by these before it looks where it stands: they may be somebody's, of other machines.
     command.env("VAGRANT_CWD", dir).env_remove("VAGRANT_VAGRANTFILE");
-    let asked = Run::from(command).patience(PATIENCE).output();
+    let asked = Run::from(command).timeout(PATIENCE).output();
     let output = asked.map_err(|source| match &source {
         ProcessError::Spawn { source: why, .. } if why.kind() == io::ErrorKind::NotFound => {
             VagrantError::NoVagrant { dir: dir.to_owned() }
@@ -304,7 +304,7 @@ fn login(dir: &Path, name: &str, way: &Way) -> Result<String, VagrantError> {
         ssh.args(["-o", "IdentitiesOnly=yes", "-i"]).arg(identity);
     }
     ssh.args(["-l", &way.user, "--", &way.host, "ip -4 -o addr show scope global"]);
-    Run::from(ssh).patience(LOGIN).ok().map_err(|error| {
+    Run::from(ssh).timeout(LOGIN).ok().map_err(|error| {
         let said = match error {
             ProcessError::Failed { tail, .. } => tail.lines().last().unwrap_or_default().to_owned(),
             other => other.to_string(),

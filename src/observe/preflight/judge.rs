@@ -4,9 +4,9 @@ use crate::model::desired::{Desired, EndpointKind, Host, KubeProxy, Role};
 use crate::model::facts::{Facts, HostFacts};
 use crate::model::firewall::Firewall;
 use crate::model::names::HostName;
+use crate::model::ports::purpose;
 use crate::model::survey::{Finding, Survey, Tried, Way};
 use crate::model::target::{FileSet, Target};
-use crate::model::ways::purpose;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 

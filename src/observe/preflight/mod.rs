@@ -10,11 +10,11 @@ pub use judge::{PATHS, Seen, judge};
 use crate::model::desired::{Desired, Host, Role, Security};
 use crate::model::facts::{Facts, UnitFact};
 use crate::model::names::{HostName, UnitName};
+use crate::model::ports;
 use crate::model::survey::{Survey, Tried, Way};
 use crate::model::target::{Place, Target};
-use crate::model::ways;
-use crate::protocol::{Expected, Heard, Knock, Meeting, Op, Reply};
-use crate::transport::{Agents, Feed};
+use crate::protocol::{ConnectivityTest, Expected, Op, Probe, ProbeResult, Reply};
+use crate::transport::{Agents, Payload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub async fn registries(desired: &Desired, machines: &Agents, facts: &Facts, tar
             })
             .collect();
         let op = Op::Dial { registries: crate::render::registry_places(desired, &references) };
-        match machine.call(op, Feed::None, PATIENCE, &|_| {}).await {
+        match machine.call(op, Payload::None, PATIENCE, &|_| {}).await {
             Ok(Reply::Dialled(away)) if !away.is_empty() => Some((host.name.clone(), away)),
             _ => None,
         }
@@ -63,7 +63,7 @@ pub async fn look(desired: &Desired, machines: &Agents, facts: &Facts) -> (BTree
             let (host, machine) = (desired.host(name)?, machines.get(name)?);
             let etcd_dir = host.is(Role::Etcd).then(|| desired.etcd.data_dir.display().to_string());
             let op = Op::Survey { etcd_dir, address: host.address };
-            match machine.call(op, Feed::None, PATIENCE, &|_| {}).await {
+            match machine.call(op, Payload::None, PATIENCE, &|_| {}).await {
                 Ok(Reply::Surveyed(survey)) => Some((name.clone(), *survey)),
                 _ => None,
             }
@@ -78,8 +78,8 @@ fn runs(facts: &Facts, host: &HostName, port: u16) -> bool {
     let Some(found) = facts.host(host) else { return false };
     let active = |unit: UnitName| found.units.get(&unit).is_some_and(UnitFact::runs_or_starts);
     match port {
-        ways::ETCD_CLIENTS | ways::ETCD_PEERS => active(crate::plan::etcd_unit()),
-        ways::KUBELET => active(crate::plan::kubelet_unit()),
+        ports::ETCD_CLIENTS | ports::ETCD_PEERS => active(crate::plan::etcd_unit()),
+        ports::KUBELET => active(crate::plan::kubelet_unit()),
         _ => found.api.as_ref().is_some_and(|api| api.own_trouble.is_none()),
     }
 }
@@ -87,32 +87,33 @@ fn runs(facts: &Facts, host: &HostName, port: u16) -> bool {
 /// Every way is tried at the same time, and both ends are asked what became of it.
 async fn meet(desired: &Desired, machines: &Agents, new: &BTreeSet<&HostName>, facts: &Facts) -> Vec<Tried> {
     let present = |host: &HostName| facts.host(host).is_some() && machines.contains_key(host);
-    let ways =
-        ways::wanted(desired, &|host| present(host), &|host| new.contains(host), &|host, port| runs(facts, host, port));
+    let ways = ports::wanted(desired, &|host| present(host), &|host| new.contains(host), &|host, port| {
+        runs(facts, host, port)
+    });
     let number = |host: &HostName| {
         let at = desired.hosts.iter().position(|h| &h.name == host).unwrap_or(0);
         u16::try_from(at).unwrap_or(u16::MAX)
     };
     let taking_part: BTreeSet<&HostName> = ways.iter().flat_map(|w| [&w.from, &w.to]).collect();
-    let one = async |host: &HostName| -> Option<(HostName, Vec<Heard>, Vec<Option<String>>)> {
+    let one = async |host: &HostName| -> Option<(HostName, Vec<ProbeResult>, Vec<Option<String>>)> {
         let (machine, known) = (machines.get(host)?, desired.host(host)?);
         let expected = ways.iter().filter(|w| &w.to == host && w.echo);
         let knocks = ways.iter().filter(|w| &w.from == host);
         let address = |name: &HostName| desired.host(name).map(|h| h.address);
-        let meeting = Meeting {
+        let meeting = ConnectivityTest {
             who: number(host),
             address: known.address,
             expected: expected.map(|w| Expected { who: number(&w.from), way: w.way }).collect(),
-            knocks: knocks.filter_map(|w| Some(Knock { to: address(&w.to)?, way: w.way, echo: w.echo })).collect(),
+            knocks: knocks.filter_map(|w| Some(Probe { to: address(&w.to)?, way: w.way, echo: w.echo })).collect(),
             within_ms: u64::try_from(KNOCK.as_millis()).unwrap_or(u64::MAX),
         };
-        match machine.call(Op::Meet(meeting), Feed::None, PATIENCE, &|_| {}).await {
+        match machine.call(Op::Meet(meeting), Payload::None, PATIENCE, &|_| {}).await {
             Ok(Reply::Met { heard, knocked }) => Some((host.clone(), heard, knocked)),
             _ => None,
         }
     };
     let told = futures::future::join_all(taking_part.into_iter().map(one)).await;
-    let told: BTreeMap<HostName, (Vec<Heard>, Vec<Option<String>>)> =
+    let told: BTreeMap<HostName, (Vec<ProbeResult>, Vec<Option<String>>)> =
         told.into_iter().flatten().map(|(host, heard, knocked)| (host, (heard, knocked))).collect();
     let mut next: BTreeMap<&HostName, usize> = BTreeMap::new();
     let mut tried = Vec::new();

@@ -150,7 +150,7 @@ fn the_approver_is_a_user_of_its_own_whose_key_systemd_hands_over_where_systemd_
         let approver = sets.into_iter().find(|set| set.set == FileSet::Approver).unwrap();
         assert_eq!(
             approver.target().reads,
-            [crate::model::target::LeafId::Approver],
+            [crate::model::target::CertId::Approver],
             "a new key is handed over by a restart"
         );
         approver.files.into_iter().find(|file| file.path.ends_with(".service")).unwrap().content

@@ -4,7 +4,7 @@ use super::*;
 use crate::inventory::owned::{Owner, fields, flags};
 use crate::model::bucket::{Storage, StorageSettings};
 use crate::model::drill::{IDENTITY, Period, RECORD};
-use crate::model::target::LeafId;
+use crate::model::target::CertId;
 
 fn content(desired: &Desired, name: &str, path: &str) -> String {
     all(desired, name)[path].content.clone()
@@ -104,7 +104,7 @@ fn where_hosts_renew_their_own_each_has_a_timer_and_where_they_do_no_more_all_of
     let (wanted, unwanted) = (of(&unattended, FileSet::Renewal), of(&desired(), FileSet::Renewal));
     assert!(wanted.own.is_empty() && wanted.unit.is_some());
     assert!(unwanted.files.is_empty() && unwanted.unit.is_none());
-    for id in LeafId::ISSUERS {
+    for id in CertId::ISSUERS {
         assert!(unwanted.own.contains(&format!("/etc/hactl/issuers/{id}.key")), "{:?}", unwanted.own);
     }
     let looked_for = former(&desired(), &desired().hosts[0]);
@@ -124,8 +124,8 @@ fn where_hosts_hold_drills_each_etcd_host_has_a_turn_of_its_own_and_where_they_d
         assert!(content.contains("Persistent=true"), "{content}");
         content.lines().find_map(|line| line.strip_prefix("OnCalendar=").map(str::to_owned)).unwrap()
     };
-    let turns = ["cp1", "cp2", "cp3"].map(|host| turn(&drilled, host));
-    assert_eq!(turns, ["Mon *-*-* 0:0:00", "Wed *-*-* 8:0:00", "Fri *-*-* 16:0:00"]);
+    let under_way = ["cp1", "cp2", "cp3"].map(|host| turn(&drilled, host));
+    assert_eq!(under_way, ["Mon *-*-* 0:0:00", "Wed *-*-* 8:0:00", "Fri *-*-* 16:0:00"]);
     let mut daily = drilled.clone();
     daily.snapshots.drill = Some(Period::Daily);
     assert_eq!(turn(&daily, "cp2"), "Mon..Sun *-*-* 8:0:00");

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use super::{CIPHERS, Setting, kubelet, runtime};
 use crate::model::desired::{Desired, Role, Security};
+use crate::model::digester::Digester;
 use crate::model::names::Digest;
-use crate::model::sum::Sum;
 use crate::render::input::minor;
 use crate::render::{Input, RenderError, RenderedFile};
 
@@ -117,7 +117,7 @@ pub(in crate::render) fn static_pod(
     uid: &str,
 ) -> Result<StaticPod, RenderError> {
     let desired = input.desired;
-    let mut all = Sum::new(());
+    let mut all = Digester::new(());
     for file in written.iter().filter(|file| reads(name).contains(&file.path.as_str())) {
         all.add(file.path.as_bytes());
         all.add(&[0]);

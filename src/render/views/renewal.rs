@@ -2,7 +2,7 @@
 
 use crate::model::desired::Desired;
 use crate::model::renewal::{Reader, SERVICE, SETTINGS, Settings, TIMER, issuer_paths};
-use crate::model::target::LeafId;
+use crate::model::target::CertId;
 use crate::render::Input;
 use serde::Serialize;
 
@@ -15,11 +15,11 @@ pub(in crate::render) fn wanted(desired: &Desired) -> Vec<String> {
 pub(in crate::render) fn own() -> Vec<String> {
     let units = [SERVICE, TIMER].map(|name| format!("/etc/systemd/system/{name}"));
     // A key that waits for its certificate has a longer name.
-    let kept = |id: LeafId| {
+    let kept = |id: CertId| {
         let (cert, key) = issuer_paths(id);
         [format!("{key}.new"), cert, key]
     };
-    [SETTINGS.to_owned()].into_iter().chain(units).chain(LeafId::ISSUERS.into_iter().flat_map(kept)).collect()
+    [SETTINGS.to_owned()].into_iter().chain(units).chain(CertId::ISSUERS.into_iter().flat_map(kept)).collect()
 }
 
 /// `/etc/hactl/renewal.json`.

@@ -90,6 +90,6 @@ pub(in crate::render) fn timer(input: &Input<'_>) -> Timer {
     let every_s = input.desired.snapshots.every_s;
     let hosts: Vec<_> = input.desired.with(Role::Etcd).map(|h| &h.name).collect();
     let turn = hosts.iter().position(|name| **name == input.host.name).unwrap_or(0);
-    let (turn, turns) = (u64::try_from(turn).unwrap_or(0), u64::try_from(hosts.len().max(1)).unwrap_or(1));
-    Timer { program: input.hactl_path.to_owned(), first_s: FIRST_S + every_s * turn / turns, every_s }
+    let (turn, under_way) = (u64::try_from(turn).unwrap_or(0), u64::try_from(hosts.len().max(1)).unwrap_or(1));
+    Timer { program: input.hactl_path.to_owned(), first_s: FIRST_S + every_s * turn / under_way, every_s }
 }

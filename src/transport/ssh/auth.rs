@@ -4,7 +4,7 @@
 //! A certificate that goes with a key is shown before the key itself. RSA never signs with SHA-1.
 
 use super::certificate::{now, worth_showing};
-use super::doorman::Doorman;
+use super::host_key_verifier::HostKeyVerifier;
 use super::identity::{Identity, Key, read};
 use super::known_hosts::describe;
 use super::rsa::RsaKey;
@@ -21,7 +21,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixStream;
-use tokio::time::timeout;
 
 /// A signature may wait for a finger on a hardware key.
 const SIGNING: Duration = Duration::from_secs(60);
@@ -29,9 +28,9 @@ const SIGNING: Duration = Duration::from_secs(60);
 const USUAL: [&str; 3] = ["id_ed25519", "id_ecdsa", "id_rsa"];
 
 struct Login<'a> {
-    handle: &'a mut Handle<Doorman>,
+    handle: &'a mut Handle<HostKeyVerifier>,
     target: &'a SshTarget,
-    patience: Duration,
+    timeout: Duration,
     /// The agent, connected when it is first needed.
     socket: Option<PathBuf>,
     tried: Vec<String>,
@@ -64,14 +63,18 @@ impl Signer for ByKey<'_> {
 }
 
 /// Logs in.
-pub(super) async fn log_in(handle: &mut Handle<Doorman>, target: &SshTarget, access: &Access) -> Result<(), HostError> {
+pub(super) async fn log_in(
+    handle: &mut Handle<HostKeyVerifier>,
+    target: &SshTarget,
+    access: &Access,
+) -> Result<(), HostError> {
     let socket = match &target.agent {
         Agent::Environment => access.agent.clone(),
         Agent::At(socket) => Some(expanded(socket)),
         Agent::None => None,
     };
-    let patience = access.connect_timeout;
-    let mut login = Login { handle, target, patience, socket, tried: Vec::new(), accepted: Vec::new() };
+    let timeout = access.connect_timeout;
+    let mut login = Login { handle, target, timeout, socket, tried: Vec::new(), accepted: Vec::new() };
     let door = match &target.identity {
         Some(path) => login.named(path).await?,
         None if target.identities.is_empty() => login.usual(access.ssh_dir.as_deref()).await?,
@@ -241,7 +244,7 @@ impl Login<'_> {
         for certificate in certificates {
             self.tried.push(format!("{name} with its certificate"));
             let attempt = self.handle.authenticate_openssh_cert(user.clone(), key.clone(), certificate);
-            let outcome = timeout(self.patience, attempt).await;
+            let outcome = tokio::time::timeout(self.timeout, attempt).await;
             match self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))? {
                 Door::Shut => {}
                 door => return Ok(door),
@@ -249,13 +252,13 @@ impl Login<'_> {
         }
         self.tried.push(format!("{name} ({})", describe(key.public_key())));
         let key = PrivateKeyWithHashAlg::new(key, None);
-        let outcome = timeout(self.patience, self.handle.authenticate_publickey(user, key)).await;
+        let outcome = tokio::time::timeout(self.timeout, self.handle.authenticate_publickey(user, key)).await;
         self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))
     }
 
     /// The hash that an RSA key signs with here; `None` where the host knows SHA-1 only, which is then noted.
     async fn rsa_hash(&mut self, name: &str) -> Option<HashAlg> {
-        match timeout(self.patience, self.handle.best_supported_rsa_hash()).await {
+        match tokio::time::timeout(self.timeout, self.handle.best_supported_rsa_hash()).await {
             Ok(Ok(Some(Some(best)))) => Some(best),
             Ok(Ok(Some(None))) => {
                 self.tried.push(format!("not {name}: the host knows RSA with SHA-1 only"));
@@ -278,7 +281,7 @@ impl Login<'_> {
         for certificate in certificates {
             self.tried.push(format!("{name} with its certificate"));
             let attempt = self.handle.authenticate_certificate_with(user.clone(), certificate.clone(), hash, key);
-            let outcome = timeout(self.patience, attempt).await;
+            let outcome = tokio::time::timeout(self.timeout, attempt).await;
             match self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))? {
                 Door::Shut => {}
                 door => return Ok(door),
@@ -286,7 +289,8 @@ impl Login<'_> {
         }
         let public = key.public().clone();
         self.tried.push(format!("{name} ({})", describe(&public)));
-        let outcome = timeout(self.patience, self.handle.authenticate_publickey_with(user, public, hash, key)).await;
+        let outcome =
+            tokio::time::timeout(self.timeout, self.handle.authenticate_publickey_with(user, public, hash, key)).await;
         self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))
     }
 
@@ -337,7 +341,7 @@ impl Login<'_> {
             let mut signer = ByKey(agent);
             let attempt =
                 self.handle.authenticate_certificate_with(user.clone(), certificate.clone(), hash, &mut signer);
-            let outcome = timeout(SIGNING, attempt).await;
+            let outcome = tokio::time::timeout(SIGNING, attempt).await;
             match self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))? {
                 Door::Shut => {}
                 door => return Ok(door),
@@ -346,11 +350,13 @@ impl Login<'_> {
         self.tried.push(format!("{} of the agent ({})", identity.comment(), describe(&key)));
         let outcome = match identity {
             AgentIdentity::PublicKey { key, .. } => {
-                timeout(SIGNING, self.handle.authenticate_publickey_with(user, key.clone(), hash, agent)).await
+                tokio::time::timeout(SIGNING, self.handle.authenticate_publickey_with(user, key.clone(), hash, agent))
+                    .await
             }
             AgentIdentity::Certificate { certificate, .. } => {
                 let certificate = certificate.clone();
-                timeout(SIGNING, self.handle.authenticate_certificate_with(user, certificate, hash, agent)).await
+                tokio::time::timeout(SIGNING, self.handle.authenticate_certificate_with(user, certificate, hash, agent))
+                    .await
             }
         };
         self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))
@@ -382,7 +388,7 @@ impl Login<'_> {
                 }
                 Ok(if self.handle.is_closed() { Door::Bolted } else { Door::Shut })
             }
-            Err(_) => Err(HostError::TimedOut { doing: "logging in", after: self.patience, waiting_on: String::new() }),
+            Err(_) => Err(HostError::TimedOut { doing: "logging in", after: self.timeout, waiting_on: String::new() }),
         }
     }
 
@@ -390,11 +396,11 @@ impl Login<'_> {
     async fn agent(&self) -> Result<Option<(AgentClient<UnixStream>, Vec<AgentIdentity>)>, HostError> {
         let Some(socket) = &self.socket else { return Ok(None) };
         let unavailable = |why: String| HostError::AgentUnavailable { socket: socket.clone(), why };
-        let mut agent = match timeout(self.patience, AgentClient::connect_uds(socket)).await {
+        let mut agent = match tokio::time::timeout(self.timeout, AgentClient::connect_uds(socket)).await {
             Ok(agent) => agent.map_err(|e| unavailable(e.to_string()))?,
             Err(_) => return Err(unavailable("it did not take the connection".to_owned())),
         };
-        match timeout(SIGNING, agent.request_identities()).await {
+        match tokio::time::timeout(SIGNING, agent.request_identities()).await {
             Ok(held) => Ok(Some((agent, held.map_err(|e| unavailable(e.to_string()))?))),
             Err(_) => Err(unavailable("it did not list its keys".to_owned())),
         }

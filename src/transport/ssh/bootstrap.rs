@@ -1,6 +1,6 @@
 //! Starts `hactl host` on a host, putting it there first when it is not.
 //!
-//! In: a session and the binaries at hand. Out: a [`Line`]. The usual case is one exec of a constant command that has a digest in it and
+//! In: a session and the binaries at hand. Out: a [`AgentSession`]. The usual case is one exec of a constant command that has a digest in it and
 //! nothing else. Otherwise a constant script is read by `sh` from the channel itself, asks for digest and size, receives the binary,
 //! checks it and renames it into place; nothing is interpolated and nothing is run from a place others can write to.
 
@@ -8,12 +8,11 @@ use super::Session;
 use super::root::Root;
 use crate::model::desired::SshTarget;
 use crate::transport::access::{Access, Binary};
+use crate::transport::agent_session::{AgentSession, Greeting};
 use crate::transport::error::HostError;
-use crate::transport::line::{Greeting, Line};
 use crate::transport::wire::{Wire, printable};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::time::timeout;
 
 const SCRIPT: &str = include_str!("../../../templates/bootstrap.sh");
 /// Where the script puts binaries, for messages.
@@ -25,12 +24,12 @@ const LONGEST_LINE: u64 = 4096;
 
 /// What starts the host's side, once it is known to be there.
 #[derive(Clone)]
-pub(crate) struct Entrance {
+pub(crate) struct AgentCommand {
     root: Root,
     command: String,
 }
 
-impl Entrance {
+impl AgentCommand {
     fn new(root: Root, binary: &Binary) -> Self {
         Self { root, command: format!("{PLACE}/{}/hactl host", binary.digest.hex()) }
     }
@@ -51,18 +50,18 @@ pub(crate) async fn start(
     session: &Session,
     target: &SshTarget,
     access: &Access,
-) -> Result<(Line, Entrance), HostError> {
+) -> Result<(AgentSession, AgentCommand), HostError> {
     let root = Root::of(target, access)?;
     let mut said = String::new();
     for binary in &access.binaries {
-        let entrance = Entrance::new(root.clone(), binary);
+        let entrance = AgentCommand::new(root.clone(), binary);
         match greet(session, &entrance, access).await? {
             Ok(line) => return Ok((line, entrance)),
             Err(words) => said = words,
         }
     }
     let binary = install(session, &root, access, said).await?;
-    let entrance = Entrance::new(root, binary);
+    let entrance = AgentCommand::new(root, binary);
     match greet(session, &entrance, access).await? {
         Ok(line) => Ok((line, entrance)),
         Err(output) => Err(HostError::BootstrapFailed { output }),
@@ -70,9 +69,13 @@ pub(crate) async fn start(
 }
 
 /// Starts the host's side; the inner error is what it said when it ended instead of speaking.
-async fn greet(session: &Session, entrance: &Entrance, access: &Access) -> Result<Result<Line, String>, HostError> {
-    let mut line = Line::over(entrance.wire(session).await?);
-    match timeout(access.connect_timeout, line.greeting()).await {
+async fn greet(
+    session: &Session,
+    entrance: &AgentCommand,
+    access: &Access,
+) -> Result<Result<AgentSession, String>, HostError> {
+    let mut line = AgentSession::over(entrance.wire(session).await?);
+    match tokio::time::timeout(access.connect_timeout, line.greeting()).await {
         Ok(Ok(Greeting::Hello)) => Ok(Ok(line)),
         Ok(Ok(Greeting::Ended { exit, said })) => {
             // Asking once more would only be one more refusal in the host's log.
@@ -136,7 +139,7 @@ async fn install<'a>(
     }
     let mut file = tokio::fs::File::open(&binary.path).await.map_err(unreadable)?.take(binary.size);
     let mut piece = vec![0; 256 << 10];
-    talk.patience = STALL;
+    talk.timeout = STALL;
     loop {
         let read = file.read(&mut piece).await.map_err(unreadable)?;
         if read == 0 {
@@ -224,17 +227,17 @@ impl Word {
 struct Talk {
     reader: BufReader<Box<dyn tokio::io::AsyncRead + Send + Unpin>>,
     writer: Box<dyn tokio::io::AsyncWrite + Send + Unpin>,
-    last_words: crate::transport::wire::LastWords,
-    patience: Duration,
+    last_words: crate::transport::wire::ExitReport,
+    timeout: Duration,
 }
 
 impl Talk {
-    fn over(wire: Wire, patience: Duration) -> Self {
-        Self { reader: BufReader::new(wire.reader), writer: wire.writer, last_words: wire.last_words, patience }
+    fn over(wire: Wire, timeout: Duration) -> Self {
+        Self { reader: BufReader::new(wire.reader), writer: wire.writer, last_words: wire.last_words, timeout }
     }
 
     async fn write(&mut self, bytes: &[u8]) -> Result<(), ()> {
-        match timeout(self.patience, self.writer.write_all(bytes)).await {
+        match tokio::time::timeout(self.timeout, self.writer.write_all(bytes)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(()),
         }
@@ -243,13 +246,13 @@ impl Talk {
     /// Waits until the script has ended: an sshd that allows one session only would refuse the next.
     async fn end(mut self) {
         // Whatever else it says, or if it does not end: its work is done, and the next start says what is wrong.
-        let _ = timeout(self.patience, tokio::io::copy(&mut self.reader, &mut tokio::io::sink())).await;
+        let _ = tokio::time::timeout(self.timeout, tokio::io::copy(&mut self.reader, &mut tokio::io::sink())).await;
     }
 
     async fn word(&mut self, session: &Session) -> Result<Word, HostError> {
         let mut line = Vec::new();
         let reading = async { (&mut self.reader).take(LONGEST_LINE).read_until(b'\n', &mut line).await };
-        match timeout(self.patience, reading).await {
+        match tokio::time::timeout(self.timeout, reading).await {
             Ok(Ok(0)) => match session.gone() {
                 Some(why) => Err(HostError::Lost { why }),
                 None => Ok(Word::Ended(self.last_words.said())),
@@ -263,7 +266,7 @@ impl Talk {
             Ok(Err(error)) => Err(HostError::Lost { why: error.to_string() }),
             Err(_) => Err(HostError::TimedOut {
                 doing: "putting hactl on the host",
-                after: self.patience,
+                after: self.timeout,
                 waiting_on: self.last_words.said(),
             }),
         }

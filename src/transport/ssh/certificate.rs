@@ -4,7 +4,7 @@
 //! signature; validity, kind, names and options are checked here, as OpenSSH does, but for one thing: a host certificate that
 //! names no host at all would vouch for any, and is refused.
 
-use crate::model::pattern::covers;
+use crate::model::glob::covers;
 use russh::keys::ssh_key::Fingerprint;
 use russh::keys::ssh_key::certificate::CertType;
 use russh::keys::{Certificate, HashAlg};

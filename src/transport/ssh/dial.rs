@@ -11,7 +11,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 /// Data that stays unacknowledged for this long means that the host is gone, milliseconds.
 const UNACKNOWLEDGED_MS: u32 = 15_000;
@@ -23,7 +22,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 pub(super) async fn dial(
     target: &SshTarget,
     by: Option<&Session>,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Box<dyn Stream>, HostError> {
     match by {
         Some(session) => match session.tunnel(&target.host, target.port).await {
@@ -36,7 +35,7 @@ pub(super) async fn dial(
             }
             Err(error) => Err(error),
         },
-        None => Ok(Box::new(Prompt { stream: tcp(&target.host, target.port, patience).await?, left: PROMPT_READS })),
+        None => Ok(Box::new(Prompt { stream: tcp(&target.host, target.port, timeout).await?, left: PROMPT_READS })),
     }
 }
 
@@ -74,17 +73,17 @@ impl AsyncWrite for Prompt {
     }
 }
 
-async fn tcp(host: &str, port: u16, patience: Duration) -> Result<TcpStream, HostError> {
+async fn tcp(host: &str, port: u16, timeout: Duration) -> Result<TcpStream, HostError> {
     let address = SshTarget { port, ..SshTarget::new(host, "") }.address();
     let failed = |barrier, said: String| HostError::Unreachable { address: address.clone(), barrier, said };
-    let addresses: Vec<_> = match timeout(patience, tokio::net::lookup_host((host, port))).await {
+    let addresses: Vec<_> = match tokio::time::timeout(timeout, tokio::net::lookup_host((host, port))).await {
         Ok(Ok(addresses)) => addresses.collect(),
         Ok(Err(error)) => return Err(failed(Barrier::NoAddress, error.to_string())),
-        Err(_) => return Err(failed(Barrier::NoAddress, format!("no answer within {patience:?}"))),
+        Err(_) => return Err(failed(Barrier::NoAddress, format!("no answer within {timeout:?}"))),
     };
     let mut last = failed(Barrier::NoAddress, String::new());
     for one in addresses {
-        match timeout(patience, TcpStream::connect(one)).await {
+        match tokio::time::timeout(timeout, TcpStream::connect(one)).await {
             Ok(Ok(stream)) => {
                 let set = stream
                     .set_nodelay(true)
@@ -100,7 +99,7 @@ async fn tcp(host: &str, port: u16, patience: Duration) -> Result<TcpStream, Hos
                     if barrier(&error) == Barrier::Other { error.to_string() } else { String::new() },
                 );
             }
-            Err(_) => last = failed(Barrier::TimedOut, format!("{patience:?}")),
+            Err(_) => last = failed(Barrier::TimedOut, format!("{timeout:?}")),
         }
     }
     Err(last)

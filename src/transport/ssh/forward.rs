@@ -5,8 +5,8 @@
 //! its channel shares the connection with every other channel, and an unread channel would hold them all up.
 
 use super::{Hangup, Session};
+use crate::transport::agent_session::AgentSession;
 use crate::transport::error::HostError;
-use crate::transport::line::Line;
 use russh::{Channel, ChannelMsg, client::Msg};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -58,14 +58,14 @@ impl Forward {
     pub(in crate::transport) async fn relayed<S, F>(start: S, to: IpAddr, port: u16) -> Result<Self, HostError>
     where
         S: Fn() -> F + Clone + Send + Sync + 'static,
-        F: Future<Output = Result<Line, HostError>> + Send,
+        F: Future<Output = Result<AgentSession, HostError>> + Send,
     {
         // Known now, as above; the first connection uses what was started for that.
         let first = Arc::new(Mutex::new(Some(start().await?)));
         Self::listening(move |stream| {
             let (start, first) = (start.clone(), first.clone());
             async move {
-                let ready = first.lock().unwrap_or_else(PoisonError::into_inner).take().filter(Line::usable);
+                let ready = first.lock().unwrap_or_else(PoisonError::into_inner).take().filter(AgentSession::usable);
                 let line = match ready {
                     Some(line) => Ok(line),
                     None => start().await,

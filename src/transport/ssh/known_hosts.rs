@@ -6,7 +6,7 @@
 
 use super::certificate::{self, Authority};
 use crate::model::desired::SshTarget;
-use crate::model::pattern::covers;
+use crate::model::glob::covers;
 use crate::transport::error::HostError;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;

@@ -8,8 +8,8 @@ mod auth;
 pub(super) mod bootstrap;
 mod certificate;
 mod dial;
-mod doorman;
 mod forward;
+mod host_key_verifier;
 mod identity;
 mod jump;
 mod known_hosts;
@@ -25,9 +25,9 @@ pub use root::usable as usable_password;
 use super::access::Access;
 use super::counters::{Counted, Counters, Paced};
 use super::error::{Barrier, HostError};
-use super::wire::{Exit, LastWords, Wire, intake};
+use super::wire::{Exit, ExitReport, Wire, intake};
 use crate::model::desired::SshTarget;
-use doorman::Doorman;
+use host_key_verifier::HostKeyVerifier;
 use known_hosts::Records;
 use russh::client::{self, Handle, Msg};
 use russh::keys::Algorithm;
@@ -39,7 +39,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use tokio::time::timeout;
 use tokio_util::bytes::Bytes;
 
 /// A host that answers nothing for three of these is gone.
@@ -49,10 +48,10 @@ const GOODBYE: Duration = Duration::from_secs(2);
 
 /// One SSH connection to a host.
 pub(super) struct Session {
-    handle: Handle<Doorman>,
+    handle: Handle<HostKeyVerifier>,
     gone: watch::Receiver<Option<String>>,
     counters: Arc<Counters>,
-    patience: Duration,
+    timeout: Duration,
     /// Where it leads, `user@host:port`.
     place: String,
     /// The way here, when it is through another host.
@@ -66,9 +65,9 @@ impl Session {
         let by = access.jumps.through(&target.jump, access).await?;
         let types = records.types();
         // Of a pinned key only the fingerprint is known: a host with several keys is asked for each type in turn.
-        let asks: Vec<&[Algorithm]> = if records.is_pinned() { types.chunks(1).collect() } else { vec![&types[..]] };
+        let queries: Vec<&[Algorithm]> = if records.is_pinned() { types.chunks(1).collect() } else { vec![&types[..]] };
         let mut first_error = None;
-        for ask in asks {
+        for ask in queries {
             match Self::shake_hands(target, access, &counters, by.clone(), &records, ask).await {
                 Ok(mut session) => {
                     auth::log_in(&mut session.handle, target, access).await.map_err(|error| session.explain(error))?;
@@ -95,21 +94,21 @@ impl Session {
         records: &Records,
         types: &[Algorithm],
     ) -> Result<Self, Attempt> {
-        let patience = access.connect_timeout;
+        let timeout = access.connect_timeout;
         let address = target.address();
         let stream = dial::dial(target, by.as_deref(), access.dial_timeout()).await.map_err(Attempt::Failed)?;
         counters.connection();
         let stream = Counted::new(stream, counters.clone());
         let verdict = Arc::new(Mutex::new(None));
         let (going, gone) = watch::channel(None);
-        let doorman = Doorman {
+        let doorman = HostKeyVerifier {
             records: records.clone(),
             trust_first_use: access.trust_first_use,
             verdict: verdict.clone(),
             gone: going,
         };
-        let shaken = timeout(
-            patience,
+        let shaken = tokio::time::timeout(
+            timeout,
             client::connect_stream(Arc::new(config(types, records.certificate_types())), stream, doorman),
         )
         .await;
@@ -119,7 +118,7 @@ impl Session {
         let handshake = |why: String| HostError::Handshake { address: address.clone(), why };
         match shaken {
             Ok(Ok(handle)) => {
-                Ok(Self { handle, gone, counters: counters.clone(), patience, place: target.place(), _by: by })
+                Ok(Self { handle, gone, counters: counters.clone(), timeout, place: target.place(), _by: by })
             }
             Ok(Err(russh::Error::NoCommonAlgo { kind, ours, theirs })) => {
                 let error = handshake(format!(
@@ -138,7 +137,7 @@ impl Session {
             }
             Ok(Err(error)) => Err(Attempt::Failed(handshake(error.to_string()))),
             Err(_) => {
-                Err(Attempt::Failed(handshake(format!("no key exchange within {patience:?}; is it an SSH server?"))))
+                Err(Attempt::Failed(handshake(format!("no key exchange within {timeout:?}; is it an SSH server?"))))
             }
         }
     }
@@ -177,14 +176,14 @@ impl Session {
             hangup.exec(command).await?;
             Ok::<_, russh::Error>((reader, hangup))
         };
-        let (reader, hangup) = match timeout(self.patience, starting).await {
+        let (reader, hangup) = match tokio::time::timeout(self.timeout, starting).await {
             Ok(Ok(started)) => started,
             Ok(Err(russh::Error::ChannelOpenFailure(_))) => return Err(HostError::NoMoreSessions),
             Ok(Err(error)) => return Err(self.lost(&error.to_string())),
             Err(_) => {
                 return Err(HostError::TimedOut {
                     doing: "starting a program",
-                    after: self.patience,
+                    after: self.timeout,
                     waiting_on: String::new(),
                 });
             }
@@ -192,7 +191,7 @@ impl Session {
         self.counters.exec();
         let writer = Box::new(Paced::new(hangup.writer().make_writer(), self.counters.clone()));
         let (to, intake) = intake();
-        let last_words = LastWords::default();
+        let last_words = ExitReport::default();
         tokio::spawn(pump(reader, hangup, to, last_words.clone()));
         Ok(Wire { reader: Box::new(intake), writer, last_words })
     }
@@ -200,7 +199,7 @@ impl Session {
     /// Opens a connection from the host to somewhere.
     async fn tunnel(&self, host: &str, port: u16) -> Result<Channel<Msg>, HostError> {
         let opening = self.handle.channel_open_direct_tcpip(host, u32::from(port), "127.0.0.1", 0);
-        match timeout(self.patience, opening).await {
+        match tokio::time::timeout(self.timeout, opening).await {
             Ok(Ok(channel)) => Ok(channel),
             Ok(Err(russh::Error::ChannelOpenFailure(ChannelOpenFailure::AdministrativelyProhibited))) => {
                 Err(HostError::ForwardingForbidden)
@@ -229,7 +228,7 @@ impl Session {
             }
         };
         // A host that does not take leave is left all the same: dropping the session closes the connection.
-        let _ = timeout(GOODBYE, parting).await;
+        let _ = tokio::time::timeout(GOODBYE, parting).await;
     }
 }
 
@@ -300,7 +299,7 @@ impl Drop for Hangup {
 }
 
 /// Moves what a program says into its wire, until either end closes.
-async fn pump(mut channel: ChannelReadHalf, hangup: Hangup, to: mpsc::Sender<Bytes>, last_words: LastWords) {
+async fn pump(mut channel: ChannelReadHalf, hangup: Hangup, to: mpsc::Sender<Bytes>, last_words: ExitReport) {
     loop {
         let message = tokio::select! {
             message = channel.wait() => message,

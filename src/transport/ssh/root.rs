@@ -11,7 +11,7 @@ use crate::model::desired::SshTarget;
 use crate::model::secret::Secret;
 use crate::transport::access::Access;
 use crate::transport::error::{HostError, SudoTrouble};
-use crate::transport::wire::{LastWords, Wire};
+use crate::transport::wire::{ExitReport, Wire};
 use std::collections::HashMap;
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -20,7 +20,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::sync::MutexGuard;
-use tokio::time::timeout;
 
 /// What sudo says when it wants the password; nothing else on a host says this.
 const PROMPT: &str = "[hactl:sudo-password]";
@@ -32,7 +31,7 @@ const LONGEST: usize = 1023;
 pub(in crate::transport) struct Root {
     user: String,
     how: How,
-    patience: Duration,
+    timeout: Duration,
 }
 
 #[derive(Clone)]
@@ -124,7 +123,7 @@ impl Root {
         } else {
             access.passwords.of(target, access)?.map_or(How::Sudo, How::Asking)
         };
-        Ok(Self { user: target.user.clone(), how, patience: access.connect_timeout })
+        Ok(Self { user: target.user.clone(), how, timeout: access.connect_timeout })
     }
 
     /// The command with what makes it root's. Messages are wanted in English, for we read them.
@@ -182,7 +181,7 @@ impl Root {
     }
 
     /// Waits until sudo asks for the `nth` time (true), or what runs behind it speaks or ends (false).
-    async fn asked<R>(&self, reader: &mut BufReader<R>, words: &LastWords, nth: usize) -> Result<bool, HostError>
+    async fn asked<R>(&self, reader: &mut BufReader<R>, words: &ExitReport, nth: usize) -> Result<bool, HostError>
     where
         R: tokio::io::AsyncRead + Unpin,
     {
@@ -193,9 +192,9 @@ impl Root {
                 _ = reader.fill_buf() => words.count(PROMPT) >= nth,
             }
         };
-        timeout(self.patience, waiting).await.map_err(|_| HostError::TimedOut {
+        tokio::time::timeout(self.timeout, waiting).await.map_err(|_| HostError::TimedOut {
             doing: "becoming root by sudo",
-            after: self.patience,
+            after: self.timeout,
             waiting_on: said(words),
         })
     }
@@ -224,7 +223,7 @@ impl Root {
     }
 }
 
-fn said(words: &LastWords) -> String {
+fn said(words: &ExitReport) -> String {
     words.said().replace(PROMPT, "").trim().to_owned()
 }
 
@@ -238,7 +237,7 @@ fn trouble(words: &str) -> Option<SudoTrouble> {
     } else if has(&["incorrect password"]) {
         SudoTrouble::WrongPassword
     } else if has(&["a password is required", "no password was provided", "no askpass program"]) {
-        SudoTrouble::Asks
+        SudoTrouble::Queries
     } else if has(&["'sudo': No such file", "\u{2018}sudo\u{2019}: No such file", "sudo: No such file"]) {
         SudoTrouble::Missing
     } else {
@@ -253,7 +252,7 @@ mod tests {
     #[test]
     fn what_sudo_complains_of_is_told_apart_from_a_command_that_is_not_there() {
         for (words, expected) in [
-            ("sudo: a password is required", Some(SudoTrouble::Asks)),
+            ("sudo: a password is required", Some(SudoTrouble::Queries)),
             ("sudo: sorry, you must have a tty to run sudo", Some(SudoTrouble::NeedsTerminal)),
             ("Sorry, user ops is not allowed to execute '/bin/sh -c x' as root on cp1.", Some(SudoTrouble::NotAllowed)),
             ("ops is not in the sudoers file.", Some(SudoTrouble::NotAllowed)),

@@ -5,7 +5,7 @@ use crate::model::rotation::Rotatable;
 use crate::pki::brought::Brought;
 use crate::pki::{Contents, found, rotate};
 use crate::snapshot::new_identity;
-use crate::vault::{Carried, carry, uncarry};
+use crate::statedir::{Carried, carry, uncarry};
 use time::{Duration, OffsetDateTime};
 
 fn at(day: i64) -> OffsetDateTime {
@@ -37,7 +37,7 @@ fn rotated(contents: &Contents, day: i64) -> Contents {
 /// A state of somebody else's that claims to be this cluster's, and to be later than all.
 fn lying(ours: &Contents) -> Contents {
     let mut lie = contents();
-    (lie.turning.founded, lie.turning.stages) = (ours.turning.founded, u64::MAX);
+    (lie.rotations.founded, lie.rotations.stages) = (ours.rotations.founded, u64::MAX);
     lie
 }
 
@@ -56,7 +56,7 @@ fn the_latest_of_one_line_is_chosen_and_a_lie_about_stages_moves_nobody() {
     let Err(Refusal::SeveralCas { claims }) = refused else { panic!("two CAs: {refused:?}") };
     assert_eq!(claims.len(), 4, "each with its fingerprint and who has it: {claims:?}");
     let lie = lying(&first);
-    for known in [first.turning.founded, second.cluster.fingerprint(), third.cluster.fingerprint()] {
+    for known in [first.rotations.founded, second.cluster.fingerprint(), third.cluster.fingerprint()] {
         let found = [all(), vec![on("w1", &lie)]].concat_all();
         assert_eq!(chosen(found, Some(known)), Ok("cp2".to_owned()), "a person knows it");
     }
@@ -70,10 +70,10 @@ fn a_thief_of_the_first_ca_does_not_overtake_its_heir_and_two_heirs_are_told_apa
     let first = contents();
     let (ours, theirs) = (rotated(&first, 10), rotated(&first, 11));
     let mut stolen = carried(&first).contents;
-    stolen.turning.stages = 1_000_000;
+    stolen.rotations.stages = 1_000_000;
     assert_eq!(chosen(vec![on("cp1", &stolen), on("cp2", &ours)], None), Ok("cp2".to_owned()));
     let both = || vec![on("cp1", &theirs), on("cp2", &ours)];
-    for unclear in [None, Some(first.turning.founded)] {
+    for unclear in [None, Some(first.rotations.founded)] {
         assert!(matches!(chosen(both(), unclear), Err(Refusal::SeveralCas { claims }) if claims.len() == 2));
     }
     assert_eq!(chosen(both(), Some(ours.cluster.fingerprint())), Ok("cp2".to_owned()));

@@ -6,18 +6,18 @@
 //! and the planner has nothing for them; the plan is the only thing made here. Out: lines that the parent reads.
 
 use hactl::component::default_store;
-use hactl::execute::{DELIVERIES_PER_HOST, Hands, IMPORTS_PER_HOST, walk};
+use hactl::execute::{Actuator, DELIVERIES_PER_HOST, IMPORTS_PER_HOST, walk};
 use hactl::inventory::{Source, load};
 use hactl::model::desired::Role;
 use hactl::model::event::{Event, Sink};
-use hactl::model::facts::Stamp;
+use hactl::model::facts::ClusterId;
 use hactl::model::names::Digest;
-use hactl::model::plan::{Action, Guard, Mark, Plan, Step};
+use hactl::model::plan::{Action, Condition, Plan, Precondition, Step};
 use hactl::model::target::{HostTarget, Part, Place, Target};
-use hactl::observe::{Asks, Wait};
+use hactl::observe::{Queries, Wait};
 use hactl::protocol::ObserveAsk;
+use hactl::statedir::StateDir;
 use hactl::transport::Access;
-use hactl::vault::Vault;
 use hactl::workflow::{Places, Session};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -76,7 +76,7 @@ async fn carry(inventory: &Path, blob: &Path) {
     let loaded = load(&Source::Path(inventory.to_owned())).expect("an inventory that holds");
     let mut desired = loaded.desired;
     desired.hosts.retain(|h| h.is(Role::Spare));
-    let places = Places { state: Vault::default_dir(&loaded.base, &desired.cluster), bundles: default_store() };
+    let places = Places { state: StateDir::default_dir(&loaded.base, &desired.cluster), bundles: default_store() };
     let binary = (std::env::consts::ARCH.to_owned(), env!("CARGO_BIN_EXE_hactl").into());
     let access = Access::with(&[binary]).expect("hactl is built");
     let desired = Arc::new(desired);
@@ -93,27 +93,32 @@ async fn carry(inventory: &Path, blob: &Path) {
     .expect("somebody can be entered");
     session.lock("bench").await.expect("nobody else works here");
     let state = session.state(false).await.expect("the cluster's state");
-    let stamp =
-        Stamp { cluster: desired.cluster.clone(), ca: state.publics().founded, stages: 0, host: None, machine: None };
+    let stamp = ClusterId {
+        cluster: desired.cluster.clone(),
+        ca: state.publics().founded,
+        stages: 0,
+        host: None,
+        machine: None,
+    };
     let ask = ObserveAsk { parts: vec![part.clone()], ..ObserveAsk::default() };
-    let asks = desired.hosts.iter().map(|h| (h.name.clone(), ask.clone())).collect();
-    let asks = Asks::new(Arc::clone(&desired), stamp, hactl::observe::KnownCluster::default(), asks);
+    let queries = desired.hosts.iter().map(|h| (h.name.clone(), ask.clone())).collect();
+    let queries = Queries::new(Arc::clone(&desired), stamp, hactl::observe::KnownCluster::default(), queries);
     let hands = |session: &Session, target| {
         let sent = blob.with_extension("zst");
-        Arc::new(Hands {
+        Arc::new(Actuator {
             desired: Arc::clone(&desired),
             target: Arc::new(target),
             machines: session.machines.clone(),
             files: BTreeMap::new(),
-            asks: asks.clone(),
+            queries: queries.clone(),
             sign: Box::new(|_, _| Err("nothing is signed here".to_owned())),
             blob: Box::new(move |_| Ok(sent.clone())),
-            record_birth: Box::new(|_, _| Err("nothing is founded here".to_owned())),
+            record_bootstrap: Box::new(|_, _| Err("nothing is founded here".to_owned())),
             recoveries: hactl::execute::Recoveries::of(std::path::Path::new("")),
             api: state.access().expect("the cluster's state"),
             sink: Arc::clone(&sink),
-            deliveries: Hands::slots_for(session.machines.keys(), DELIVERIES_PER_HOST),
-            imports: Hands::slots_for(session.machines.keys(), IMPORTS_PER_HOST),
+            deliveries: Actuator::slots_for(session.machines.keys(), DELIVERIES_PER_HOST),
+            imports: Actuator::slots_for(session.machines.keys(), IMPORTS_PER_HOST),
             synced: OnceCell::new(),
             client: OnceCell::new(),
         })
@@ -121,22 +126,23 @@ async fn carry(inventory: &Path, blob: &Path) {
     let (mut delivered, mut wait) = (0, Wait::ForMost);
     loop {
         session.admit(if wait == Wait::ForAll { wait } else { Wait::ForNobody }).await.expect("no lock is held");
-        let (machines, silent) = (&session.machines, &session.silent);
-        let (answers, hurried) = hactl::observe::round(&desired, machines, silent, &asks, session.at_once, wait).await;
+        let (machines, silent) = (&session.machines, &session.unreachable);
+        let (answers, hurried) =
+            hactl::observe::round(&desired, machines, silent, &queries, session.at_once, wait).await;
         let (mut plan, mut target) = (Plan::default(), Target::default());
         for (host, answer) in &answers {
             let Ok(facts) = answer else { continue };
             target.hosts.insert(host.clone(), HostTarget { parts: vec![part.clone()], ..HostTarget::default() });
             if !facts.blobs.contains(&part.digest) {
                 let action = Action::Deliver { host: host.clone(), part: part.name.clone(), digest: part.digest };
-                let gives = Mark::Delivered(host.clone(), part.digest);
+                let provides = Condition::Delivered(host.clone(), part.digest);
                 plan.steps.push(Step {
                     action,
                     why: String::new(),
-                    needs: vec![],
-                    gives,
-                    guard: Guard::None,
-                    fallback: vec![],
+                    requires: vec![],
+                    provides,
+                    precondition: Precondition::None,
+                    rollback: vec![],
                 });
                 plan.after.push(vec![]);
             }

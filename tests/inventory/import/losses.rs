@@ -48,7 +48,7 @@ fn told(done: &Imported, words: &[&str]) {
 }
 
 #[track_caller]
-fn silent(done: &Imported, words: &[&str]) {
+fn unreachable(done: &Imported, words: &[&str]) {
     let shown = warned(done);
     for word in words {
         assert!(!shown.contains(word), "{word} is in\n{shown}");
@@ -65,7 +65,7 @@ fn of_several_endpoints_of_kubespray_those_that_are_not_taken_are_told() {
         ("10.0.0.100", 6443)
     );
     let done = kubespray(&format!("{vip}loadbalancer_apiserver: {{address: 10.0.0.100, port: 8443}}\n"));
-    silent(&done, &["clients have"]);
+    unreachable(&done, &["clients have"]);
     assert_eq!(loaded(&done).desired.endpoint.port, 8443);
     let done = kubespray(&format!("{vip}kube_vip_controlplane_enabled: false\n"));
     told(
@@ -85,7 +85,7 @@ fn of_several_endpoints_of_kubespray_those_that_are_not_taken_are_told() {
 #[test]
 fn what_kubespray_takes_without_a_word_is_told() {
     told(&kubespray(""), &["Calico there, which is Kubespray's own choice, and flannel here"]);
-    silent(&kubespray("kube_network_plugin: flannel\n"), &["Calico"]);
+    unreachable(&kubespray("kube_network_plugin: flannel\n"), &["Calico"]);
     let done = kubespray("kubelet_max_pods: many\nkubelet_config_extra_args: 1\nkube_pods_subnet: fd00::/64\n");
     told(&done, &["kubelet_max_pods is no number", "kubelet_config_extra_args is no mapping", "no range of IPv4"]);
 }
@@ -112,7 +112,7 @@ fn what_is_said_of_mirrors_besides_their_urls_is_told() {
             "containerd_registries_mirrors carries a user name or a password",
         ],
     );
-    silent(&done, &["what docker.io has", "m2.example.org/hub is asked", "images of m3"]);
+    unreachable(&done, &["what docker.io has", "m2.example.org/hub is asked", "images of m3"]);
     assert_eq!(loaded(&done).desired.mirrors["ghcr.io"], ["https://m3.example.org/v2/ghcr"]);
 }
 
@@ -126,7 +126,7 @@ fn what_a_bastion_has_of_its_own_is_told_unless_the_hosts_have_the_same() {
     let vars = "ansible_ssh_private_key_file: ~/.ssh/fleet\n";
     let done = kubespray_of(&hosts("~/.ssh/gate"), vars);
     told(&done, &["the bastion has a key of its own", "Host 192.0.2.1, below it IdentityFile ~/.ssh/gate"]);
-    silent(&kubespray_of(&hosts("~/.ssh/fleet"), vars), &["the bastion"]);
+    unreachable(&kubespray_of(&hosts("~/.ssh/fleet"), vars), &["the bastion"]);
 }
 
 #[test]
@@ -142,10 +142,10 @@ fn what_limits_node_ports_and_answers_for_names_is_no_habit_of_kubesprays() {
         "kube_proxy_nodeport_addresses_cidr: 10.0.0.0/24\nenable_coredns_k8s_external: true\ncoredns_k8s_external_zone: k8s.example.org\n",
     );
     told(&done, &["nodePortAddresses under extra.kube-proxy.config", "in the zone k8s.example.org"]);
-    silent(&done, &["how Kubespray itself works"]);
+    unreachable(&done, &["how Kubespray itself works"]);
     let sample = "kube_proxy_nodeport_addresses: '{%- if kube_proxy_nodeport_addresses_cidr is defined -%}[{{ kube_proxy_nodeport_addresses_cidr }}]{%- else -%}[]{%- endif -%}'\n";
     let off = format!("{sample}enable_coredns_k8s_external: false\ncoredns_k8s_external_zone: k8s_external.local\n");
-    silent(&kubespray(&off), &["nodeport", "nodePort", "coredns"]);
+    unreachable(&kubespray(&off), &["nodeport", "nodePort", "coredns"]);
     told(
         &kubespray("kube_proxy_nodeport_addresses: [10.0.0.0/24]\n"),
         &["kube_proxy_nodeport_addresses is not carried"],
@@ -172,7 +172,7 @@ fn of_k0s_balancers_the_one_that_is_not_taken_is_told_and_what_they_are_told_bes
     let done = k0sctl(HOST, &format!("{{network: {{{local}}}, api: {{externalAddress: api.example.org}}}}"));
     told(&done, &["there is a balancer on every node and the external address as well"]);
     let done = k0sctl(HOST, &format!("{{network: {{{local}}}}}"));
-    silent(&done, &["as well"]);
+    unreachable(&done, &["as well"]);
 }
 
 #[test]
@@ -193,9 +193,9 @@ fn what_k0s_has_for_addresses_and_kube_proxy_is_told() {
             "kubeProxy.iptables: warning: ",
         ],
     );
-    silent(&done, &["kubeProxy.ipvs", "kubeProxy.nftables"]);
+    unreachable(&done, &["kubeProxy.ipvs", "kubeProxy.nftables"]);
     let done = k0sctl(HOST, "{api: {address: 10.0.0.1}, storage: {etcd: {peerAddress: 10.0.0.1}}}");
-    silent(&done, &["api.address", "peerAddress"]);
+    unreachable(&done, &["api.address", "peerAddress"]);
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn k0s_own_network_plugin_is_told_of_where_nothing_is_said_of_networks() {
         let shown = warned(&k0sctl(HOST, spec));
         assert_eq!(shown.matches("kube-router connects pods there").count(), 1, "{spec}: {shown}");
     }
-    silent(&k0sctl(HOST, "{network: {provider: custom}}"), &["kube-router"]);
+    unreachable(&k0sctl(HOST, "{network: {provider: custom}}"), &["kube-router"]);
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn openssh_options_keep_the_file_of_host_keys_and_name_the_rest() {
     let done = k0sctl(&host("UserKnownHostsFile: /srv/keys/known_hosts, StrictHostKeyChecking: yes"), "{}");
     assert_eq!(loaded(&done).desired.hosts[0].ssh.user, "root");
     assert!(done.text.contains("known_hosts: /srv/keys/known_hosts"), "{}", done.text);
-    silent(&done, &["host keys are not looked at", "options"]);
+    unreachable(&done, &["host keys are not looked at", "options"]);
     let done = k0sctl(&host("userknownhostsfile: /dev/null, Compression: yes"), "{}");
     told(&done, &["host keys are not looked at there", "not carried over: Compression"]);
     assert!(!done.text.contains("known_hosts:"), "{}", done.text);

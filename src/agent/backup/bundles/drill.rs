@@ -11,9 +11,9 @@ use crate::agent::machine::files::absent;
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::blocking;
 use crate::agent::machine::when;
-use crate::model::drill::{OwnDrill, Showed, Turn};
+use crate::model::digester::Digester;
+use crate::model::drill::{DrillOutcome, OwnDrill, Showed};
 use crate::model::snapshot::Manifest;
-use crate::model::sum::Sum;
 use crate::protocol::{Fault, FaultKind};
 use crate::snapshot::{Bundle, BundleError, Gentle};
 use std::fs::{self, DirBuilder};
@@ -53,16 +53,16 @@ impl From<BundleError> for Unproven {
 }
 
 /// Holds one, and notes what it showed.
-pub(in crate::agent) async fn hold(host: &Host) -> Outcome<Turn> {
+pub(in crate::agent) async fn hold(host: &Host) -> Outcome<DrillOutcome> {
     let root = host.root.clone();
     let folder = blocking(move || store::folder(&root)).await?;
-    let Some(_turn) = turn(host, &folder, PATIENCE).await? else { return Ok(Turn::Busy) };
+    let Some(_turn) = turn(host, &folder, PATIENCE).await? else { return Ok(DrillOutcome::Busy) };
     let (root, at) = (host.root.clone(), folder.clone());
     let newest = blocking(move || {
         let settings = settings(&root)?;
         if settings.drill { store::newest(&at, &settings) } else { Err(not_asked()) }
     });
-    let Some((taken_ms, bundle)) = newest.await? else { return Ok(Turn::NoBundle) };
+    let Some((taken_ms, bundle)) = newest.await? else { return Ok(DrillOutcome::NoBundle) };
     let work = folder.join(WORK);
     let showed = restored(host, folder.join(&bundle), work.clone()).await;
     let cleared = blocking(move || absent(fs::remove_dir_all(&work)).explain("remove", &work)).await;
@@ -78,7 +78,7 @@ pub(in crate::agent) async fn hold(host: &Host) -> Outcome<Turn> {
     })
     .await?;
     cleared?;
-    Ok(Turn::Held(held, tail))
+    Ok(DrillOutcome::Held(held, tail))
 }
 
 fn not_asked() -> Fault {
@@ -116,7 +116,7 @@ fn opened(root: &Root, at: &Path, work: &Path, to: &Path) -> Result<Option<Manif
     // Left by one that was killed.
     absent(fs::remove_dir_all(work)).explain("remove", work)?;
     DirBuilder::new().mode(0o700).create(work).explain("create", work)?;
-    let content = Content { to: Sum::new(Gentle::new(private(to)?)), left: part.size };
+    let content = Content { to: Digester::new(Gentle::new(private(to)?)), left: part.size };
     let mut unpacking = zstd::stream::write::Decoder::new(content).explain("decompress", at)?;
     match bundle.snapshot(&identities, &mut unpacking) {
         Err(BundleError::WrongIdentity(_))
@@ -136,7 +136,7 @@ fn opened(root: &Root, at: &Path, work: &Path, to: &Path) -> Result<Option<Manif
 
 /// What is decompressed, and no more of it than was announced.
 struct Content {
-    to: Sum<Gentle>,
+    to: Digester<Gentle>,
     left: u64,
 }
 

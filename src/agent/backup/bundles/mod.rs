@@ -102,9 +102,9 @@ impl From<Fault> for Missed {
 }
 
 /// The folder's lock, held while the file is open: a host takes or restores one bundle at a time. `None`: others had it for all that time.
-async fn turn(host: &Host, folder: &Path, patience: Duration) -> Outcome<Option<File>> {
+async fn turn(host: &Host, folder: &Path, timeout: Duration) -> Outcome<Option<File>> {
     let lock = File::open(folder).explain("open", folder)?;
-    let until = Instant::now() + patience;
+    let until = Instant::now() + timeout;
     while let Err(error) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         if error != rustix::io::Errno::WOULDBLOCK {
             return Err(error).explain("lock", folder);
@@ -121,8 +121,8 @@ async fn turn(host: &Host, folder: &Path, patience: Duration) -> Outcome<Option<
 async fn taken(host: &Host, occasion: Occasion) -> Result<Option<BundleFact>, Missed> {
     let root = host.root.clone();
     let folder = blocking(move || store::folder(&root)).await?;
-    let patience = if occasion == Occasion::Asked { OTHERS_TURN } else { Duration::ZERO };
-    let Some(_turn) = turn(host, &folder, patience).await? else {
+    let timeout = if occasion == Occasion::Asked { OTHERS_TURN } else { Duration::ZERO };
+    let Some(_turn) = turn(host, &folder, timeout).await? else {
         let what = "another recovery bundle is being taken or restored on this host";
         return Err(Missed { fault: failed(what), noted: false });
     };
@@ -256,7 +256,7 @@ async fn made(
         return Err(fault(FaultKind::Corrupt, what));
     }
     host.waits("the bundle to be sealed");
-    let stamp = when::stamp(taken_ms).replace('.', "");
+    let stamp = when::file_timestamp(taken_ms).replace('.', "");
     let name = format!("{}-{stamp}-{}.{ENDING}", settings.cluster, settings.host);
     let high = high_water(&host.root)?.unwrap_or(0).max(revision);
     let point = Point { cluster: view.cluster.clone(), term, index, revision, high_water: high };

@@ -4,8 +4,8 @@
 //! touched: the etcd that serves it runs as etcd and listens on sockets inside a folder of its own, which nobody else gets at.
 
 use crate::agent::Host;
-use crate::agent::etcd::alone::{self, Alone, ETCDUTL};
 use crate::agent::etcd::member::OWNER;
+use crate::agent::etcd::scratch::{self, ETCDUTL, ScratchEtcd};
 use crate::agent::fault::{Outcome, failed, fault};
 use crate::agent::machine::run::{blocking, run_as};
 use crate::agent::machine::tree::Tree;
@@ -71,9 +71,9 @@ pub(super) async fn prove(host: &Host, snapshot: &Path, revision: i64, work: &Pa
         "--initial-cluster-token=proof",
         "--initial-advertise-peer-urls=http://localhost:2380",
     ];
-    while_written(&restored, alone::restored(owner, snapshot, &restored, &more, RESTORE)).await?;
+    while_written(&restored, scratch::restored(owner, snapshot, &restored, &more, RESTORE)).await?;
     host.waits("the restored etcd to answer");
-    let mut etcd = Alone::start(&restored, owner, NAME, &[])?;
+    let mut etcd = ScratchEtcd::start(&restored, owner, NAME, &[])?;
     let until = Instant::now() + SERVE;
     while !etcd.answers().await {
         etcd.runs()?;

@@ -11,10 +11,10 @@ use crate::agent::machine::root::Root;
 use crate::agent::machine::when;
 use crate::model::bucket::Destination;
 use crate::model::drill::{OwnDrill, RECORD};
-use crate::model::moment::is_ahead;
 use crate::model::snapshot::{
     BundleFact, BundlesFact, Drill, ENDING, FOLDER, LEADER_WAITS, Manifest, Proof, Settings, is_name,
 };
+use crate::model::timestamp::is_ahead;
 use crate::snapshot::Bundle;
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};

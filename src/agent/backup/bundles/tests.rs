@@ -2,7 +2,7 @@
 
 use super::sealing::STATE;
 use super::*;
-use crate::model::drill::{IDENTITY, OwnDrill, RECORD, Showed, Turn};
+use crate::model::drill::{DrillOutcome, IDENTITY, OwnDrill, RECORD, Showed};
 use crate::model::names::Digest;
 use crate::model::secret::Secret;
 use crate::model::snapshot::{FOLDER, Keep};
@@ -38,7 +38,7 @@ pub(super) fn settings() -> Settings {
 impl World {
     fn new() -> Self {
         let world = Self { at: tempfile::tempdir().unwrap(), owners: new_identity() };
-        world.asks(true);
+        world.queries(true);
         let to = Recipients::parse(&public_of(&world.owners).unwrap()).unwrap();
         world.write(STATE, to.text(&Secret::new("the CA keys".to_owned())).unwrap().as_bytes());
         std::fs::create_dir_all(world.path(FOLDER)).unwrap();
@@ -58,7 +58,7 @@ impl World {
         Settings { recipients: public_of(&self.owners).unwrap(), drill, ..settings() }
     }
     /// Whether the inventory asks for drills.
-    fn asks(&self, drill: bool) {
+    fn queries(&self, drill: bool) {
         self.write(SETTINGS, &serde_json::to_vec(&self.settings(drill)).unwrap());
     }
     /// Seals a bundle as the host does; what is in it is no store of etcd's.
@@ -68,7 +68,7 @@ impl World {
     }
     fn takes_at(&self, settings: Settings, taken_ms: i64, point: Point) -> Bundle {
         self.write("/work/snapshot.db", &b"registry/pods ".repeat(10_000));
-        let name = format!("lab-{}-cp1.{ENDING}", when::stamp(taken_ms).replace('.', ""));
+        let name = format!("lab-{}-cp1.{ENDING}", when::file_timestamp(taken_ms).replace('.', ""));
         let about = About {
             settings,
             point,
@@ -88,12 +88,12 @@ impl World {
     fn own(&self) -> Identities {
         own::identity(&self.root()).unwrap().unwrap().0
     }
-    async fn holds(&self) -> Outcome<Turn> {
+    async fn holds(&self) -> Outcome<DrillOutcome> {
         hold(&Host::new(self.root())).await
     }
     /// What a drill shows, which is what is noted.
     async fn shows(&self) -> OwnDrill {
-        let Turn::Held(held, _) = self.holds().await.unwrap() else { panic!("it is held") };
+        let DrillOutcome::Held(held, _) = self.holds().await.unwrap() else { panic!("it is held") };
         let fact = fact(&self.root()).unwrap();
         assert_eq!(fact.own_drill.as_ref(), Some(&held), "it is told");
         assert_eq!(fact.drill, None, "and is not taken for one with the owners' identity");
@@ -211,9 +211,9 @@ async fn what_cannot_be_restored_here_is_noted_and_blames_no_bundle() {
 #[tokio::test]
 async fn without_a_bundle_there_is_nothing_to_hold_and_where_nobody_asks_nothing_is_held() {
     let world = World::new();
-    assert_eq!(world.holds().await.unwrap(), Turn::NoBundle);
+    assert_eq!(world.holds().await.unwrap(), DrillOutcome::NoBundle);
     world.bundle();
-    world.asks(false);
+    world.queries(false);
     assert!(world.holds().await.unwrap_err().what.contains("does not ask"));
     assert!(!world.path(RECORD).exists());
 }
@@ -227,7 +227,7 @@ async fn a_drill_waits_for_the_bundle_that_is_being_taken() {
     assert!(tokio::time::timeout(2 * LOOK_AGAIN, &mut drill).await.is_err(), "others are at it");
     world.bundle();
     drop(folder);
-    assert!(matches!(drill.await, Ok(Turn::Held(..))), "and it sees what they took");
+    assert!(matches!(drill.await, Ok(DrillOutcome::Held(..))), "and it sees what they took");
 }
 
 #[tokio::test]

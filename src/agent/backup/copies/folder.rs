@@ -6,9 +6,9 @@
 use crate::agent::fault::{Explain, Outcome, bad, failed};
 use crate::agent::machine::when;
 use crate::model::copies::{CopiesFact, CopyFact, CopyName};
-use crate::model::moment::is_ahead;
 use crate::model::names::{ClusterName, Digest};
 use crate::model::snapshot::{by_name, is_name};
+use crate::model::timestamp::is_ahead;
 use crate::snapshot::{Bundle, BundleError};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

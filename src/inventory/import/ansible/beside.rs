@@ -35,20 +35,20 @@ fn kind(
     let mut out = std::collections::BTreeMap::new();
     let mut names = disk.list(&folder.join(kind)).unwrap_or_default();
     names.sort();
-    let mut strangers: BTreeSet<String> = BTreeSet::new();
+    let mut unknown_nodes: BTreeSet<String> = BTreeSet::new();
     for name in names.iter().filter(|name| is_meant(name)) {
         let stem =
             name.strip_suffix(".yml").or_else(|| name.strip_suffix(".yaml")).or_else(|| name.strip_suffix(".json"));
         let owner = if known.contains(name) { name.as_str() } else { stem.unwrap_or(name) };
         if !known.iter().any(|k| k == owner) {
-            strangers.insert(name.clone());
+            unknown_nodes.insert(name.clone());
             continue;
         }
         let vars: &mut Vars = out.entry(owner.to_owned()).or_default();
         walk(&folder.join(kind).join(name), &input.beside(&format!("{kind}/{name}")), 0, disk, notes, left, vars);
     }
-    if !strangers.is_empty() {
-        let names: Vec<&String> = strangers.iter().collect();
+    if !unknown_nodes.is_empty() {
+        let names: Vec<&String> = unknown_nodes.iter().collect();
         notes.add(
             input.beside(kind),
             format!("not read, since no group or host of the inventory is called so: {}", listed(&names, 10)),

@@ -110,12 +110,12 @@ pub fn hosts(
     notes: &mut Notes,
 ) -> Result<Vec<Host>, ImportError> {
     let mut hosts = Vec::new();
-    let mut strangers: Vec<&str> = Vec::new();
+    let mut unknown_nodes: Vec<&str> = Vec::new();
     for name in &groups.hosts {
         let given = roles.of(groups, name, notes);
         if given.is_empty() {
             if !roles::is_gate(groups, name) {
-                strangers.push(name);
+                unknown_nodes.push(name);
             }
             continue;
         }
@@ -150,10 +150,10 @@ pub fn hosts(
         hosts.push(Host { given: name.clone(), place, address, roles: given, ssh, ..Host::default() });
     }
     roles::expect_control_plane(groups, &hosts, &input.name)?;
-    if let Some(first) = strangers.first() {
+    if let Some(first) = unknown_nodes.first() {
         notes.add(
             groups.place(first),
-            format!("{} are in no group that means a role: left out", listed(&strangers, 20)),
+            format!("{} are in no group that means a role: left out", listed(&unknown_nodes, 20)),
             "if they belong to the cluster, say what their group is: --role GROUP=worker (control-plane, etcd, load-balancer, spare)",
         );
     }

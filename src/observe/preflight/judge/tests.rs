@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::desired::sample;
-use crate::model::facts::{Etcd, InterfaceAddress, PortFact, Stamp};
+use crate::model::facts::{ClusterId, Etcd, InterfaceAddress, PortFact};
 use crate::model::firewall::Firewall;
 use crate::model::names::Digest;
 use crate::model::survey::CHECKS;
@@ -44,7 +44,7 @@ fn case() -> Case {
     Case {
         facts: Facts {
             hosts: desired.hosts.iter().map(|h| (h.name.clone(), Ok(fact(h)))).collect(),
-            etcd: Etcd::NeverBorn,
+            etcd: Etcd::Uninitialized,
             drift: BTreeMap::new(),
             stale: BTreeMap::new(),
             leaving: BTreeMap::new(),
@@ -220,7 +220,7 @@ fn where_images_are_always_asked_for_a_node_that_reaches_no_registry_stops_the_r
     case.away = BTreeMap::from([(named("cp1"), why)]);
     says(&case.only(), "registries", true, "registry.k8s.io cannot be reached (registry.k8s.io:443: no address)");
     for fact in case.facts.hosts.values_mut().filter_map(|fact| fact.as_mut().ok()) {
-        fact.stamp = Some(Stamp {
+        fact.stamp = Some(ClusterId {
             cluster: "lab".parse().unwrap(),
             ca: Digest::of(b"ca"),
             stages: 0,

@@ -6,7 +6,7 @@ mod sshd;
 mod ways;
 
 use super::super::agent::Agent as _;
-use super::super::line::{Feed, Progress};
+use super::super::agent_session::{Payload, Progress};
 use super::super::machine::Machine;
 use super::*;
 use crate::protocol::{EtcdAsk, Op, Reply};
@@ -31,7 +31,7 @@ async fn connect(target: &SshTarget, access: &Access) -> Result<Machine, HostErr
 }
 
 async fn ask(machine: &Machine, op: Op) -> Result<Reply, HostError> {
-    machine.call(op, Feed::None, PATIENCE, &nobody).await
+    machine.call(op, Payload::None, PATIENCE, &nobody).await
 }
 
 fn observe() -> Op {
@@ -41,7 +41,7 @@ fn observe() -> Op {
 fn move_aside() -> Op {
     let nowhere = String::new;
     let (url, data_dir) = (nowhere(), "/var/lib/etcd".to_owned());
-    Op::MoveAside(EtcdAsk { url, data_dir, ca: nowhere(), cert: nowhere(), key: nowhere() })
+    Op::ArchiveData(EtcdAsk { url, data_dir, ca: nowhere(), cert: nowhere(), key: nowhere() })
 }
 
 fn seal() -> Op {
@@ -71,7 +71,7 @@ async fn an_operation_that_is_given_up_ends_on_the_host_and_does_not_cost_the_lo
     let sshd = Sshd::start(Setup::default());
     let machine = connect(&sshd.target("root"), &sshd.access()).await.unwrap();
     ask(&machine, Op::Lock { holder: "me".into() }).await.unwrap();
-    let outcome = machine.call(seal(), Feed::None, Duration::from_millis(500), &nobody).await;
+    let outcome = machine.call(seal(), Payload::None, Duration::from_millis(500), &nobody).await;
     assert!(matches!(outcome, Err(HostError::TimedOut { .. })), "{outcome:?}");
     assert!(machine.holds_lock());
     // The next change runs elsewhere and carries the epoch.

@@ -22,7 +22,7 @@ async fn a_user_becomes_root_by_sudo_or_learns_what_to_do() {
     for sudoers in ["", "ops ALL=(root) ALL"] {
         let sshd = Sshd::start(Setup { sudoers, ..Setup::default() });
         let error = connect(&sshd.target("ops"), &sshd.access()).await.unwrap_err();
-        assert_eq!(trouble(&error), &SudoTrouble::Asks);
+        assert_eq!(trouble(&error), &SudoTrouble::Queries);
         let hint = error.hint().unwrap();
         assert!(hint.contains("ops ALL=(root) NOPASSWD: ALL") && hint.contains("--ask-sudo-password"), "{hint}");
     }
@@ -105,7 +105,7 @@ async fn what_sudo_forbids_is_told_with_the_line_that_allows_it() {
             SudoTrouble::NeedsTerminal,
             "Defaults:ops !requiretty",
         ),
-        ("ops ALL=(root) NOPASSWD: /bin/true", SudoTrouble::Asks, "NOPASSWD: ALL"),
+        ("ops ALL=(root) NOPASSWD: /bin/true", SudoTrouble::Queries, "NOPASSWD: ALL"),
     ] {
         let sshd = Sshd::start(Setup { sudoers, ..Setup::default() });
         let error = connect(&sshd.target("ops"), &sshd.access()).await.unwrap_err();

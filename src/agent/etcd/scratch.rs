@@ -1,0 +1,159 @@
+//! An etcd of our own, as the user that etcd runs as: to bring a copy up to its log, or to prove that a snapshot can be served.
+//!
+//! In: a data directory of that user's that nothing else uses. Out: a process on unix sockets inside it, which no other user but root can open;
+//! it ends with the value. What it reads came from a member, a share or another host, so root does not run it.
+
+use crate::agent::fault::{Explain, Outcome, failed, tail};
+use crate::agent::machine::run::{PATH, as_user, run_as};
+use crate::agent::machine::tree::Tree;
+use crate::protocol::Fault;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{File, Permissions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+const ETCD: &str = "/usr/local/bin/etcd";
+pub(in crate::agent) const ETCDUTL: &str = "/usr/local/bin/etcdutl";
+/// What etcd makes of `unix://localhost:1`: a socket of this name in its working directory.
+const CLIENTS: &str = "localhost:1";
+const PEERS: &str = "localhost:2";
+/// How long it may take to end.
+const END: Duration = Duration::from_secs(60);
+/// How long it may take to answer; a hash over gigabytes takes a while, with a twentieth of a processor.
+const ANSWER: Duration = Duration::from_secs(2400);
+
+/// Restores a snapshot of root's with etcd's own tool, which checks its sum, into an empty directory that is etcd's from then on. The snapshot
+/// is lent to that user meanwhile: it is handed over open, for it lies where only root gets to.
+pub(in crate::agent) async fn restored(
+    owner: (u32, u32),
+    snapshot: &Path,
+    into: &Tree,
+    more: &[&str],
+    within: Duration,
+) -> Outcome<()> {
+    into.set(owner, 0o700)?;
+    let nofollow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    let file = File::options().read(true).custom_flags(nofollow).open(snapshot).explain("open", snapshot)?;
+    let lent = |group: u32, mode: u32| {
+        fchown(&file, None, Some(group)).and_then(|()| file.set_permissions(Permissions::from_mode(mode)))
+    };
+    lent(owner.1, 0o640).explain("lend", snapshot)?;
+    let stdin = file.try_clone().explain("open", snapshot)?;
+    let argv = [&[ETCDUTL, "snapshot", "restore", "/proc/self/fd/0", "--data-dir=."], more].concat();
+    let ran = run_as(owner, into, &argv, stdin, within).await;
+    lent(rustix::process::getegid().as_raw(), 0o600).explain("take back", snapshot)?;
+    let ran = ran?;
+    if ran.ok() { Ok(()) } else { Err(ran.fault("etcdutl snapshot restore")) }
+}
+
+/// The process.
+pub(in crate::agent) struct ScratchEtcd<'a> {
+    child: Child,
+    at: &'a Tree,
+    log: File,
+}
+
+impl<'a> ScratchEtcd<'a> {
+    /// Starts it as the owner of the directory; `name` is the member's.
+    pub(in crate::agent) fn start(at: &'a Tree, owner: (u32, u32), name: &str, more: &[&str]) -> Outcome<Self> {
+        let log = at.fresh_file("etcd.log")?;
+        let said = || log.try_clone().explain("open", at.shown());
+        let child = as_user(Command::new(ETCD).env_clear(), owner, at)
+            .arg(format!("--name={name}"))
+            .args([
+                "--data-dir=.",
+                "--unsafe-no-fsync",
+                "--listen-client-urls=unix://localhost:1",
+                "--advertise-client-urls=unix://localhost:1",
+                "--listen-peer-urls=unix://localhost:2",
+                "--heartbeat-interval=20",
+                "--election-timeout=200",
+                "--quota-backend-bytes=68719476736",
+                "--log-level=warn",
+            ])
+            .args(more)
+            .env("PATH", PATH)
+            .stdin(Stdio::null())
+            .stdout(said()?)
+            .stderr(said()?)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| failed(format!("could not run {ETCD}: {error}")))?;
+        Ok(Self { child, at, log })
+    }
+
+    /// A fault with the last lines it said.
+    pub(in crate::agent) fn fault(&self, what: impl Into<String>) -> Fault {
+        let mut said = vec![0; 64 << 10];
+        let length = self.log.metadata().map_or(0, |log| log.len());
+        // Nothing of it is better than no word of what went wrong.
+        let read = self.log.read_at(&mut said, length.saturating_sub(64 << 10)).unwrap_or(0);
+        Fault { tail: tail(&String::from_utf8_lossy(&said[..read])), ..failed(what) }
+    }
+
+    /// An error once it has ended by itself.
+    pub(in crate::agent) fn runs(&mut self) -> Outcome<()> {
+        match self.child.try_wait().explain("wait for", Path::new(ETCD))? {
+            Some(status) => Err(self.fault(format!("etcd ended on {} ({status})", self.at.shown().display()))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it answers a read that needs a quorum: its own. Alarms came with the data, and keep nobody from reading it.
+    pub(in crate::agent) async fn answers(&self) -> bool {
+        self.ask(CLIENTS, "/health?exclude=NOSPACE&exclude=CORRUPT", "")
+            .await
+            .is_ok_and(|said| said.contains("\"health\":\"true\""))
+    }
+
+    /// etcd's hash over all keys up to a revision, and up to which one they were compacted; as members ask it of one another.
+    pub(in crate::agent) async fn hash(&self, revision: i64) -> Outcome<(u32, i64)> {
+        #[derive(serde::Deserialize)]
+        struct Hash {
+            hash: u32,
+            #[serde(rename = "compact_revision")]
+            compacted: i64,
+        }
+        let said = self.ask(PEERS, "/members/hashkv", &format!("{{\"revision\":{revision}}}")).await;
+        let body = said.as_deref().ok().and_then(|said| said.split_once("\r\n\r\n")).map(|(_, body)| body.trim());
+        match body.and_then(|body| serde_json::from_str::<Hash>(body).ok()) {
+            Some(found) => Ok((found.hash, found.compacted)),
+            None => Err(self.fault(format!("etcd on {} did not tell the hash of its keys", self.at.shown().display()))),
+        }
+    }
+
+    /// One request on one of its sockets, and all that comes back.
+    async fn ask(&self, socket: &str, path: &str, body: &str) -> io::Result<String> {
+        let length = body.len();
+        let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}");
+        let ask = async {
+            let (_open, path) = self.at.socket(socket)?;
+            let mut to = UnixStream::connect(path).await?;
+            to.write_all(request.as_bytes()).await?;
+            let mut said = Vec::new();
+            to.take(64 << 10).read_to_end(&mut said).await?;
+            Ok(String::from_utf8_lossy(&said).into_owned())
+        };
+        timeout(ANSWER, ask).await.map_err(|_| io::ErrorKind::TimedOut)?
+    }
+
+    /// Asks it to end, so that it closes its store in order, and waits for that.
+    pub(in crate::agent) async fn stop(mut self) -> Outcome<()> {
+        if let Some(pid) = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
+            // It may have ended by itself, which shows below.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        match timeout(END, self.child.wait()).await {
+            // With its sockets closed under it, etcd ends with an error of its own; what its store holds is looked at, not its code.
+            Ok(status) => status.map(drop).explain("wait for", Path::new(ETCD)),
+            Err(_) => Err(failed(format!("etcd did not end on {} within {END:?}", self.at.shown().display()))),
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! Whether a mark holds, told from facts alone.
+
+use super::Intent;
+use super::upgrade::API_MANIFEST;
+use crate::model::desired::Cidr;
+use crate::model::facts::{ETCD_UNIT, Etcd, Facts, HostFacts, InterfaceAddress, Members, UnitFact};
+use crate::model::firewall::Opening;
+use crate::model::leaf::needs_renewal;
+use crate::model::names::{HostName, PeerUrl, UnitName};
+use crate::model::node::NodeFact;
+use crate::model::plan::Condition;
+use crate::model::target::{CertId, FileSet, HostTarget, KUBELET_SERVES_WITH, Place, SetTarget, Target};
+
+/// A recovery bundle is of a moment ago for so long, milliseconds: what a run that was cut off took need not be taken again.
+const RECENT_MS: i64 = 10 * 60 * 1000;
+
+/// Where the kubelet finds static pods.
+const MANIFESTS: &str = "/etc/kubernetes/manifests/";
+/// What runs in those of the control plane.
+const STATIC_PODS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
+
+/// The unit that runs etcd.
+///
+/// # Panics
+/// Never: the name is a valid one.
+pub fn etcd_unit() -> UnitName {
+    ETCD_UNIT.parse().expect("a constant that is a valid unit name")
+}
+
+/// The unit of what stands between an API server and etcd's members.
+///
+/// # Panics
+/// Never: the name is a valid one.
+pub fn etcd_balancer_unit() -> UnitName {
+    "hactl-etcd-balancer.service".parse().expect("a constant that is a valid unit name")
+}
+
+/// The kubelet's unit.
+///
+/// # Panics
+/// Never: the name is a valid one.
+pub fn kubelet_unit() -> UnitName {
+    "kubelet.service".parse().expect("a constant that is a valid unit name")
+}
+
+/// When the last of what a unit reads changed.
+fn newest(facts: &HostFacts, set: &SetTarget) -> i64 {
+    let files = set.files.iter().filter_map(|f| facts.files.get(&f.path)).map(|f| f.changed_ms);
+    let leaves = set.reads.iter().filter_map(|id| facts.leaves.get(id)).map(|l| l.changed_ms);
+    files.chain(leaves).max().unwrap_or(0)
+}
+
+/// Files that an earlier run wrote into a folder of the set's own and that nobody asks for any more.
+fn strays(facts: &HostFacts, set: &SetTarget) -> Vec<String> {
+    let inside = |path: &str| {
+        set.folders.iter().any(|folder| path.strip_prefix(folder.as_str()).is_some_and(|rest| rest.starts_with('/')))
+    };
+    if !set.is_told(|path| facts.files.contains_key(path)) {
+        return Vec::new();
+    }
+    let wanted = |path: &str| set.files.iter().any(|file| file.path == path);
+    let in_folders = facts.files.keys().filter(|path| inside(path) && !set.own.contains(path));
+    let own = set.own.iter().filter(|path| facts.files.contains_key(*path));
+    in_folders.chain(own).filter(|path| !wanted(path)).cloned().collect()
+}
+
+/// Everything a mark is judged by.
+#[derive(Clone, Copy)]
+pub(super) struct Observed<'a> {
+    pub target: &'a Target,
+    pub facts: &'a Facts,
+    pub intent: &'a Intent,
+}
+
+impl<'a> Observed<'a> {
+    fn pair(&self, host: &HostName) -> Option<(&'a HostFacts, &'a HostTarget)> {
+        Some((self.facts.host(host)?, self.target.hosts.get(host)?))
+    }
+    /// The facts of a host of the inventory, or of one that leaves.
+    fn someone(&self, host: &HostName) -> Option<&'a HostFacts> {
+        self.facts.host(host).or_else(|| self.facts.leaver(host))
+    }
+    fn members(&self) -> Option<&'a Members> {
+        match &self.facts.etcd {
+            Etcd::HasQuorum(members) => Some(members),
+            _ => None,
+        }
+    }
+    fn listed(&self, peer: &PeerUrl) -> bool {
+        self.members().is_some_and(|m| m.0.contains_key(peer))
+    }
+
+    /// What keeps a host from being prepared, in words.
+    pub fn gaps(&self, host: &HostName) -> Vec<String> {
+        let Some((facts, target)) = self.pair(host) else { return Vec::new() };
+        let mut gaps = Vec::new();
+        let missing = target.paths.iter().filter(|p| !facts.programs.contains(*p)).count();
+        if missing > 0 {
+            gaps.push(format!("create {missing} director{}", if missing == 1 { "y" } else { "ies" }));
+        }
+        if facts.swap && target.parts.iter().any(|p| p.name == "kubelet") {
+            gaps.push("turn swap off".to_owned());
+        }
+        if let (Some(wanted), Some(found)) = (&target.openings, &facts.firewall) {
+            let words = |list: Vec<&Opening>| list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let (lacks, more): (Vec<_>, Vec<_>) =
+                (wanted.difference(&found.open).collect(), found.open.difference(wanted).collect());
+            if !lacks.is_empty() {
+                gaps.push(format!("open in {}: {}", found.manager, words(lacks)));
+            }
+            if !more.is_empty() {
+                gaps.push(format!("close in {}: {}", found.manager, words(more)));
+            }
+        }
+        for (name, value) in &target.sysctls {
+            if facts.sysctls.get(name).is_some_and(|now| now != value) {
+                gaps.push(format!("set {name} to {value}"));
+            }
+        }
+        gaps
+    }
+
+    /// The files of a set that differ, by path.
+    pub fn differing(&self, host: &HostName, set: FileSet) -> Vec<String> {
+        let Some((facts, target)) = self.pair(host) else { return Vec::new() };
+        let Some(wanted) = target.sets.get(&set) else { return Vec::new() };
+        let differs = |file: &&crate::model::target::FileTarget| {
+            facts
+                .files
+                .get(&file.path)
+                .is_none_or(|found| found.digest != file.digest || found.mode != file.mode || found.owner != file.owner)
+        };
+        let mut paths: Vec<String> = wanted.files.iter().filter(differs).map(|f| f.path.clone()).collect();
+        paths.extend(strays(facts, wanted));
+        paths
+    }
+
+    /// Whether a host of this cluster still has something of a role that it has no more.
+    pub fn has_left(&self, host: &HostName, former: FileSet) -> bool {
+        let stamp = self.facts.host(host).and_then(|facts| facts.stamp.as_ref());
+        stamp.is_some_and(|stamp| stamp.same_cluster(&self.intent.stamp)) && !self.differing(host, former).is_empty()
+    }
+
+    /// Whether the static pods of a host that has no control plane any more have ended, and none would be started again.
+    fn pods_ended(&self, host: &HostName) -> bool {
+        let manifest = |path: &String| path.starts_with(MANIFESTS);
+        let runs = |facts: &HostFacts| STATIC_PODS.iter().any(|program| facts.processes.contains_key(*program));
+        self.facts.host(host).is_some_and(|facts| !runs(facts))
+            && !self.differing(host, FileSet::FormerControlPlane).iter().any(manifest)
+    }
+
+    /// Whether the host keeps what the files of a set replaced: they have not proven themselves.
+    pub fn on_trial(&self, host: &HostName, set: FileSet) -> bool {
+        self.facts.host(host).is_some_and(|f| f.on_trial.contains(&set))
+    }
+
+    /// Whether somebody runs by the files of a set now, so that new ones could break what works.
+    pub fn in_use(&self, host: &HostName, set: FileSet) -> bool {
+        let target = self.target.hosts.get(host).and_then(|t| t.sets.get(&set));
+        set.serves() && target.and_then(|t| t.unit.as_ref()).is_some_and(|unit| self.is_active(host, unit))
+    }
+
+    /// Leaves that are due, with the reason.
+    pub fn due(&self, host: &HostName) -> Vec<(CertId, String)> {
+        let Some((facts, target)) = self.pair(host) else { return Vec::new() };
+        let due = |leaf: &crate::model::target::CertSpec| {
+            let fact = facts.leaves.get(&leaf.id);
+            let asked = || self.intent.renew.wants(host, leaf, fact?);
+            needs_renewal(leaf, fact, facts.now_ms).or_else(asked).map(|why| (leaf.id, why))
+        };
+        let mut all: Vec<_> = target.leaves.iter().filter_map(due).collect();
+        if !all.iter().any(|(id, _)| *id == CertId::Kubelet) {
+            all.extend(self.serves_with_another(host).map(|why| (CertId::Kubelet, why)));
+        }
+        all
+    }
+
+    /// Why the kubelet is to ask for another certificate to serve with: the one that it keeps was signed by another authority than the one
+    /// that signs now. It asks for one where it finds none at its start, and is given a new one of its own then.
+    fn serves_with_another(&self, host: &HostName) -> Option<String> {
+        let (facts, target) = self.pair(host)?;
+        let leaf = target.leaves.iter().find(|leaf| leaf.id == CertId::Kubelet)?;
+        let shown = facts.certificates.files.get(KUBELET_SERVES_WITH)?.first()?;
+        let other = !shown.authority.is_empty() && leaf.serves_by.as_ref().is_some_and(|by| shown.authority != *by);
+        (other && self.is_active(host, &kubelet_unit()))
+            .then(|| "another authority signed what it serves with".to_owned())
+    }
+
+    /// Whether a kubelet that runs gets another certificate of its own.
+    pub fn kubelet_is_signed_anew(&self, host: &HostName) -> bool {
+        self.is_active(host, &kubelet_unit()) && self.due(host).iter().any(|(id, _)| *id == CertId::Kubelet)
+    }
+
+    /// Whether a unit runs by the files that are there.
+    pub fn runs(&self, host: &HostName, set: &SetTarget) -> bool {
+        let (Some(facts), Some(unit)) = (self.facts.host(host), set.unit.as_ref()) else { return false };
+        let Some(found) = facts.units.get(unit) else { return false };
+        let newest = newest(facts, set);
+        let since = if set.reload { found.started_ms.max(found.reloaded_ms) } else { found.started_ms };
+        found.active == "active" && found.enabled && since >= newest
+    }
+
+    /// Whether a unit that was started runs by files that have changed since, or would not start at the next boot.
+    pub fn outdated(&self, host: &HostName, set: &SetTarget) -> bool {
+        let (Some(facts), Some(unit)) = (self.facts.host(host), set.unit.as_ref()) else { return false };
+        let Some(found) = facts.units.get(unit) else { return false };
+        let newest = newest(facts, set);
+        found.started_ms < newest || !found.enabled
+    }
+
+    /// Whether a unit is running at all, by whatever files.
+    pub fn is_active(&self, host: &HostName, unit: &UnitName) -> bool {
+        self.facts.host(host).and_then(|f| f.units.get(unit)).is_some_and(|u| u.active == "active")
+    }
+
+    /// Whether files of a kubelet are there.
+    pub fn has_kubelet(&self, host: &HostName) -> bool {
+        let Some((facts, target)) = self.pair(host) else { return false };
+        let files = target.sets.get(&FileSet::Kubelet).map(|s| s.files.as_slice()).unwrap_or_default();
+        files.iter().any(|file| facts.files.contains_key(&file.path))
+    }
+
+    /// Whether the kubelet is to get other files, or runs by older ones than are there.
+    pub fn kubelet_changes(&self, host: &HostName) -> bool {
+        let set = self.target.hosts.get(host).and_then(|t| t.sets.get(&FileSet::Kubelet));
+        let pending = |set: &SetTarget| self.is_active(host, &kubelet_unit()) && !self.runs(host, set);
+        !self.differing(host, FileSet::Kubelet).is_empty() || set.is_some_and(pending)
+    }
+
+    /// Whether the API server's own manifest is as it should be.
+    fn has_manifest(&self, host: &HostName) -> bool {
+        self.facts.host(host).is_some()
+            && !self.differing(host, FileSet::ControlPlane).iter().any(|p| p == API_MANIFEST)
+    }
+
+    /// Whether the static pods run by the manifests that are there.
+    fn serving(&self, host: &HostName) -> bool {
+        self.serves_by(host, |_| true)
+    }
+
+    /// Whether the API server is ready, and the static pods of these manifests run by them.
+    fn serves_by(&self, host: &HostName, which: fn(&str) -> bool) -> bool {
+        let Some((facts, target)) = self.pair(host) else { return false };
+        let Some(api) = &facts.api else { return false };
+        let manifests = target.sets.get(&FileSet::ControlPlane).map(|s| s.files.as_slice()).unwrap_or_default();
+        let current = |path: &str| {
+            let program = path.rsplit('/').next().and_then(|f| f.strip_suffix(".yaml")).unwrap_or(path);
+            match (facts.files.get(path), facts.processes.get(program)) {
+                (Some(file), Some(started)) => *started >= file.changed_ms,
+                _ => false,
+            }
+        };
+        api.own_trouble.is_none() && manifests.iter().filter(|f| which(&f.path)).all(|f| current(&f.path))
+    }
+
+    pub fn holds(&self, mark: &Condition) -> bool {
+        match mark {
+            Condition::ClusterIdWritten(h) => self.facts.host(h).is_some_and(|f| f.is_stamped(&self.intent.stamp, h)),
+            Condition::Prepared(h) => self.facts.host(h).is_some() && self.gaps(h).is_empty(),
+            Condition::Packaged(h) => {
+                self.pair(h).is_some_and(|(f, t)| t.packages.keys().all(|program| f.programs.contains(program)))
+            }
+            Condition::Delivered(h, digest) => self.facts.host(h).is_some_and(|f| f.blobs.contains(digest)),
+            Condition::Imported(h, digest) => self.pair(h).is_some_and(|(f, t)| {
+                t.parts.iter().filter(|p| &p.digest == digest).all(|p| match &p.place {
+                    Place::Image { reference } => f.images.get(reference) == Some(&digest.hex()),
+                    Place::Program => true,
+                })
+            }),
+            Condition::Configured(h, set) => self.facts.host(h).is_some() && self.differing(h, *set).is_empty(),
+            Condition::Accepted(h) => self.facts.host(h).is_some_and(|f| f.on_trial.is_empty()),
+            Condition::Certified(h) => self.facts.host(h).is_some() && self.due(h).is_empty(),
+            Condition::Running(h, unit) => self
+                .target
+                .hosts
+                .get(h)
+                .and_then(|t| t.sets.values().find(|s| s.unit.as_ref() == Some(unit)))
+                .is_some_and(|set| self.runs(h, set)),
+            Condition::Stopped(h, unit) => {
+                let found = self.someone(h).and_then(|f| f.units.get(unit));
+                self.someone(h).is_some() && !found.is_some_and(UnitFact::runs_or_starts)
+            }
+            Condition::PodsEnded(h) => self.pods_ended(h),
+            Condition::Follows(h) => {
+                let view = self.someone(h).and_then(|f| f.etcd.as_ref()?.view.as_ref());
+                view.is_some_and(|v| v.leader != 0 && !v.leads())
+            }
+            Condition::Dense(h) => {
+                let view = self.someone(h).and_then(|f| f.etcd.as_ref()?.view.as_ref());
+                view.is_some_and(|view| !view.is_loose())
+            }
+            Condition::Started(h) => self.is_active(h, &etcd_unit()),
+            Condition::Cleared(h) => self.facts.host(h).and_then(|f| f.etcd.as_ref()).is_some_and(|e| !e.data),
+            // Only a step of the same plan gives them.
+            Condition::Halted(_) | Condition::Taken(_) | Condition::Restored(_) => false,
+            Condition::Gone(peer) => self.members().is_some() && !self.listed(peer),
+            Condition::Listed(peer) => self.listed(peer),
+            Condition::Voter(peer) => self.members().and_then(|m| m.0.get(peer)).is_some_and(|m| !m.learner),
+            Condition::Quorum => self.members().is_some(),
+            Condition::Sealed(h) => {
+                let bootstrapped =
+                    self.facts.host(h).and_then(|f| f.etcd.as_ref()).and_then(|e| e.bootstrapped.as_ref());
+                bootstrapped.is_some_and(|b| self.facts.living_cluster().is_none_or(|c| c == b))
+            }
+            Condition::Saved => self.facts.hosts.values().filter_map(|f| f.as_ref().ok()).any(|facts| {
+                let newest = facts.bundles.as_ref().and_then(|b| b.bundles.first());
+                newest.is_some_and(|b| (0..=RECENT_MS).contains(&facts.now_ms.saturating_sub(b.taken_ms)))
+            }),
+            Condition::Manifest(h) => self.has_manifest(h),
+            Condition::ApiServer(h) => self.has_manifest(h) && self.serves_by(h, |path| path == API_MANIFEST),
+            Condition::Serving(h) => self.serving(h),
+            Condition::Api => self.apis().any(|a| a.own_trouble.is_none()),
+            Condition::Endpoint => self.apis().any(|a| a.endpoint_trouble.is_none()),
+            Condition::Applied(addon) => self.facts.drift.get(addon).is_some_and(Vec::is_empty),
+            Condition::Pruned(addon) => self.facts.stale.get(addon).is_none_or(Vec::is_empty),
+            Condition::NodeReady(h) => {
+                // Without a range flannel gives its pods none, and what it has of an earlier one is not known to be wrong yet.
+                let ranged = |n: &NodeFact| n.pods.is_some() || !self.target.addons.iter().any(|a| a.name == "flannel");
+                self.apis().flat_map(|a| &a.nodes).any(|n| n.name == h.as_str() && n.ready && ranged(n))
+            }
+            // Who was drained may have got pods since; where there is no Node, there is nothing on it.
+            Condition::Drained(h) | Condition::NodeGone(h) => !self.registered(h),
+            Condition::Schedulable(h) => {
+                !self.apis().any(|a| a.nodes.iter().any(|n| n.name == h.as_str() && n.drained))
+            }
+            Condition::Wired(h) => self.pod_cidr_mismatch(h).is_none(),
+            Condition::Wiped(_) => false,
+        }
+    }
+
+    /// What of flannel's on a host has an address that is not of its Node's range, and that range.
+    pub fn pod_cidr_mismatch(&self, host: &HostName) -> Option<(&InterfaceAddress, Cidr)> {
+        let mut nodes = self.apis().flat_map(|a| &a.nodes).filter(|n| n.name == host.as_str());
+        let node = nodes.find(|n| n.pods.is_some())?;
+        Some((node.pod_cidr_mismatch(&self.facts.host(host)?.addresses)?, node.pods?))
+    }
+
+    /// Whether an API server shows a Node of this name, whatever it says of it.
+    pub fn registered(&self, host: &HostName) -> bool {
+        self.apis().any(|a| a.nodes.iter().any(|n| n.name == host.as_str()))
+    }
+
+    /// Whether an API server shows a Node of this name that hactl had in an inventory.
+    pub fn registered_ours(&self, host: &HostName) -> bool {
+        self.apis().any(|a| a.nodes.iter().any(|n| n.name == host.as_str() && n.ours))
+    }
+
+    /// API facts of hosts whose own API server answers.
+    fn apis(&self) -> impl Iterator<Item = &'a crate::model::facts::ApiFact> + use<'a> {
+        let hosts = self.facts.hosts.values();
+        hosts.filter_map(|f| f.as_ref().ok()).filter_map(|f| f.api.as_ref())
+    }
+}

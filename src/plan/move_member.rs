@@ -1,0 +1,91 @@
+//! A member follows its data: its host has another address now, or its disk came to another host.
+//!
+//! In: data on a host that no member of the list has the peer URL of. Out: the list changed under the member's own id, and the member started
+//! where it is: nothing is copied and nothing is lost.
+
+use super::conditions::etcd_unit;
+use super::draft::Draft;
+use super::etcd::{etcd_fact, ready_to_start};
+use super::reconcile_members::{Chain, Change, balancers_first, change};
+use crate::model::desired::Host;
+use crate::model::facts::{Members, UnitFact};
+use crate::model::names::{HostName, PeerUrl};
+use crate::model::plan::{Action, Condition, HowToRun, InitialClusterState, Precondition};
+use crate::model::refusal::Refusal;
+use std::collections::BTreeSet;
+
+/// How the data on a host that is not listed came to be there.
+pub(super) enum Moved {
+    /// It is the member of this peer URL, and nobody else runs it.
+    From(PeerUrl),
+    /// It is a member whose own host may come back with it.
+    Doubtful,
+}
+
+/// Whether the data on a host is of a member that is listed under another peer URL: the host has another address now, or the disk came from
+/// a host that is gone. Two processes with one vote must never be.
+pub(super) fn moved(d: &Draft, host: &Host, members: &Members) -> Option<Moved> {
+    let fact = etcd_fact(d, &host.name).filter(|e| e.data)?;
+    if members.0.contains_key(&host.peer_url()) || d.intent.prune.contains(&host.name) {
+        return None;
+    }
+    let (cluster, id) = match (&fact.view, &fact.disk) {
+        (Some(view), _) => (&view.cluster, view.member),
+        (None, Some(disk)) => (&disk.cluster, disk.member),
+        (None, None) => return None,
+    };
+    let (from, member) = members.0.iter().find(|(_, m)| m.id == id)?;
+    if d.facts.living_cluster() != Some(cluster) {
+        return None;
+    }
+    let own = member.name == host.name.as_str();
+    // Named, not in the inventory any more, and not answering: then it is its disk that came here.
+    let left = |name: &HostName| {
+        d.desired.host(name).is_none() && d.intent.prune.contains(name) && d.facts.leaver(name).is_none()
+    };
+    let runs_here = fact.view.is_some();
+    let inherited = !member.healthy && member.name.parse().is_ok_and(|name| left(&name));
+    Some(if own && (runs_here || !member.healthy) || inherited { Moved::From(from.clone()) } else { Moved::Doubtful })
+}
+
+/// Members whose data is on a host of another address than the list has: the list follows them, one after the other, and each is seen to run
+/// there before the next.
+pub(super) fn move_member(
+    d: &mut Draft,
+    chain: &mut Chain,
+    hosts: &[Host],
+    members: &Members,
+) -> Result<BTreeSet<HostName>, Refusal> {
+    let mut followed = BTreeSet::new();
+    for host in hosts {
+        let Some(Moved::From(from)) = moved(d, host, members) else { continue };
+        if !d.may_change(&host.name) {
+            continue;
+        }
+        let (to, requires) = (host.peer_url(), ready_to_start(d, &host.name));
+        change(d, chain, &from, Change::Move(to.clone()), format!("its data is on {} now", host.name), requires)?;
+        let unit = d.host_facts(&host.name).and_then(|f| f.units.get(&etcd_unit()));
+        let mut requires = ready_to_start(d, &host.name);
+        requires.push(Condition::Listed(to.clone()));
+        let started = if unit.is_some_and(UnitFact::runs_or_starts) {
+            let running = Condition::Running(host.name.clone(), etcd_unit());
+            requires.extend(balancers_first(d));
+            let action = Action::RunUnit { host: host.name.clone(), unit: etcd_unit(), how: HowToRun::Restart };
+            d.must(action, "it runs by its earlier address", requires, running.clone(), Precondition::None);
+            running
+        } else {
+            let started = Condition::Started(host.name.clone());
+            let action = Action::StartMember { host: host.name.clone(), state: InitialClusterState::Restart };
+            d.must(action, "it goes on where it is now", requires, started.clone(), Precondition::None);
+            started
+        };
+        if let Some(member) = chain.list.0.get_mut(&to) {
+            member.healthy = true;
+        }
+        d.forecast(chain.list.clone());
+        chain.woken.push(started.clone());
+        chain.last = Some(started);
+        followed.insert(host.name.clone());
+    }
+    Ok(followed)
+}

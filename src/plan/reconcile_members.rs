@@ -1,0 +1,558 @@
+//! Healing an etcd cluster that speaks: dead members out, still ones started, learners in one at a time, and members
+//! that run by older files restarted when the others can carry the cluster.
+//!
+//! Every change of the list is chained behind the one before and guarded by the list it assumes: the quorum after each
+//! needs a total order. Restarts come behind the last change.
+
+use super::conditions::{etcd_balancer_unit, etcd_unit};
+use super::draft::Draft;
+use super::etcd::{etcd_fact, ready_to_start, seal};
+use super::move_member::{Moved, move_member, moved};
+use super::versions;
+use crate::model::desired::{Host, Role};
+use crate::model::facts::{DiskFact, EtcdFact, EtcdView, Members};
+use crate::model::names::PeerUrl;
+use crate::model::plan::{Action, Condition, HowToRun, InitialClusterState, Precondition, STAND_IN};
+use crate::model::positions::{self, Unfit};
+use crate::model::refusal::Refusal;
+use crate::model::target::FileSet;
+
+/// The member list as it will be after the steps planned so far, and the last of them.
+pub(super) struct Chain {
+    pub list: Members,
+    pub last: Option<Condition>,
+    /// Members that are counted as healthy only once these hold.
+    pub woken: Vec<Condition>,
+}
+
+impl Chain {
+    /// Whether the list can spare one more member, without counting those that are only about to start.
+    fn spares_one(&self) -> bool {
+        self.list.healthy().saturating_sub(self.woken.len()) > self.list.quorum()
+    }
+}
+
+/// How a host of the inventory stands to the member list.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stand {
+    /// Nothing is known about etcd on it.
+    Unknown,
+    /// Listed, with data, and running.
+    Runs,
+    /// Listed, with data, and not running.
+    Still,
+    /// Listed, but its disk is not the member's, empty, left by another one or damaged; or its member is to be replaced.
+    Dead,
+    /// Listed as a learner that has not started yet.
+    Expected,
+    /// Not listed.
+    Absent,
+}
+
+/// A quorum speaks: dead members out first, then learners in, one at a time.
+pub(super) fn reconcile_members(d: &mut Draft, hosts: &[Host], members: &Members) -> Result<(), Refusal> {
+    one_cluster(d, hosts, members)?;
+    if !d.intent.bootstrapped {
+        let why = "the journal does not know yet that this cluster was born";
+        d.must(Action::ProveQuorum, why, vec![], Condition::Quorum, Precondition::None);
+    }
+    let mut chain = Chain { list: members.clone(), last: None, woken: Vec::new() };
+    let followed = move_member(d, &mut chain, hosts, members)?;
+    let others = hosts.iter().filter(|h| !followed.contains(&h.name));
+    let stands: Vec<(&Host, Stand)> = others.map(|h| (h, stand(d, h, members))).collect();
+    let listed = chain.list.clone();
+    prune(d, &mut chain, &listed)?;
+    for (host, stand) in &stands {
+        let peer = host.peer_url();
+        match stand {
+            Stand::Unknown => {
+                d.warn(format!("{} says nothing about etcd: nothing is planned for its member", host.name));
+            }
+            // A voter that still serves is replaced in its own turn below, when the others are whole again.
+            // Left as it is, and counted as it is: quorum is judged over all members, whoever may be changed.
+            _ if !d.may_change(&host.name) => {}
+            Stand::Dead if !chain.list.0.get(&peer).is_some_and(|m| m.healthy && !m.learner) => {
+                let why = dead_because(d, host);
+                remove(d, &mut chain, &peer, why)?;
+            }
+            Stand::Still => start_again(d, &mut chain, host),
+            Stand::Dead | Stand::Runs | Stand::Expected | Stand::Absent => {}
+        }
+    }
+    let waits = |(h, s): &&(&Host, Stand)| matches!(s, Stand::Dead | Stand::Absent) && d.may_change(&h.name);
+    let mut joining: Vec<&Host> = stands.iter().filter(waits).map(|(h, _)| *h).collect();
+    // Whoever joins copies the leader's keys: one that is to be replaced goes first if it leads.
+    joining.sort_by_key(|h| !leads(d, h));
+    if finish_learners(d, &mut chain, &stands, !joining.is_empty())? {
+        for host in joining {
+            join(d, &mut chain, host)?;
+        }
+    }
+    for (host, stand) in &stands {
+        let sealed = d.holds(&Condition::Sealed(host.name.clone()));
+        if !sealed && matches!(stand, Stand::Runs | Stand::Still) && d.may_change(&host.name) {
+            let started = awake(d, host);
+            seal(d, &host.name, vec![started]);
+        }
+    }
+    restarts(d, &chain, &stands);
+    Ok(())
+}
+
+/// All that speak with a quorum behind them must speak of one cluster, and no host may be a member under another address
+/// than the inventory's: either would make us move living data aside.
+fn one_cluster(d: &Draft, hosts: &[Host], members: &Members) -> Result<(), Refusal> {
+    let mut problems = Vec::new();
+    let views = || hosts.iter().filter_map(|h| etcd_fact(d, &h.name)?.view.as_ref().map(|v| (&h.name, v)));
+    let mut speaking = views().filter(|(_, v)| v.linearizable);
+    if let Some((first, cluster)) = speaking.next().map(|(h, v)| (h, &v.cluster)) {
+        for (host, view) in speaking.filter(|(_, v)| &v.cluster != cluster) {
+            problems.push(format!(
+                "two etcd clusters answer: {cluster} on {first}, {} on {host}; stop etcd on the hosts of the older one",
+                view.cluster
+            ));
+        }
+    }
+    for host in hosts {
+        let Some(fact) = etcd_fact(d, &host.name).filter(|e| e.data) else { continue };
+        if members.0.contains_key(&host.peer_url()) {
+            continue;
+        }
+        let read = fact.disk.as_ref().filter(|disk| Some(&disk.cluster) == d.facts.living_cluster());
+        let ids = [fact.view.as_ref().map(|v| v.member), read.map(|disk| disk.member)];
+        let own = |(_, m): &(&PeerUrl, &crate::model::facts::Member)| {
+            ids.contains(&Some(m.id)) || m.name == host.name.as_str()
+        };
+        if matches!(moved(d, host, members), Some(Moved::From(_))) {
+            continue;
+        }
+        if let Some((peer, member)) = members.0.iter().find(own).filter(|(_, m)| m.name != host.name.as_str()) {
+            problems.push(format!(
+                "{}: the data on its disk is of the member {} at {peer}; if that host is gone for good, `hactl up --prune {}` goes on from \
+                 this disk, else bring it back and clear this one",
+                host.name, member.name, member.name
+            ));
+        } else if let Some((peer, _)) = members.0.iter().find(own) {
+            problems.push(format!(
+                "{}: its etcd is a member as {peer}, and the inventory says {}; give the host its address back, or \
+                 `hactl up --prune {}` while other members carry the cluster",
+                host.name,
+                host.peer_url(),
+                host.name
+            ));
+        }
+    }
+    for (host, other) in positions::swapped(d.desired, d.facts) {
+        problems.push(Unfit::Swapped(other).on(&host.name));
+    }
+    // One that may leave is not at odds with the inventory.
+    problems.retain(|p| !d.intent.prune.iter().any(|n| p.starts_with(&format!("{n}: "))));
+    if problems.is_empty() { Ok(()) } else { Err(Refusal::Preflight { problems }) }
+}
+
+fn stand(d: &Draft, host: &Host, members: &Members) -> Stand {
+    let Some(fact) = etcd_fact(d, &host.name) else { return Stand::Unknown };
+    let Some(member) = members.0.get(&host.peer_url()) else { return Stand::Absent };
+    if d.intent.replace.get(&host.name) == Some(&member.id) || unfit(d, host).is_some() {
+        return Stand::Dead;
+    }
+    let unstarted = member.learner && member.name.is_empty();
+    let unit = d.host_facts(&host.name).and_then(|f| f.units.get(&etcd_unit()));
+    let process = unit.is_some_and(|u| u.started_ms > 0 && u.runs_or_starts());
+    let ours = d.facts.living_cluster();
+    // The seal may be missing, or the log unreadable; either tells.
+    let mut of = fact.bootstrapped.iter().chain(fact.disk.as_ref().map(|disk| &disk.cluster));
+    let foreign = ours.is_some_and(|ours| of.any(|cluster| cluster != ours)) && fact.view.is_none();
+    match (fact.data, process) {
+        (false, _) if unstarted => Stand::Expected,
+        (false, _) => Stand::Dead,
+        (true, _) if foreign => Stand::Dead,
+        // A learner that never made itself known cannot have left this data, unless it is about to.
+        (true, false) if unstarted => Stand::Dead,
+        (true, false) if damaged(fact) => Stand::Dead,
+        (true, true) => Stand::Runs,
+        (true, false) => Stand::Still,
+    }
+}
+
+/// What speaks against the data on a host.
+pub(super) fn unfit(d: &Draft, host: &Host) -> Option<Unfit> {
+    positions::unfit(d.desired, d.facts, host)
+}
+
+/// Whether a member that does not run could not: its log or its store cannot be read to the end. The others have what it had.
+fn damaged(fact: &EtcdFact) -> bool {
+    let useless = |disk: &DiskFact| disk.damaged || disk.revision.is_none();
+    fact.data && fact.view.is_none() && fact.disk.as_ref().is_none_or(useless)
+}
+
+/// Why a member is taken out, in words.
+fn dead_because(d: &Draft, host: &Host) -> String {
+    let fact = etcd_fact(d, &host.name);
+    if d.intent.replace.contains_key(&host.name) {
+        return format!("the keys on {} are not those of the others", host.name);
+    }
+    if let Some(unfit) = unfit(d, host) {
+        return unfit.on(&host.name);
+    }
+    match fact.filter(|fact| damaged(fact)) {
+        Some(fact) => {
+            let flaws = fact.disk.iter().flat_map(|disk| disk.flaws.iter()).chain(&fact.trouble);
+            let said = flaws.map(String::as_str).collect::<Vec<_>>().join("; ");
+            format!("its data on {} is damaged: {said}", host.name)
+        }
+        None => format!("the disk on {} is not this member's, so it is dead", host.name),
+    }
+}
+
+/// Members that the inventory no longer names: they leave only when named.
+fn prune(d: &mut Draft, chain: &mut Chain, members: &Members) -> Result<(), Refusal> {
+    for (peer, member) in &members.0 {
+        if d.desired.with(Role::Etcd).any(|h| &h.peer_url() == peer) {
+            continue;
+        }
+        // One that serves and whose host leaves in its turn goes last: new in first.
+        if member.healthy && !member.learner && super::remove_hosts::carries(d, peer) {
+            continue;
+        }
+        if let Some(host) = super::remove_roles::carries(d, peer) {
+            // One that serves goes last here, too; and who may not be changed keeps it.
+            if d.may_change(&host) && (!member.healthy || member.learner) {
+                remove(d, chain, peer, format!("{host} is to be no member any more, and its member does not serve"))?;
+            }
+            continue;
+        }
+        if d.intent.prune.iter().any(|p| p.as_str() == member.name) {
+            remove(d, chain, peer, "it was named with --prune".to_owned())?;
+        } else if member.learner && member.name.is_empty() {
+            remove(d, chain, peer, "it never started, has no vote, and is not in the inventory".to_owned())?;
+        } else {
+            d.warn(format!(
+                "etcd member {} at {peer} is not in the inventory; it stays until `hactl up --prune {}`",
+                member.name, member.name
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn start_again(d: &mut Draft, chain: &mut Chain, host: &Host) {
+    let started = Condition::Started(host.name.clone());
+    if let Some(member) = chain.list.0.get_mut(&host.peer_url()).filter(|m| !m.learner) {
+        member.healthy = true;
+        chain.woken.push(started);
+    }
+    d.forecast(chain.list.clone());
+    from_its_data(d, host, "it is a member and does not run");
+}
+
+fn from_its_data(d: &mut Draft, host: &Host, why: &str) {
+    let requires = ready_to_start(d, &host.name);
+    let action = Action::StartMember { host: host.name.clone(), state: InitialClusterState::Restart };
+    d.must(action, why, requires, Condition::Started(host.name.clone()), Precondition::None);
+}
+
+/// The mark that a member with data has been started. One that systemd is starting still, as right after an interrupted
+/// run, is waited for by starting it: what follows would otherwise have to wait for the next run.
+fn awake(d: &mut Draft, host: &Host) -> Condition {
+    let started = Condition::Started(host.name.clone());
+    if !d.holds(&started) && !d.plans(&started) {
+        from_its_data(d, host, "it is starting still");
+    }
+    started
+}
+
+/// Brings the learner in flight to its vote. Says whether another may follow: one that cannot finish stands in the way,
+/// and is taken out when somebody waits behind it, because it has no vote to lose.
+fn finish_learners(
+    d: &mut Draft,
+    chain: &mut Chain,
+    stands: &[(&Host, Stand)],
+    others_wait: bool,
+) -> Result<bool, Refusal> {
+    let learners: Vec<PeerUrl> = chain.list.0.iter().filter(|(_, m)| m.learner).map(|(p, _)| p.clone()).collect();
+    let mut free = true;
+    for peer in learners {
+        let stand = stands.iter().find(|(h, _)| h.peer_url() == peer);
+        if let Some((host, _)) = stand.filter(|(h, _)| !d.may_change(&h.name)) {
+            if others_wait {
+                d.warn(format!("no host can become a member while the learner on {} is in flight", host.name));
+                free = false;
+            }
+            continue;
+        }
+        match stand {
+            Some((host, Stand::Expected)) => start_learner(d, chain, host)?,
+            Some((host, Stand::Runs | Stand::Still)) => {
+                let why = "it is a learner still".to_owned();
+                let started = awake(d, host);
+                change(d, chain, &peer, Change::Promote, why, vec![started])?;
+            }
+            Some((_, Stand::Dead)) => {}
+            Some((_, Stand::Unknown | Stand::Absent)) | None => {
+                let wanted = d.desired.with(Role::Etcd).any(|h| h.peer_url() == peer);
+                if others_wait {
+                    // It has no vote to lose, whoever it is: only a voter leaves by name alone.
+                    let what = if wanted { "does not answer" } else { "is not in the inventory" };
+                    let why = format!("this learner {what}, and another host is to be a member");
+                    remove(d, chain, &peer, why)?;
+                }
+            }
+        }
+    }
+    Ok(free)
+}
+
+/// A host becomes a member: what is left of an older one goes aside, then it starts as a learner on an empty disk.
+fn join(d: &mut Draft, chain: &mut Chain, host: &Host) -> Result<(), Refusal> {
+    let peer = host.peer_url();
+    if chain.list.0.contains_key(&peer) {
+        let why = dead_because(d, host);
+        let mut requires: Vec<Condition> = chain.last.iter().cloned().collect();
+        if leads(d, host) {
+            hand_over(d, &chain.list, host, &mut requires);
+        }
+        change(d, chain, &peer, Change::Remove, why, requires)?;
+    }
+    // Listed only once it can start at once: a learner that is not there is in everybody's way.
+    let mut requires = ready_to_start(d, &host.name);
+    if etcd_fact(d, &host.name).is_some_and(|e| e.data) {
+        let cleared = Condition::Cleared(host.name.clone());
+        requires.push(cleared.clone());
+        let mut first = vec![Condition::ClusterIdWritten(host.name.clone())];
+        first.extend(chain.last.clone());
+        let precondition = Precondition::Members { list: chain.list.shape() };
+        let action = Action::ArchiveData { host: host.name.clone() };
+        let why =
+            unfit(d, host).map_or("its data is of no member in the list".to_owned(), |unfit| unfit.on(&host.name));
+        d.must(action, why, first, cleared, precondition);
+    }
+    change(d, chain, &peer, Change::Learn, format!("{} is to be a member", host.name), requires)?;
+    start_learner(d, chain, host)
+}
+
+/// The learner starts on an empty disk, catches up, votes, and is sealed.
+fn start_learner(d: &mut Draft, chain: &mut Chain, host: &Host) -> Result<(), Refusal> {
+    let peer = host.peer_url();
+    let mut requires = ready_to_start(d, &host.name);
+    requires.extend(chain.last.clone());
+    let started = Condition::Started(host.name.clone());
+    let members = initial_cluster(d, &chain.list);
+    let action = Action::StartMember { host: host.name.clone(), state: InitialClusterState::Existing { members } };
+    let precondition = Precondition::Members { list: chain.list.shape() };
+    d.must(action, "it joins as a learner", requires, started.clone(), precondition);
+    change(d, chain, &peer, Change::Promote, "a learner does not vote".to_owned(), vec![started])?;
+    seal(d, &host.name, vec![Condition::Voter(peer)]);
+    Ok(())
+}
+
+/// Name and peer URL of every member. etcd takes a name that is there twice for one member and refuses an empty one.
+fn initial_cluster(d: &Draft, list: &Members) -> Vec<(String, PeerUrl)> {
+    let known = |url: &PeerUrl| d.desired.with(Role::Etcd).find(|h| &h.peer_url() == url).map(|h| h.name.to_string());
+    let taken: Vec<String> = list.0.keys().filter_map(known).collect();
+    let other = |(at, (url, member)): (usize, (&PeerUrl, &crate::model::facts::Member))| {
+        let name = known(url).unwrap_or_else(|| {
+            let free = !member.name.is_empty() && !taken.contains(&member.name);
+            if free { member.name.clone() } else { format!("{STAND_IN}{at}") }
+        });
+        (name, url.clone())
+    };
+    list.0.iter().enumerate().map(other).collect()
+}
+
+/// Members that run by older files, or run without answering, are restarted one after the other, the leader last; and so are those whose store
+/// is to be written anew.
+fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
+    let mut due = Vec::new();
+    for (host, stand) in stands {
+        let voter = chain.list.0.get(&host.peer_url()).is_some_and(|m| !m.learner);
+        if *stand != Stand::Runs || !voter || !d.may_change(&host.name) {
+            continue;
+        }
+        let Some(set) = d.host_target(&host.name).sets.get(&FileSet::Etcd) else { continue };
+        let older =
+            d.plans(&Condition::Configured(host.name.clone(), FileSet::Etcd)) || d.look().outdated(&host.name, set);
+        let active = d.look().is_active(&host.name, &etcd_unit());
+        let view = etcd_fact(d, &host.name).and_then(|e| e.view.as_ref());
+        let deaf = active && view.is_none() && !d.plans(&Condition::Certified(host.name.clone()));
+        let believed = d.host_facts(&host.name).is_some_and(|facts| facts.doubts.is_empty());
+        if deaf && etcd_fact(d, &host.name).is_some_and(|etcd| etcd.slow) {
+            d.warn(format!(
+                "etcd on {} is slow: its process answers its own health check, and nothing else within seconds; it is left alone",
+                host.name
+            ));
+        }
+        let deaf = deaf && believed && !etcd_fact(d, &host.name).is_some_and(|etcd| etcd.slow);
+        let leads = view.is_some_and(EtcdView::leads);
+        let loose = view.filter(|v| v.is_loose());
+        // It tells its name and where it answers at each start; another one, started from a copy of its data, did so in its stead.
+        let listed = chain.list.0.get(&host.peer_url()).filter(|m| view.is_some_and(|v| v.member == m.id));
+        let misnamed = listed.filter(|m| !m.name.is_empty() && m.name != host.name.as_str());
+        if older || deaf || misnamed.is_some() {
+            let why = match versions::member_changes(d, host).filter(|_| older) {
+                Some((runs, wanted)) => format!("etcd {runs} becomes {wanted}"),
+                None if older => "it runs by older files".to_owned(),
+                None if deaf => "it runs and does not answer".to_owned(),
+                None => format!("the list calls it {}", misnamed.map_or("", |m| m.name.as_str())),
+            };
+            due.push((leads, *host, why, false));
+        } else if let Some(view) = loose {
+            let megabytes = |bytes: i64| bytes >> 20;
+            let why = format!(
+                "{} MiB of its {} hold nothing",
+                megabytes(view.db_bytes - view.in_use_bytes),
+                megabytes(view.db_bytes)
+            );
+            due.push((leads, *host, why, true));
+        }
+    }
+    due.sort_by_key(|(leads, ..)| *leads);
+    for (leads, host, why, loose) in due {
+        let healthy = chain.list.0.get(&host.peer_url()).is_some_and(|m| m.healthy);
+        // One that does not answer takes nothing away, unless the others that answer are too few to be certain of.
+        let spare = chain.list.spare();
+        if chain.list.voters() > 1 && (spare.is_none() || healthy && spare == Some(0)) {
+            d.warn(format!(
+                "etcd on {} is to be restarted ({why}); that waits until another member is healthy",
+                host.name
+            ));
+            continue;
+        }
+        let unit = etcd_unit();
+        let running = Condition::Running(host.name.clone(), unit.clone());
+        let mut requires = ready_to_start(d, &host.name);
+        requires.extend(balancers_first(d));
+        requires.extend(chain.last.clone());
+        if !chain.spares_one() {
+            requires.extend(chain.woken.iter().cloned());
+        }
+        let precondition = Precondition::Tolerates { down: host.name.clone() };
+        if !loose && versions::member_changes(d, host).is_some() {
+            requires.push(Condition::Saved);
+        }
+        let name = host.name.clone();
+        let (action, brings, by) = if loose {
+            (Action::Defragment { host: name.clone() }, Condition::Dense(name.clone()), None)
+        } else {
+            let how = HowToRun::Restart;
+            (
+                Action::RunUnit { host: name.clone(), unit, how },
+                running,
+                Some(Condition::Configured(name, FileSet::Etcd)),
+            )
+        };
+        d.take_turn(&mut requires, by.as_slice(), brings.clone());
+        if leads {
+            hand_over(d, &chain.list, host, &mut requires);
+        }
+        d.must(action, why, requires, brings, precondition);
+        if !loose {
+            d.or_back_to(&host.name, &[FileSet::Etcd]);
+        }
+    }
+}
+
+/// Balancers in front of etcd that are to read their files anew do so before a member is restarted: one that does so meanwhile forgets whom
+/// it passes over.
+pub(super) fn balancers_first(d: &Draft) -> Vec<Condition> {
+    let unit = etcd_balancer_unit();
+    let there = d.reachable_with(Role::ControlPlane).into_iter().filter(|host| d.look().is_active(&host.name, &unit));
+    there.map(|host| Condition::Running(host.name, unit.clone())).filter(|running| d.plans(running)).collect()
+}
+
+/// Whether the member on a host leads.
+fn leads(d: &Draft, host: &Host) -> bool {
+    etcd_fact(d, &host.name).and_then(|e| e.view.as_ref()).is_some_and(EtcdView::leads)
+}
+
+/// The member on a host hands over the lead before it is away, to one that is well and stays.
+fn hand_over(d: &mut Draft, list: &Members, host: &Host, requires: &mut Vec<Condition>) {
+    let stays = |url: &PeerUrl| d.desired.with(Role::Etcd).any(|h| &h.peer_url() == url && h.name != host.name);
+    let Some((to, _)) = list.0.iter().find(|(url, m)| m.healthy && !m.learner && stays(url)) else { return };
+    let (action, follows) =
+        (Action::MoveLeader { host: host.name.clone(), to: to.clone() }, Condition::Follows(host.name.clone()));
+    let why = "it leads, and an election would keep writers waiting";
+    d.must(action, why, requires.clone(), follows.clone(), Precondition::None);
+    requires.push(follows);
+}
+
+/// The member on a host that leaves, or is to be none any more, while it serves: it hands over the lead, then it goes. What holds when it has gone.
+pub(super) fn remove_hosts(
+    d: &mut Draft,
+    host: &Host,
+    mut requires: Vec<Condition>,
+) -> Result<Vec<Condition>, Refusal> {
+    let peer = host.peer_url();
+    let Some(list) = d.members().filter(|list| list.0.contains_key(&peer)).cloned() else { return Ok(Vec::new()) };
+    let facts = d.facts.leaver(&host.name).or_else(|| d.host_facts(&host.name));
+    let view = facts.and_then(|f| f.etcd.as_ref()?.view.as_ref());
+    if view.is_some_and(EtcdView::leads) {
+        hand_over(d, &list, host, &mut requires);
+    }
+    let mut chain = Chain { list, last: None, woken: Vec::new() };
+    let why = match d.desired.host(&host.name) {
+        Some(_) => format!("{} is to be no member any more", host.name),
+        None => format!("{} leaves", host.name),
+    };
+    change(d, &mut chain, &peer, Change::Remove, why, requires)?;
+    Ok(vec![Condition::Gone(peer)])
+}
+
+#[derive(Clone)]
+pub(super) enum Change {
+    Remove,
+    Move(PeerUrl),
+    Learn,
+    Promote,
+}
+
+fn remove(d: &mut Draft, chain: &mut Chain, peer: &PeerUrl, why: String) -> Result<(), Refusal> {
+    change(d, chain, peer, Change::Remove, why, vec![])
+}
+
+/// One change of the list, chained behind the one before: quorum after each needs a total order.
+pub(super) fn change(
+    d: &mut Draft,
+    chain: &mut Chain,
+    peer: &PeerUrl,
+    what: Change,
+    why: String,
+    mut requires: Vec<Condition>,
+) -> Result<(), Refusal> {
+    requires.extend(chain.last.clone());
+    let list = &chain.list;
+    if matches!(what, Change::Remove | Change::Move(_))
+        && list.0.get(peer).is_some_and(|m| m.healthy)
+        && !chain.spares_one()
+    {
+        requires.extend(chain.woken.iter().cloned());
+    }
+    let precondition = Precondition::Members { list: list.shape() };
+    let (next, action, provides) = match what {
+        Change::Remove => {
+            (list.without(peer), Action::RemoveMember { peer: peer.clone() }, Condition::Gone(peer.clone()))
+        }
+        Change::Move(to) => {
+            (list.moved(peer, &to), Action::MoveMember { from: peer.clone(), to: to.clone() }, Condition::Listed(to))
+        }
+        Change::Learn => {
+            (list.with_learner(peer), Action::AddLearner { peer: peer.clone() }, Condition::Listed(peer.clone()))
+        }
+        Change::Promote => {
+            (list.with_voter(peer), Action::Promote { peer: peer.clone() }, Condition::Voter(peer.clone()))
+        }
+    };
+    if next.healthy() < next.quorum() {
+        return Err(Refusal::WouldLoseQuorum {
+            what: action.to_string(),
+            healthy: next.healthy(),
+            voters: next.voters(),
+            quorum: next.quorum(),
+        });
+    }
+    d.forecast(next.clone());
+    d.must(action, why, requires, provides.clone(), precondition);
+    chain.list = next;
+    chain.last = Some(provides);
+    Ok(())
+}

@@ -1,0 +1,255 @@
+//! Roles that a host has no more, while it stays: the endpoint's address first, then, once everything else is there, the control plane's pods,
+//! the vote, the Node, and at last the files, keys among them.
+//!
+//! In: hosts of the inventory that answered and have something left of a role that it does not give them. What tells is what is there, and no
+//! memory of what they were: so a run that was cut off is finished by the same command. One after the other, within quorum.
+
+use super::conditions::{etcd_unit, kubelet_unit};
+use super::configure::unit;
+use super::draft::Draft;
+use super::reconcile_members;
+use super::remove_hosts::DRAIN_S;
+use crate::model::desired::{EndpointKind, Host, Role};
+use crate::model::drill;
+use crate::model::names::{HostName, PeerUrl, UnitName};
+use crate::model::plan::{Action, Condition, NodeEnd, Precondition};
+use crate::model::refusal::Refusal;
+use crate::model::renewal::{SERVICE, TIMER};
+use crate::model::target::FileSet;
+
+/// What timers start, and no boot.
+const BY_TIMERS: [&str; 3] = ["hactl-snapshot.service", SERVICE, drill::SERVICE];
+const WHY: &str = "the inventory does not give it this role any more";
+
+/// The host that stays, answers, is to be no member, and is listed as this one.
+pub(super) fn carries(d: &Draft, peer: &PeerUrl) -> Option<HostName> {
+    let hosts = d.reachable().into_iter();
+    hosts.filter(|h| !h.is(Role::Etcd)).find(|h| &h.peer_url() == peer).map(|h| h.name)
+}
+
+/// Whether a host has a Node that it is not to have, made by hactl's own kubelet there.
+fn has_node(d: &Draft, host: &Host) -> bool {
+    !host.is_node() && (d.look().has_left(&host.name, FileSet::FormerNode) || d.look().registered_ours(&host.name))
+}
+
+fn is_member(d: &Draft, host: &Host) -> bool {
+    !host.is(Role::Etcd) && d.members().is_some_and(|list| list.0.contains_key(&host.peer_url()))
+}
+
+/// Hosts that answered and have something left of a role that they have no more.
+fn former(d: &Draft) -> Vec<Host> {
+    let left = |h: &Host| FileSet::FORMER.iter().any(|set| d.look().has_left(&h.name, *set));
+    d.reachable().into_iter().filter(|h| left(h) || is_member(d, h) || has_node(d, h)).collect()
+}
+
+/// Nobody gives up a role that then nobody has who answers.
+pub(super) fn judge(d: &Draft) -> Result<(), Refusal> {
+    let roles = [(Role::LoadBalancer, FileSet::FormerBalancer), (Role::ControlPlane, FileSet::FormerControlPlane)];
+    for host in former(d).into_iter().filter(|h| d.may_change(&h.name)) {
+        for (role, _) in roles.iter().filter(|(_, set)| d.look().has_left(&host.name, *set)) {
+            let (others, answer) = (d.desired.with(*role).count(), d.reachable_with(*role).len());
+            if answer == 0 {
+                return Err(Refusal::LastOfRole { host: host.name, role: *role, others, answer });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether there is an address that moves among balancers.
+pub(super) fn moves(d: &Draft) -> bool {
+    matches!(d.desired.endpoint.kind, EndpointKind::Vip { .. })
+}
+
+/// Whether a unit of a host runs, or would at the next boot.
+fn is_on(d: &Draft, host: &HostName, unit: &UnitName) -> bool {
+    let found = d.host_facts(host).and_then(|facts| facts.units.get(unit));
+    let boots = !BY_TIMERS.contains(&unit.as_str());
+    found.is_some_and(|found| found.runs_or_starts() || (found.enabled && boots))
+}
+
+fn stop(d: &mut Draft, host: &HostName, unit: UnitName, requires: Vec<Condition>) -> Condition {
+    let stopped = Condition::Stopped(host.clone(), unit.clone());
+    d.must(Action::StopUnit { host: host.clone(), unit }, WHY, requires, stopped.clone(), Precondition::None);
+    stopped
+}
+
+/// The endpoint's address leaves a host before those who go on stop counting on it, and only where one of them can take it.
+pub(super) fn addresses(d: &mut Draft) {
+    let keepalived = unit("keepalived.service");
+    if d.limited() || !moves(d) {
+        return;
+    }
+    for host in former(d) {
+        if !d.look().has_left(&host.name, FileSet::FormerBalancer) || !is_on(d, &host.name, &keepalived) {
+            continue;
+        }
+        let others = d.reachable_with(Role::LoadBalancer).into_iter();
+        let requires = others.map(|h| Condition::Running(h.name, unit("haproxy.service"))).collect();
+        stop(d, &host.name, keepalived.clone(), requires);
+    }
+}
+
+/// What has to hold before those who share the endpoint's address stop counting on a host that is no balancer any more. Of one that is silent
+/// nobody can know, and so they go on.
+pub(super) fn still_balance(d: &Draft) -> Vec<Condition> {
+    let keepalived = unit("keepalived.service");
+    let others = d.desired.hosts.iter().filter(|h| moves(d) && !h.is(Role::LoadBalancer));
+    let may_have_it = |h: &&Host| match d.host_facts(&h.name) {
+        Some(_) => d.look().has_left(&h.name, FileSet::FormerBalancer) && is_on(d, &h.name, &keepalived),
+        None => d.intent.balanced.contains(&h.name),
+    };
+    others.filter(may_have_it).map(|h| Condition::Stopped(h.name.clone(), keepalived.clone())).collect()
+}
+
+/// One host after the other, once all that was planned so far is done.
+pub(super) fn remove_roles(d: &mut Draft) -> Result<(), Refusal> {
+    let hosts = former(d);
+    if d.limited() && !hosts.is_empty() {
+        let names: Vec<&str> = hosts.iter().map(|h| h.name.as_str()).collect();
+        d.warn(format!(
+            "{} ha{} something left of roles that the inventory does not give any more: that goes without --limit",
+            names.join(", "),
+            if names.len() == 1 { "s" } else { "ve" }
+        ));
+        return Ok(());
+    }
+    for host in hosts {
+        let mut requires = d.given();
+        balancer(d, &host, &mut requires);
+        let node = has_node(d, &host);
+        if node && d.look().registered(&host.name) && d.look().has_left(&host.name, FileSet::FormerNode) {
+            let drained = Condition::Drained(host.name.clone());
+            let mut before = requires.clone();
+            before.push(Condition::Api);
+            let action = Action::Drain { host: host.name.clone(), within_s: DRAIN_S };
+            d.must(
+                action,
+                "it is to be no Node any more, and its pods leave before",
+                before,
+                drained.clone(),
+                Precondition::None,
+            );
+            requires.push(drained);
+        }
+        control_plane(d, &host, &mut requires);
+        member(d, &host, &mut requires)?;
+        if node {
+            clear(d, &host, requires);
+        }
+    }
+    Ok(())
+}
+
+/// Removes what is left of a role, if there is anything.
+fn remove(d: &mut Draft, host: &HostName, set: FileSet, requires: &mut Vec<Condition>) {
+    let paths = d.look().differing(host, set);
+    if !d.look().has_left(host, set) {
+        return;
+    }
+    let gone = Condition::Configured(host.clone(), set);
+    let action = Action::Configure { host: host.clone(), set, paths, keep: false };
+    d.must(action, WHY, requires.clone(), gone.clone(), Precondition::None);
+    requires.push(gone);
+}
+
+/// haproxy, whose address is elsewhere by now, and the files.
+fn balancer(d: &mut Draft, host: &Host, requires: &mut Vec<Condition>) {
+    let name = &host.name;
+    if !moves(d) || !d.look().has_left(name, FileSet::FormerBalancer) {
+        return;
+    }
+    requires.push(Condition::Stopped(name.clone(), unit("keepalived.service")));
+    let haproxy = unit("haproxy.service");
+    if is_on(d, name, &haproxy) {
+        requires.push(stop(d, name, haproxy, requires.clone()));
+    }
+    units(d, name, &["hactl-vrrp-filter.service"], requires);
+    remove(d, name, FileSet::FormerBalancer, requires);
+}
+
+/// The static pods, while another API server stands in for this one; what runs beside them; the keys.
+fn control_plane(d: &mut Draft, host: &Host, requires: &mut Vec<Condition>) {
+    let name = &host.name;
+    if !d.look().has_left(name, FileSet::FormerControlPlane) {
+        return;
+    }
+    let ended = Condition::PodsEnded(name.clone());
+    if !d.holds(&ended) {
+        requires.push(Condition::Api);
+        let precondition = Precondition::Tolerates { down: name.clone() };
+        d.must(Action::EndPods { host: name.clone() }, WHY, requires.clone(), ended.clone(), precondition);
+        requires.push(ended);
+    }
+    units(d, name, &["hactl-approver.service", "hactl-etcd-balancer.service"], requires);
+    if !host.is(Role::Etcd) {
+        units(d, name, &[TIMER, SERVICE], requires);
+    }
+    remove(d, name, FileSet::FormerControlPlane, requires);
+}
+
+/// Stops those of these units that are on.
+fn units(d: &mut Draft, host: &HostName, names: &[&'static str], requires: &mut Vec<Condition>) {
+    for name in names {
+        let name = unit(name);
+        let stopped = Condition::Stopped(host.clone(), name.clone());
+        if is_on(d, host, &name) && !d.plans(&stopped) {
+            requires.push(stop(d, host, name, requires.clone()));
+        }
+    }
+}
+
+/// The vote, the lead before it; then the process, the data aside, the files.
+fn member(d: &mut Draft, host: &Host, requires: &mut Vec<Condition>) -> Result<(), Refusal> {
+    let name = &host.name;
+    let left = d.look().has_left(name, FileSet::FormerEtcd);
+    if host.is(Role::Etcd) || (!left && !is_member(d, host)) {
+        return Ok(());
+    }
+    requires.extend(reconcile_members::remove_hosts(d, host, requires.clone())?);
+    let Some(list) = d.members().map(crate::model::facts::Members::shape).filter(|_| left) else { return Ok(()) };
+    let of_members = ["hactl-positions.service", "hactl-snapshot.timer", "hactl-snapshot.service"];
+    units(d, name, &of_members, requires);
+    units(d, name, &[drill::TIMER, drill::SERVICE], requires);
+    if !host.is(Role::ControlPlane) {
+        units(d, name, &[TIMER, SERVICE], requires);
+    }
+    let etcd = etcd_unit();
+    if is_on(d, name, &etcd) {
+        requires.push(stop(d, name, etcd, requires.clone()));
+    }
+    if d.host_facts(name).and_then(|facts| facts.etcd.as_ref()).is_some_and(|etcd| etcd.data) {
+        let cleared = Condition::Cleared(name.clone());
+        let action = Action::ArchiveData { host: name.clone() };
+        d.must(
+            action,
+            "its data is of no member any more",
+            requires.clone(),
+            cleared.clone(),
+            Precondition::Members { list },
+        );
+        requires.push(cleared);
+    }
+    remove(d, name, FileSet::FormerEtcd, requires);
+    Ok(())
+}
+
+/// What ran pods, what they left, the files, and the Node.
+fn clear(d: &mut Draft, host: &Host, mut requires: Vec<Condition>) {
+    let name = &host.name;
+    let kubelet = kubelet_unit();
+    if d.look().has_left(name, FileSet::FormerNode) {
+        let stopped = Condition::Stopped(name.clone(), kubelet);
+        d.must(Action::ClearNode { host: name.clone() }, WHY, requires.clone(), stopped.clone(), Precondition::None);
+        requires.push(stopped);
+        remove(d, name, FileSet::FormerNode, &mut requires);
+    } else if is_on(d, name, &kubelet) {
+        // Somebody else's: a Node whose kubelet lives would not come back by itself.
+        return;
+    }
+    if d.look().registered(name) {
+        requires.push(Condition::Api);
+        let action = Action::DeleteNode { node: name.clone(), end: NodeEnd::Stopped };
+        d.must(action, "its host is no Node any more", requires, Condition::NodeGone(name.clone()), Precondition::None);
+    }
+}

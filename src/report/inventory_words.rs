@@ -1,0 +1,56 @@
+//! The words of an error about an inventory, taken apart for a verdict.
+//!
+//! In: the error's text, which may be of many lines. Out: a headline, what stands below it, and what to do.
+
+/// The words of an error about an inventory, which are of more than one line: `what`, perhaps more, perhaps `  do: ...`; or
+/// a report of broken rules, each with a picture of its line.
+pub(super) struct InventoryWords {
+    /// The first sentence.
+    pub(super) headline: String,
+    /// What stands below it.
+    pub(super) more: Option<String>,
+    /// What its own last line says to do.
+    pub(super) to_do: Option<String>,
+}
+
+impl InventoryWords {
+    /// Takes the words apart.
+    pub(super) fn of(text: String) -> Self {
+        let (what, to_do) = match text.rsplit_once("\n  do: ") {
+            Some((what, to_do)) => (what, Some(to_do.to_owned())),
+            None if text.trim_end().contains('\n') => {
+                let headline = "the inventory breaks the rules below".to_owned();
+                return Self { headline, more: Some(text.trim_end().to_owned()), to_do: None };
+            }
+            None => (text.as_str(), None),
+        };
+        let (headline, more) =
+            what.split_once('\n').map_or((what, None), |(first, more)| (first, Some(more.to_owned())));
+        Self { headline: headline.trim_end_matches(':').to_owned(), more, to_do }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(text: &str) -> (String, Option<String>, Option<String>) {
+        let told = InventoryWords::of(text.to_owned());
+        (told.headline, told.more, told.to_do)
+    }
+
+    #[test]
+    fn what_to_do_is_no_part_of_the_headline() {
+        assert_eq!(parts("there is none\n  do: make one"), ("there is none".into(), None, Some("make one".into())));
+        let long = "Vagrant cannot tell:\nline one\nline two\n  do: look";
+        assert_eq!(parts(long), ("Vagrant cannot tell".into(), Some("line one\nline two".into()), Some("look".into())));
+        assert_eq!(parts("all in one line"), ("all in one line".into(), None, None));
+    }
+
+    #[test]
+    fn a_report_of_broken_rules_keeps_its_lines() {
+        let (headline, more, to_do) = parts("a.yaml:1:1: error: x\n  |\n1 | schema\n\n1 error\n");
+        assert_eq!((headline.as_str(), to_do), ("the inventory breaks the rules below", None));
+        assert_eq!(more.as_deref(), Some("a.yaml:1:1: error: x\n  |\n1 | schema\n\n1 error"));
+    }
+}

@@ -1,0 +1,311 @@
+//! The journal: what no observation could tell a later run, one JSON object a line, on disk before it counts.
+//!
+//! In: an [`Entry`]. Out: the lines, oldest first. Only whole lines count: one that a killed run left without its end
+//! was never acknowledged to anybody, so it is dropped at the next append. Any other damage is an error.
+
+use super::{StateDirError, files, io_error, random_hex};
+use crate::model::names::{ClusterName, Digest};
+use crate::model::plausible::is_base;
+use crate::model::positions::Position;
+use crate::model::recovery::{Origin, Recovery};
+use crate::model::rotation::{Rotatable, Stage};
+use crate::model::timestamp::parse_rfc3339;
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::Path;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// What happened, and when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Line {
+    /// RFC 3339.
+    pub at: String,
+    /// Which user of this machine.
+    pub by: String,
+    /// What.
+    pub entry: Entry,
+}
+
+/// One thing worth remembering.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub enum Entry {
+    /// The vault was made.
+    Founded {
+        /// Whose.
+        cluster: ClusterName,
+        /// Fingerprint of the cluster authority.
+        ca: Digest,
+    },
+    /// A token for a genesis of etcd was drawn.
+    GenesisChosen {
+        /// The token.
+        token: String,
+    },
+    /// The genesis made a cluster; the token is never used again.
+    GenesisSpent {
+        /// The token.
+        token: String,
+        /// The cluster it made, hexadecimal.
+        cluster_id: String,
+    },
+    /// A recovery was agreed to: it is finished as it was agreed to, whatever is seen later.
+    RecoveryChosen {
+        /// What is done.
+        recovery: Recovery,
+        /// One that is given up for it, by its id.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        instead_of: Option<String>,
+    },
+    /// The recovery made a cluster that answers.
+    RecoveryEnded {
+        /// Which.
+        id: String,
+        /// The cluster it made, hexadecimal.
+        cluster_id: String,
+    },
+    /// The recovery made none: the cluster of before answers again.
+    RecoveryDropped {
+        /// Which.
+        id: String,
+    },
+    /// Nothing was left to do behind the recovery: whoever asks for it again means another one.
+    RecoveryWhole {
+        /// Which.
+        id: String,
+    },
+    /// The cluster was taken down on purpose: from here on empty disks are no loss.
+    TakenDown {
+        /// Whether its data was deleted rather than moved aside.
+        deleted: bool,
+    },
+    /// A credential for a person was issued.
+    CredentialIssued {
+        /// Common name.
+        common_name: String,
+        /// Organisations.
+        organizations: Vec<String>,
+        /// Serial number, hexadecimal.
+        serial: String,
+        /// End of validity, RFC 3339.
+        not_after: String,
+    },
+    /// How far members of etcd were seen, as hosts remembered it.
+    Seen {
+        /// The furthest of each.
+        positions: Vec<Position>,
+    },
+    /// A rotation came to a stage; none: it ended.
+    Rotation {
+        /// Of what.
+        what: Rotatable,
+        /// Which stage.
+        stage: Option<Stage>,
+    },
+    /// A person agreed to something.
+    Consent {
+        /// To what, in the words that were shown.
+        to: String,
+        /// How: the words typed, or `--yes`.
+        how: String,
+    },
+}
+
+/// Begins the journal of a new vault.
+pub fn start(path: &Path, cluster: &ClusterName, ca: &Digest) -> Result<(), StateDirError> {
+    let mut file = files::create_new(path, 0o600)?;
+    write_line(&mut file, path, Entry::Founded { cluster: cluster.clone(), ca: *ca })
+}
+
+/// Adds an entry; it is on disk when this returns.
+pub fn append(path: &Path, entry: Entry) -> Result<(), StateDirError> {
+    let (mut file, _) = open(path)?;
+    write_line(&mut file, path, entry)
+}
+
+/// All whole lines.
+pub fn read(path: &Path) -> Result<Vec<Line>, StateDirError> {
+    let bytes = std::fs::read(path).map_err(io_error("read", path))?;
+    parse(path, &bytes).map(|(lines, _)| lines)
+}
+
+/// The unspent token, or a new one.
+pub fn bootstrap_token(path: &Path) -> Result<String, StateDirError> {
+    let (mut file, lines) = open(path)?;
+    if let Some(token) = unspent(&lines) {
+        return Ok(token);
+    }
+    let token = random_hex(16)?;
+    write_line(&mut file, path, Entry::GenesisChosen { token: token.clone() })?;
+    Ok(token)
+}
+
+/// Spends the unspent token.
+pub fn spend_genesis(path: &Path, cluster_id: &str) -> Result<(), StateDirError> {
+    let (mut file, lines) = open(path)?;
+    let Some(token) = unspent(&lines) else {
+        let spent = lines.iter().find_map(|l| match &l.entry {
+            Entry::GenesisSpent { token, cluster_id: id } if id == cluster_id => Some(token.clone()),
+            _ => None,
+        });
+        return match spent {
+            None => Err(StateDirError::NothingToSpend { path: path.to_owned() }),
+            // A run that was killed after noting it and then repeated: what is asked for holds already.
+            Some(_) if Past::of(&lines).bootstrapped.is_some() => Ok(()),
+            // It was noted as taken down, and yet it lives.
+            Some(token) => {
+                write_line(&mut file, path, Entry::GenesisSpent { token, cluster_id: cluster_id.to_owned() })
+            }
+        };
+    };
+    write_line(&mut file, path, Entry::GenesisSpent { token, cluster_id: cluster_id.to_owned() })
+}
+
+/// What the journal knows of the past and no observation could tell.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Past {
+    /// The id of the cluster that was born and not taken down since.
+    pub bootstrapped: Option<String>,
+    /// The recovery that was agreed to and has not ended.
+    pub open: Option<Recovery>,
+    /// The last recovery that made a cluster, unless that was taken down since, and whether nothing was left to do behind it.
+    pub last: Option<(Recovery, bool)>,
+    /// The recoveries that were given up, by their ids: what they restored counts for nothing.
+    pub dropped: BTreeSet<String>,
+    /// The ids of all clusters that ever answered.
+    pub lived: BTreeSet<String>,
+    /// When a cluster was taken down last, milliseconds since 1970: what is older is of another life.
+    pub taken_down_ms: Option<i64>,
+    /// The highest revision that any recovery was to begin at, done or given up; 0: there was none.
+    pub leapt: i64,
+    /// Recoveries that were to begin at a revision which no cluster comes near, because a host lied: they count for nothing, nor does what they
+    /// made.
+    pub impossible: Vec<Recovery>,
+    /// How far members of etcd were seen, as noted last.
+    pub seen: Vec<Position>,
+    /// When that was noted, milliseconds since 1970.
+    pub seen_ms: Option<i64>,
+}
+
+impl Past {
+    /// Reads it from all lines, the oldest first.
+    pub fn of(lines: &[Line]) -> Self {
+        let mut past = Self::default();
+        let mut chosen: Vec<&Recovery> = Vec::new();
+        for line in lines {
+            match &line.entry {
+                Entry::GenesisSpent { cluster_id, .. } => past.lives(cluster_id),
+                Entry::RecoveryChosen { recovery, .. } if !is_base(recovery.base) => {
+                    past.dropped.insert(recovery.id.clone());
+                    past.impossible.push(recovery.clone());
+                }
+                Entry::RecoveryEnded { id, .. } if past.impossible.iter().any(|r| &r.id == id) => {}
+                Entry::RecoveryChosen { recovery, instead_of } => {
+                    past.dropped.extend(instead_of.clone());
+                    chosen.push(recovery);
+                    past.leapt = past.leapt.max(recovery.base);
+                    past.open = Some(recovery.clone());
+                }
+                Entry::RecoveryEnded { id, cluster_id } => {
+                    past.lives(cluster_id);
+                    past.open = None;
+                    past.last = chosen.iter().find(|r| &r.id == id).map(|recovery| ((*recovery).clone(), false));
+                }
+                Entry::RecoveryDropped { id } => {
+                    past.open = past.open.filter(|open| &open.id != id);
+                    past.impossible.retain(|recovery| &recovery.id != id);
+                    past.dropped.insert(id.clone());
+                }
+                Entry::RecoveryWhole { id } => {
+                    if let Some((recovery, whole)) = &mut past.last {
+                        *whole |= &recovery.id == id;
+                    }
+                }
+                Entry::Seen { positions } => {
+                    past.seen.clone_from(positions);
+                    past.seen_ms = parse_rfc3339(&line.at);
+                }
+                Entry::TakenDown { .. } => {
+                    (past.bootstrapped, past.open, past.last) = (None, None, None);
+                    past.taken_down_ms = parse_rfc3339(&line.at);
+                }
+                Entry::Founded { .. }
+                | Entry::GenesisChosen { .. }
+                | Entry::CredentialIssued { .. }
+                | Entry::Rotation { .. }
+                | Entry::Consent { .. } => {}
+            }
+        }
+        past
+    }
+
+    /// Whether the last recovery went back to a bundle and something is left to do behind it.
+    pub fn abandons(&self) -> bool {
+        self.last.as_ref().is_some_and(|(recovery, whole)| !whole && matches!(recovery.source, Origin::Bundle(_)))
+    }
+
+    fn lives(&mut self, cluster_id: &str) {
+        self.bootstrapped = Some(cluster_id.to_owned());
+        if !self.lived.insert(cluster_id.to_owned()) {
+            // It was noted as taken down, and yet it lives.
+            self.taken_down_ms = None;
+        }
+    }
+
+    /// The revision that the last recovery which made a cluster began at.
+    pub fn recovered(&self) -> Option<i64> {
+        self.last.as_ref().map(|(recovery, _)| recovery.base)
+    }
+}
+
+fn unspent(lines: &[Line]) -> Option<String> {
+    lines.iter().rev().find_map(|line| match &line.entry {
+        Entry::GenesisChosen { token } => Some(Some(token.clone())),
+        Entry::GenesisSpent { .. } | Entry::TakenDown { .. } => Some(None),
+        _ => None,
+    })?
+}
+
+/// Opens the journal alone, drops an unfinished last line, and leaves the cursor at the end.
+fn open(path: &Path) -> Result<(File, Vec<Line>), StateDirError> {
+    let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(io_error("open", path))?;
+    rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(|e| io_error("lock", path)(e.into()))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(io_error("read", path))?;
+    let (lines, whole) = parse(path, &bytes)?;
+    file.set_len(whole).and_then(|()| file.seek(SeekFrom::Start(whole))).map_err(io_error("write", path))?;
+    Ok((file, lines))
+}
+
+/// The whole lines, and how many bytes they take.
+fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<Line>, u64), StateDirError> {
+    let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |end| end + 1);
+    let lines = bytes[..whole]
+        .split(|b| *b == b'\n')
+        .enumerate()
+        .filter(|(_, line)| !line.is_empty())
+        .map(|(at, line)| {
+            serde_json::from_slice(line)
+                .map_err(|e| StateDirError::Corrupt { path: path.to_owned(), why: format!("line {}: {e}", at + 1) })
+        })
+        .collect::<Result<_, _>>()?;
+    Ok((lines, whole as u64))
+}
+
+fn write_line(file: &mut File, path: &Path, entry: Entry) -> Result<(), StateDirError> {
+    let line = Line { at: now(), by: super::lock::user(), entry };
+    let mut text = serde_json::to_string(&line).map_err(|e| io_error("write", path)(e.into()))?;
+    text.push('\n');
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(io_error("write", path))
+}
+
+/// The time now, RFC 3339, whole seconds.
+pub fn now() -> String {
+    let now = OffsetDateTime::now_utc().replace_nanosecond(0).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    now.format(&Rfc3339).unwrap_or_default()
+}

@@ -1,0 +1,58 @@
+//! One run at a time on this machine: an advisory lock on the vault that says who has it.
+//!
+//! In: the vault's directory and a verb. Out: a [`VaultLock`], given back by the kernel when it is dropped or its
+//! process ends, however that happens.
+
+use super::{StateDirError, io_error, journal};
+use rustix::fs::FlockOperation;
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+/// The right to work with the vault, held while this value lives.
+#[derive(Debug)]
+pub struct VaultLock {
+    _file: File,
+}
+
+/// Takes the lock or says who has it.
+pub fn take(dir: &Path, verb: &str) -> Result<VaultLock, StateDirError> {
+    let path = dir.join("lock");
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(io_error("open", &path))?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let mut holder = String::new();
+            // The holder's own words are a courtesy: that the lock is held is known without them.
+            if file.take(400).read_to_string(&mut holder).is_err() || holder.trim().is_empty() {
+                "somebody who has not said who".clone_into(&mut holder);
+            }
+            return Err(StateDirError::Held { path: dir.to_owned(), holder: holder.trim().to_owned() });
+        }
+        Err(e) => return Err(io_error("lock", &path)(e.into())),
+    }
+    let words = format!("hactl {verb}, pid {}, user {}, since {}\n", std::process::id(), user(), journal::now());
+    file.set_len(0)
+        .and_then(|()| file.seek(SeekFrom::Start(0)))
+        .and_then(|_| file.write_all(words.as_bytes()))
+        .map_err(io_error("write", &path))?;
+    Ok(VaultLock { _file: file })
+}
+
+/// The user this process runs for, as other people know them.
+pub fn user() -> String {
+    ["SUDO_USER", "USER", "LOGNAME"]
+        .into_iter()
+        .filter_map(|name| std::env::var(name).ok())
+        .map(|name| name.chars().filter(char::is_ascii_graphic).take(40).collect::<String>())
+        .find(|name| !name.is_empty())
+        .unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()))
+}

@@ -1,0 +1,543 @@
+//! The vault kept, opened, changed and broken on purpose.
+
+use super::*;
+use crate::model::names::PeerUrl;
+use crate::model::recovery::{Origin, Recovery};
+use crate::model::rotation::{Rotatable, Stage};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+use std::os::unix::fs::PermissionsExt as _;
+
+fn name() -> ClusterName {
+    "lab".parse().unwrap()
+}
+
+fn authority() -> Authority {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let cert = params.self_signed(&key).unwrap();
+    Authority::new(cert.pem(), Secret::new(key.serialize_pem())).unwrap()
+}
+
+fn contents() -> Contents {
+    let tokens = KeyPair::generate().unwrap();
+    let cluster = authority();
+    Contents {
+        rotations: Rotations::never(cluster.fingerprint()),
+        cluster,
+        etcd: authority(),
+        front_proxy: authority(),
+        signing: authority(),
+        kubelet_serving: Some(authority()),
+        service_account: KeyPairPem { private: Secret::new(tokens.serialize_pem()), public: tokens.public_key_pem() },
+        encryption: new_encryption_key().unwrap(),
+    }
+}
+
+fn made() -> (tempfile::TempDir, PathBuf, StateDir) {
+    let root = tempfile::tempdir().unwrap();
+    let dir = StateDir::default_dir(root.path(), &name());
+    let vault = StateDir::create(&dir, &name(), contents()).unwrap();
+    (root, dir, vault)
+}
+
+fn trouble(dir: &Path) -> StateDirError {
+    match StateDir::open(dir, &name()) {
+        Err(error) => error,
+        Ok(found) => panic!("it opened: {}", found.is_some()),
+    }
+}
+
+#[test]
+fn what_was_put_in_comes_out_again() {
+    let (_root, dir, vault) = made();
+    let again = StateDir::open(&dir, &name()).unwrap().unwrap();
+    assert_eq!(vault.publics(), again.publics());
+    assert_eq!(vault.material().encryption[0].key.reveal(), again.material().encryption[0].key.reveal());
+    assert_eq!(vault.material().signing_key_pem.reveal(), again.material().signing_key_pem.reveal());
+    assert!(
+        matches!(&again.journal().unwrap()[0].entry, Entry::Founded { ca, .. } if *ca == vault.publics().cluster.fingerprint)
+    );
+}
+
+#[test]
+fn where_there_is_no_vault_there_is_none() {
+    let root = tempfile::tempdir().unwrap();
+    assert!(StateDir::open(&root.path().join("lab"), &name()).unwrap().is_none());
+}
+
+#[test]
+fn nobody_else_can_read_any_file_of_it() {
+    let (_root, dir, _vault) = made();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&dir), mode(dir.parent().unwrap())), (0o700, 0o700));
+    for entry in std::fs::read_dir(&dir).unwrap() {
+        let path = entry.unwrap().path();
+        assert_eq!(mode(&path), if path.is_dir() { 0o700 } else { 0o600 }, "{}", path.display());
+    }
+    assert_eq!(std::fs::read_to_string(dir.join(".gitignore")).unwrap(), "*\n");
+}
+
+#[test]
+fn a_vault_that_others_can_read_is_refused_with_the_command_that_closes_it() {
+    let (_root, dir, _vault) = made();
+    let set = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    set(&dir, 0o755);
+    assert!(trouble(&dir).to_string().contains(&format!("chmod 700 {}", dir.display())));
+    set(&dir, 0o700);
+    for secret in ["cluster-ca.key", "signing-ca.key", "service-account.key", "encryption.key", "journal.jsonl"] {
+        set(&dir.join(secret), 0o640);
+        let words = trouble(&dir).to_string();
+        assert!(words.contains(&format!("chmod 600 {}", dir.join(secret).display())), "{words}");
+        set(&dir.join(secret), 0o600);
+    }
+    assert!(StateDir::open(&dir, &name()).unwrap().is_some());
+}
+
+#[test]
+fn a_missing_or_damaged_file_is_named() {
+    let (_root, dir, _vault) = made();
+    let files: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().path()).collect();
+    // The identity is asked for when something is sealed; a test of its own says what then.
+    let read = |p: &&PathBuf| p.is_file() && !p.ends_with(".gitignore") && !p.ends_with(IDENTITY);
+    for path in files.iter().filter(read) {
+        let good = std::fs::read(path).unwrap();
+        let at = path.display().to_string();
+        std::fs::remove_file(path).unwrap();
+        assert!(
+            matches!(trouble(&dir), StateDirError::Missing { .. }) && trouble(&dir).to_string().contains(&at),
+            "{at}"
+        );
+        files::create_new(path, 0o600).unwrap();
+        std::fs::write(path, b"\xff garbage\n").unwrap();
+        assert!(trouble(&dir).to_string().contains(&at) || path.ends_with("cluster"), "{at}: {}", trouble(&dir));
+        std::fs::write(path, &good).unwrap();
+    }
+    assert!(StateDir::open(&dir, &name()).unwrap().is_some());
+}
+
+#[test]
+fn a_key_of_another_authority_is_not_accepted() {
+    let (_root, dir, _vault) = made();
+    std::fs::copy(dir.join("etcd-ca.key"), dir.join("cluster-ca.key")).unwrap();
+    let words = trouble(&dir).to_string();
+    assert!(words.contains("cluster-ca.key") && words.contains("not the certificate's"), "{words}");
+}
+
+#[test]
+fn a_vault_is_never_made_over_another_and_never_opened_for_another_cluster() {
+    let (_root, dir, vault) = made();
+    let more = contents();
+    assert!(matches!(StateDir::create(&dir, &name(), more), Err(StateDirError::Exists { .. })));
+    assert_eq!(StateDir::open(&dir, &name()).unwrap().unwrap().publics(), vault.publics());
+    let other = StateDir::open(&dir, &"prod".parse().unwrap());
+    assert!(matches!(other, Err(StateDirError::OtherCluster { .. })));
+}
+
+#[test]
+fn a_founding_that_was_killed_half_way_leaves_no_vault_and_does_not_stand_in_the_way() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = StateDir::default_dir(root.path(), &name());
+    let half = dir.parent().unwrap().join(".lab.new");
+    std::fs::create_dir_all(&half).unwrap();
+    std::fs::write(half.join("cluster-ca.key"), "half").unwrap();
+    assert!(StateDir::open(&dir, &name()).unwrap().is_none());
+    StateDir::create(&dir, &name(), contents()).unwrap();
+    assert!(StateDir::open(&dir, &name()).unwrap().is_some() && !half.exists());
+}
+
+#[test]
+fn a_genesis_token_is_remembered_until_spent_and_never_used_twice() {
+    let (_root, dir, vault) = made();
+    let token = vault.bootstrap_token().unwrap();
+    assert_eq!(token.len(), 32);
+    assert_eq!(StateDir::open(&dir, &name()).unwrap().unwrap().bootstrap_token().unwrap(), token);
+    vault.spend_genesis("abc").unwrap();
+    vault.spend_genesis("abc").unwrap();
+    assert!(matches!(vault.spend_genesis("def"), Err(StateDirError::NothingToSpend { .. })));
+    assert_ne!(vault.bootstrap_token().unwrap(), token);
+}
+
+#[test]
+fn a_line_that_was_never_finished_does_not_count_and_other_damage_is_an_error() {
+    let (_root, dir, vault) = made();
+    let token = vault.bootstrap_token().unwrap();
+    let path = dir.join("journal.jsonl");
+    let whole = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, format!("{whole}{{\"at\":\"2026")).unwrap();
+    assert_eq!(vault.journal().unwrap().len(), 2);
+    assert_eq!(vault.bootstrap_token().unwrap(), token);
+    vault.record(Entry::Consent { to: "restore".into(), how: "--yes".into() }).unwrap();
+    assert_eq!(vault.journal().unwrap().len(), 3);
+    std::fs::write(&path, format!("nonsense\n{whole}")).unwrap();
+    assert!(trouble(&dir).to_string().contains("line 1"));
+    std::fs::write(&path, "").unwrap();
+    assert!(trouble(&dir).to_string().contains("does not begin"), "an emptied journal would forget a spent token");
+}
+
+#[test]
+fn of_two_runs_the_second_learns_who_the_first_is() {
+    let (_root, _dir, vault) = made();
+    let first = vault.lock("up").unwrap();
+    let Err(StateDirError::Held { holder, .. }) = vault.lock("recover") else { panic!("both hold it") };
+    assert!(holder.contains("hactl up") && holder.contains(&format!("pid {}", std::process::id())), "{holder}");
+    assert!(holder.contains("since 20"), "{holder}");
+    drop(first);
+    vault.lock("recover").unwrap();
+}
+
+#[test]
+fn the_issuer_of_a_leaf_is_the_authority_it_names() {
+    let (_root, _dir, vault) = made();
+    let publics = vault.publics();
+    for id in [&publics.cluster.id, &publics.etcd.id, &publics.front_proxy.id, &publics.signing.id] {
+        assert_eq!(publics_of(&vault, id).unwrap(), *id);
+    }
+    assert!(matches!(publics_of(&vault, "00"), Err(StateDirError::NoSuchAuthority { .. })));
+}
+
+fn publics_of(vault: &StateDir, id: &str) -> Result<String, StateDirError> {
+    use crate::model::target::{CaId, CertId};
+    let leaf = CertSpec {
+        id: CertId::Observer,
+        ca: CaId::Cluster,
+        authority: id.into(),
+        common_name: "x".into(),
+        organizations: vec![],
+        sans: vec![],
+        server: false,
+        client: true,
+        days: 1,
+        cert_path: "/x".into(),
+        key_path: "/y".into(),
+        owner: "root".into(),
+        self_renewing: false,
+        serves_by: None,
+    };
+    vault.issuer(&leaf).map(|a| a.id().to_owned())
+}
+
+#[test]
+fn each_run_gets_a_log_of_its_own() {
+    let (_root, dir, vault) = made();
+    let (one, _) = vault.run_log("up").unwrap();
+    assert!(one.starts_with(dir.join("runs")) && one.to_string_lossy().contains("-up-"));
+    assert_eq!(std::fs::metadata(&one).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_recovery_that_was_agreed_to_is_open_until_it_made_a_cluster() {
+    let (_root, _dir, vault) = made();
+    assert_eq!(vault.past().unwrap().open, None);
+    let recovery = Recovery {
+        id: "00ff00ff".to_owned(),
+        source: crate::model::recovery::Origin::Data("cp3".parse().unwrap()),
+        reach: (5, 1200),
+        base: 1_000_000_900,
+        members: vec![("cp3".parse().unwrap(), PeerUrl::of("10.0.0.13".parse().unwrap()))],
+        undo: false,
+    };
+    vault.record(Entry::RecoveryChosen { recovery: recovery.clone(), instead_of: None }).unwrap();
+    assert_eq!(vault.past().unwrap().recovered(), None, "agreed to is not done");
+    assert_eq!(vault.past().unwrap().open, Some(recovery.clone()));
+    vault.record(Entry::RecoveryEnded { id: "00ff00ff".to_owned(), cluster_id: "c2".to_owned() }).unwrap();
+    assert_eq!(vault.past().unwrap().open, None);
+    assert_eq!(
+        vault.past().unwrap().bootstrapped.as_deref(),
+        Some("c2"),
+        "the cluster that it made is the one that lives"
+    );
+    assert_eq!(vault.past().unwrap().recovered(), Some(1_000_000_900), "what lies far below that is of the past");
+    let undo = Recovery { id: "11ff11ff".to_owned(), base: 2_000_000_900, ..recovery };
+    vault.record(Entry::RecoveryChosen { recovery: undo.clone(), instead_of: None }).unwrap();
+    vault.record(Entry::RecoveryDropped { id: "11ff11ff".to_owned() }).unwrap();
+    assert_eq!(vault.past().unwrap().open, None);
+    assert_eq!(vault.past().unwrap().recovered(), Some(1_000_000_900), "c2 answers as before: nothing took its place");
+    assert_eq!(vault.past().unwrap().dropped, ["11ff11ff".to_owned()].into());
+    assert_eq!(vault.past().unwrap().leapt, 2_000_000_900, "the next one leaps above what was given up, too");
+    assert!(vault.past().unwrap().lived.contains("c2"));
+    let other = Recovery { id: "22ff22ff".to_owned(), ..undo };
+    vault.record(Entry::RecoveryChosen { recovery: other.clone(), instead_of: Some("00aa00aa".to_owned()) }).unwrap();
+    let past = vault.past().unwrap();
+    assert_eq!((past.open, past.dropped.contains("00aa00aa")), (Some(other), true), "both or neither");
+    vault.record(Entry::RecoveryDropped { id: "22ff22ff".to_owned() }).unwrap();
+    let last = |vault: &StateDir| vault.past().unwrap().last.map(|(recovery, whole)| (recovery.id, whole));
+    assert_eq!(last(&vault), Some(("00ff00ff".to_owned(), false)), "nobody said that all is done");
+    vault.record(Entry::RecoveryWhole { id: "00ff00ff".to_owned() }).unwrap();
+    assert_eq!(last(&vault), Some(("00ff00ff".to_owned(), true)));
+    vault.record(Entry::TakenDown { deleted: false }).unwrap();
+    let past = vault.past().unwrap();
+    assert_eq!(past.recovered(), None, "a new cluster begins with its own revisions");
+    assert_eq!((past.bootstrapped.as_ref(), past.lived.contains("c2")), (None, true));
+    assert!(past.taken_down_ms.is_some(), "bundles from before are of another life");
+    assert_eq!(past.leapt, 2_000_000_900, "what was given out once never comes again");
+}
+
+#[test]
+fn a_carried_vault_is_the_same_vault_and_opens_what_was_sealed_for_it() {
+    let (_root, _, vault) = made();
+    let named = vec!["age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p".to_owned()];
+    let sealed = vault.sealed(&name(), "schema: 1\n", &named, true).unwrap();
+    assert_eq!(
+        vault.sealed(&name(), "schema: 1\n", &named, true).unwrap(),
+        sealed,
+        "what did not change is not sealed anew"
+    );
+    assert_ne!(vault.sealed(&name(), "schema: 1\nmore: 1\n", &named, true).unwrap(), sealed);
+    assert_eq!(vault.recipients(&named).unwrap().len(), 2);
+    let identities = crate::snapshot::Identities::parse(&vault.identity().unwrap()).unwrap();
+    let carried = uncarry(&identities.text(sealed.as_bytes(), 1 << 20).unwrap()).unwrap();
+    assert_eq!((carried.cluster, carried.inventory.as_str()), (name(), "schema: 1\n"));
+    assert_eq!(carried.identity.reveal(), vault.identity().unwrap().reveal());
+    assert_eq!(carried.contents.publics(), vault.publics());
+    let kept =
+        |c: &Contents| c.encryption.reveal().clone() + c.etcd.key().reveal() + c.service_account.private.reveal();
+    assert_eq!(kept(&carried.contents), kept(vault.contents()));
+}
+
+#[test]
+fn what_is_no_carried_vault_is_refused_without_quoting_it() {
+    for text in ["", "{}", "{\"schema\": 1, \"secret\": \"SECRET\"}", "SECRET"] {
+        let error = uncarry(&Secret::new(text.to_owned())).map(drop).expect_err("it is none").to_string();
+        assert!(!error.contains("SECRET"), "{error}");
+    }
+}
+
+#[test]
+fn an_identity_that_is_gone_is_not_replaced_and_nothing_is_kept_by_who_does_not_hold_the_vault() {
+    let (_root, dir, vault) = made();
+    vault.sealed(&name(), "a", &[], false).unwrap();
+    assert!(!dir.join("state.age").exists());
+    vault.sealed(&name(), "a", &[], true).unwrap();
+    std::fs::remove_file(vault.identity_path()).unwrap();
+    assert!(matches!(vault.identity(), Err(StateDirError::Missing { .. })));
+}
+
+#[test]
+fn a_vault_that_was_carried_is_rebuilt_whole_and_knows_of_the_birth() {
+    let (root, _, vault) = made();
+    let text = carry(&name(), vault.contents(), &vault.identity().unwrap(), "schema: 1\n");
+    let again = root.path().join("again");
+    StateDir::recreate(&again, uncarry(&text).unwrap()).unwrap();
+    let found = StateDir::open(&again, &name()).unwrap().unwrap();
+    assert_eq!(found.past().unwrap().bootstrapped.as_deref(), Some("rebuilt"));
+    assert_eq!(found.identity().unwrap().reveal(), vault.identity().unwrap().reveal());
+    assert_eq!(std::fs::read_to_string(again.join(INVENTORY)).unwrap(), "schema: 1\n");
+}
+
+#[test]
+fn hosts_that_were_taken_in_are_remembered_as_the_inventory_had_them_last() {
+    let (_root, dir, vault) = made();
+    let hosts = crate::model::desired::sample(3).hosts;
+    let names = |vault: &StateDir| {
+        vault.hosts().unwrap().into_iter().map(|known| (known.host.name.to_string(), known.left)).collect::<Vec<_>>()
+    };
+    assert_eq!(vault.hosts().unwrap(), []);
+    vault.note_hosts(&[&hosts[0], &hosts[1]], &[]).unwrap();
+    let mut moved = hosts[1].clone();
+    moved.address = "10.88.0.99".parse().unwrap();
+    vault.note_hosts(&[&moved, &hosts[2]], &[&hosts[0].name]).unwrap();
+    let kept = |name: &str, left| (name.to_owned(), left);
+    assert_eq!(names(&vault), [kept("cp1", true), kept("cp2", false), kept("cp3", false)]);
+    assert_eq!(vault.hosts().unwrap()[1].host, moved);
+    // Who comes back is part of it again.
+    vault.note_hosts(&[&hosts[0]], &[]).unwrap();
+    assert_eq!(names(&vault)[0], kept("cp1", false));
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(dir.join("hosts.json")).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    let cidr = |base: &str, prefix| crate::model::desired::Cidr { base: base.parse().unwrap(), prefix };
+    let range = |pods: &str| Ranges { pods: cidr(pods, 16), services: cidr("10.96.0.0", 12) };
+    assert_eq!(vault.ranges().unwrap(), None);
+    vault.note_ranges(range("10.100.0.0"), true).unwrap();
+    vault.note_ranges(range("10.244.0.0"), true).unwrap();
+    vault.note_ranges(range("10.200.0.0"), false).unwrap();
+    assert_eq!(vault.ranges().unwrap(), Some(range("10.244.0.0")), "the last before there was a cluster counts");
+    assert_eq!(names(&vault).len(), 3, "and nobody is forgotten for it");
+    vault.forget_hosts().unwrap();
+    assert_eq!((vault.hosts().unwrap(), vault.ranges().unwrap()), (vec![], None));
+    std::fs::write(dir.join("hosts.json"), "{").unwrap();
+    assert!(matches!(vault.hosts(), Err(StateDirError::Corrupt { .. })));
+}
+
+/// A rotation of etcd's authority that has come to this stage.
+fn turned(vault: &mut StateDir, stage: Stage) {
+    let next = authority();
+    let other = KeyText { public: next.cert_pem().to_owned(), private: Secret::new(next.key().reveal().clone()) };
+    let change = |contents: &mut Contents| {
+        contents
+            .rotations
+            .under_way
+            .insert(Rotatable::EtcdCa, Rotation { stage, other, since_s: 7, everywhere_s: Some(9) });
+        contents.rotations.stages = 5;
+        contents.rotations.retired.push(Secret::new("c2VjcmV0".to_owned()));
+        contents.rotations.cross = Some(contents.cluster.public().clone());
+        contents
+            .put(Rotatable::FrontProxyCa, contents.pair(Rotatable::SigningCa))
+            .map_err(|bad| StateDirError::Corrupt { path: PathBuf::new(), why: bad.to_string() })
+    };
+    vault.change(change).unwrap();
+}
+
+fn same_rotation(one: &Contents, other: &Contents) {
+    let (a, b) = (&one.rotations, &other.rotations);
+    assert_eq!((a.founded, &a.cross, a.stages), (b.founded, &b.cross, b.stages));
+    let (of, and) = (&a.under_way[&Rotatable::EtcdCa], &b.under_way[&Rotatable::EtcdCa]);
+    assert_eq!((of.stage, of.since_s, of.everywhere_s), (and.stage, and.since_s, and.everywhere_s));
+    assert_eq!(of.other.public, and.other.public);
+    assert_eq!(of.other.private.reveal(), and.other.private.reveal());
+    let keys = |of: &[Secret<String>]| of.iter().map(|key| key.reveal().clone()).collect::<Vec<_>>();
+    assert_eq!(keys(&a.retired), keys(&b.retired));
+    assert_eq!(one.publics(), other.publics());
+}
+
+#[test]
+fn a_state_from_before_kubelets_had_a_ca_of_their_own_is_read_and_carried_as_it_was() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = StateDir::default_dir(root.path(), &name());
+    let mut vault = StateDir::create(&dir, &name(), Contents { kubelet_serving: None, ..contents() }).unwrap();
+    // Whatever else is changed in it, nobody makes one by the way.
+    vault
+        .change::<StateDirError>(|contents| {
+            contents.rotations.stages = 1;
+            Ok(())
+        })
+        .unwrap();
+    let again = StateDir::open(&dir, &name()).unwrap().unwrap();
+    assert!(again.contents().kubelet_serving.is_none());
+    assert_eq!(again.publics().kubelet_serving, again.publics().signing);
+    let text = carry(&name(), again.contents(), &again.identity().unwrap(), "schema: 1\n");
+    assert!(!text.reveal().contains("kubelet_serving"));
+    assert!(uncarry(&text).unwrap().contents.kubelet_serving.is_none());
+
+    let next = authority();
+    let pair = KeyText { public: next.cert_pem().to_owned(), private: Secret::new(next.key().reveal().clone()) };
+    let put = |contents: &mut Contents| {
+        let bad = |bad: BadAuthority| StateDirError::Corrupt { path: PathBuf::new(), why: bad.to_string() };
+        contents.put(Rotatable::KubeletServingCa, pair).map_err(bad)
+    };
+    vault.change(put).unwrap();
+    let again = StateDir::open(&dir, &name()).unwrap().unwrap();
+    assert_eq!(again.publics().kubelet_serving.id, next.id());
+    let text = carry(&name(), again.contents(), &again.identity().unwrap(), "schema: 1\n");
+    assert_eq!(uncarry(&text).unwrap().contents.publics(), again.publics());
+
+    for half in ["kubelet-serving-ca.crt", "kubelet-serving-ca.key"] {
+        let kept = std::fs::read(dir.join(half)).unwrap();
+        std::fs::remove_file(dir.join(half)).unwrap();
+        assert!(matches!(trouble(&dir), StateDirError::Missing { .. }), "{half} alone is lost");
+        files::put(&dir.join(half), std::str::from_utf8(&kept).unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn a_rotation_under_way_is_found_again_wherever_the_vault_goes() {
+    for stage in [Stage::Spread, Stage::Issued] {
+        let (root, dir, mut vault) = made();
+        turned(&mut vault, stage);
+        let again = StateDir::open(&dir, &name()).unwrap().unwrap();
+        same_rotation(vault.contents(), again.contents());
+        assert_eq!(
+            vault.contents().front_proxy.id(),
+            vault.contents().signing.id(),
+            "and what is in use is another one"
+        );
+
+        let text = carry(&name(), vault.contents(), &vault.identity().unwrap(), "schema: 1\n");
+        let elsewhere = root.path().join("elsewhere/lab");
+        let rebuilt = StateDir::recreate(&elsewhere, uncarry(&text).unwrap()).unwrap();
+        same_rotation(vault.contents(), rebuilt.contents());
+        same_rotation(vault.contents(), StateDir::open(&elsewhere, &name()).unwrap().unwrap().contents());
+    }
+}
+
+#[test]
+fn a_run_killed_while_keys_are_written_leaves_those_that_it_meant() {
+    let (_root, dir, mut vault) = made();
+    turned(&mut vault, Stage::Issued);
+    let meant = vault.publics();
+    let file = dir.join("rotations.json");
+    let whole = std::fs::read_to_string(&file).unwrap();
+    assert!(whole.contains("\"current\":null"), "what is in use lies in its own files");
+    // As after the first of the three writes: the files are of before, or half of them.
+    let pairs = Rotatable::ALL.map(|what| {
+        let pair = vault.contents().pair(what);
+        let (public, private) = (serde_json::to_string(&pair.public), serde_json::to_string(pair.private.reveal()));
+        format!("\"{what}\":{{\"public\":{},\"private\":{}}}", public.unwrap(), private.unwrap())
+    });
+    let cut = whole.replace("\"current\":null", &format!("\"current\":{{{}}}", pairs.join(",")));
+    std::fs::write(&file, cut).unwrap();
+    for name in ["front-proxy-ca.crt", "etcd-ca.key", "encryption.key"] {
+        std::fs::write(dir.join(name), "half").unwrap();
+    }
+    let mut again = StateDir::open(&dir, &name()).unwrap().unwrap();
+    assert_eq!(again.publics(), meant);
+    again.change::<StateDirError>(|_| Ok(())).unwrap();
+    assert_eq!(StateDir::open(&dir, &name()).unwrap().unwrap().publics(), meant);
+    assert!(std::fs::read_to_string(&file).unwrap().contains("\"current\":null"));
+    assert!(!std::fs::read_to_string(dir.join("etcd-ca.key")).unwrap().contains("half"));
+}
+
+#[test]
+fn a_vault_in_which_nothing_was_ever_replaced_is_carried_as_it_always_was() {
+    let (_root, dir, vault) = made();
+    let text = carry(&name(), vault.contents(), &vault.identity().unwrap(), "schema: 1\n");
+    assert!(!text.reveal().contains("rotations"));
+    assert!(!dir.join("rotations.json").exists());
+    // One that ended and left nothing else counts: hosts know of it.
+    let mut turned = uncarry(&text).unwrap().contents;
+    turned.rotations.stages = 3;
+    let carried = uncarry(&carry(&name(), &turned, &vault.identity().unwrap(), "schema: 1\n")).unwrap();
+    assert_eq!(carried.contents.rotations.stages, 3);
+    let carried = uncarry(&text).unwrap();
+    assert_eq!(carried.contents.rotations.founded, vault.publics().cluster.fingerprint);
+}
+
+#[test]
+fn damage_to_what_is_under_way_is_named_and_none_of_its_keys_is_told() {
+    let (_root, dir, mut vault) = made();
+    turned(&mut vault, Stage::Spread);
+    let file = dir.join("rotations.json");
+    let whole = std::fs::read_to_string(&file).unwrap();
+    for (bad, says) in [
+        (whole.replacen("\"schema\":1", "\"schema\":9", 1), "form 9"),
+        (whole.replace("CERTIFICATE-----\\nMI", "CERTIFICATE-----\\nXX"), "no readable certificate"),
+        (whole[..whole.len() / 2].to_owned(), "at byte"),
+    ] {
+        std::fs::write(&file, bad).unwrap();
+        let words = trouble(&dir).to_string();
+        assert!(words.contains("rotations.json") && words.contains(says), "{says}: {words}");
+        assert!(!words.contains("PRIVATE"), "{words}");
+    }
+}
+
+#[test]
+fn a_recovery_at_a_revision_that_no_cluster_comes_near_counts_for_nothing_and_is_told_until_it_is_closed() {
+    let (_root, _, vault) = made();
+    vault.bootstrap_token().unwrap();
+    vault.spend_genesis("c1").unwrap();
+    let poisoned = Recovery {
+        id: "00ff00ff".to_owned(),
+        source: Origin::Data("cp1".parse().unwrap()),
+        reach: (2, 9),
+        base: i64::MAX,
+        members: vec![("cp1".parse().unwrap(), PeerUrl::of("10.0.0.11".parse().unwrap()))],
+        undo: false,
+    };
+    vault.record(Entry::RecoveryChosen { recovery: poisoned.clone(), instead_of: None }).unwrap();
+    let past = vault.past().unwrap();
+    assert_eq!((past.open, past.leapt), (None, 0), "it is not gone on with, and the next one does not begin above it");
+    vault.record(Entry::RecoveryEnded { id: "00ff00ff".to_owned(), cluster_id: "c2".to_owned() }).unwrap();
+    let past = vault.past().unwrap();
+    assert_eq!(
+        (past.bootstrapped.as_deref(), past.recovered()),
+        (Some("c1"), None),
+        "what was there before is not of the past"
+    );
+    assert!(!past.lived.contains("c2") && past.dropped.contains("00ff00ff"));
+    assert_eq!(past.impossible, vec![poisoned]);
+    vault.record(Entry::RecoveryDropped { id: "00ff00ff".to_owned() }).unwrap();
+    let past = vault.past().unwrap();
+    assert_eq!((past.impossible, past.bootstrapped.as_deref()), (vec![], Some("c1")), "it is told once");
+    assert!(past.dropped.contains("00ff00ff"));
+}
