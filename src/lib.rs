@@ -1,8 +1,8 @@
-//! hactl: from bare hosts over SSH to a highly available Kubernetes control plane, and back from catastrophe.
+//! hactl: from bare hosts over SSH to a highly available Kubernetes control plane, and back after a disaster.
 //!
-//! The library exists for tests and fuzzing; the binary is the product. Data flows one way, a folder a station:
-//! an inventory becomes the desired state, hosts answer with facts, the planner compares the two, the executor
-//! walks the plan, readers print what happened.
+//! The library exists for tests and fuzzing; the binary is the product. Data flows one way, from folder to folder: an
+//! inventory becomes the desired state, hosts report facts, the planner compares the two, the executor runs the plan,
+//! and the report shows the result.
 
 pub mod agent;
 pub mod cli;
@@ -27,7 +27,7 @@ pub mod support;
 pub mod transport;
 pub mod workflow;
 
-/// The dice of the simulated world, and damaged inputs, for the tests of what reads them.
+/// The simulator's random numbers and mutated inputs, for tests of parsers.
 #[cfg(test)]
 #[path = "../tests/sim/dice.rs"]
 mod dice;

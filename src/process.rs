@@ -1,29 +1,29 @@
-//! Runs this machine's own commands (`ip`, `nft`, `lxc-*`, `vagrant`), each with a deadline.
+//! Runs commands of this machine (`ip`, `nft`, `lxc-*`, `vagrant`), each with a deadline.
 //!
-//! In: a command line, perhaps with input. Out: what it printed, or an error that shows its last lines.
+//! In: a command line and optional input. Out: its output, or an error with its last lines.
 
 use std::io::{self, Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Keeps the memory of this process, which may hold keys, out of core files and from other processes of the same user. Whether either limit
-/// is taken cannot be mended here, and hactl is of use all the same. What it runs has its own say again.
+/// Keeps the memory of this process, which may contain keys, out of core dumps and away from other processes of the
+/// same user. Errors are ignored, because hactl works without these limits. The processes it starts may set their own.
 pub fn leave_no_core() {
     use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    // Not the hard limit: a lab's hosts inherit it, and their units could not raise it again.
+    // Only the soft limit: a lab's hosts inherit the hard limit, and their units could not raise it again.
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: getrlimit(Resource::Core).maximum });
 }
 
-/// Long enough for every command that does not fetch anything.
+/// Enough for every command that downloads nothing.
 pub const PATIENCE: Duration = Duration::from_mins(1);
-/// How long the killed may take to die before we go on without having seen it.
+/// How long to wait for killed processes to exit.
 const LAST_BREATH: Duration = Duration::from_secs(2);
 /// How many lines of a failed command are shown.
 const TAIL: usize = 20;
 
-/// Why a command is of no use.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
     /// A command could not be started at all.
@@ -31,7 +31,7 @@ pub enum ProcessError {
     Spawn {
         /// The command line.
         command: String,
-        /// The kernel's word.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -50,7 +50,7 @@ pub enum ProcessError {
     TimedOut {
         /// The command line.
         command: String,
-        /// How long it was given.
+        /// The deadline.
         timeout: Duration,
         /// The last lines it printed.
         tail: String,
@@ -64,7 +64,7 @@ pub struct Run {
     timeout: Duration,
 }
 
-/// What a command left behind.
+/// The result of a command.
 pub struct Output {
     /// How it ended.
     pub status: ExitStatus,
@@ -82,7 +82,7 @@ impl Run {
         Self::from(command)
     }
 
-    /// A command made elsewhere.
+    /// A command that was built elsewhere.
     pub fn from(mut command: Command) -> Self {
         command.env("LC_ALL", "C");
         Self { command, input: None, timeout: PATIENCE }
@@ -109,7 +109,7 @@ impl Run {
         self
     }
 
-    /// Runs to the end and demands success; answers standard output.
+    /// Runs the command and requires success; returns its standard output.
     pub fn ok(self) -> Result<String, ProcessError> {
         let line = self.line();
         let output = self.output()?;
@@ -120,7 +120,7 @@ impl Run {
         Err(ProcessError::Failed { command: line, status: output.status, tail })
     }
 
-    /// Runs to the end, whatever that is.
+    /// Runs the command; returns its exit status, whatever it is.
     pub fn output(mut self) -> Result<Output, ProcessError> {
         let line = self.line();
         let stdin = if self.input.is_some() { Stdio::piped() } else { Stdio::null() };
@@ -129,7 +129,7 @@ impl Run {
         let (input, sink) = (self.input.take(), child.stdin.take());
         let (out, err) = (child.stdout.take(), child.stderr.take());
         if let (Some(text), Some(mut sink)) = (input, sink) {
-            // A command that ends without reading its input says why itself.
+            // A command that exits without reading its input reports the reason itself.
             std::thread::spawn(move || drop(sink.write_all(text.as_bytes())));
         }
         let (out, err) = (Reader::of(out), Reader::of(err));
@@ -154,7 +154,7 @@ impl Run {
     }
 }
 
-/// Waits for the child; `None` when it had to be killed.
+/// Waits for the child; `None` if it had to be killed.
 fn wait(child: &mut Child, timeout: Duration) -> io::Result<Option<ExitStatus>> {
     let deadline = Instant::now() + timeout;
     let mut nap = Duration::from_millis(1);
@@ -167,10 +167,11 @@ fn wait(child: &mut Child, timeout: Duration) -> io::Result<Option<ExitStatus>> 
             child.kill()?;
             child.wait()?;
             for pid in others.iter().filter_map(|pid| rustix::process::Pid::from_raw(*pid)) {
-                // One that has ended meanwhile is what is wanted.
+                // It has exited meanwhile.
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
             }
-            // A signal is only sent, and a process lets go of its files when it dies; one that hangs in the kernel keeps nobody.
+            // Killing only sends a signal, and a process closes its files when it exits. One that hangs in the kernel
+            // is not waited for.
             let last_look = Instant::now() + LAST_BREATH;
             while others.iter().any(|pid| lives(*pid)) && Instant::now() < last_look {
                 std::thread::sleep(Duration::from_millis(1));
@@ -182,19 +183,19 @@ fn wait(child: &mut Child, timeout: Duration) -> io::Result<Option<ExitStatus>> 
     }
 }
 
-/// Whether a process is there and has not ended.
+/// Whether a process exists and has not exited.
 fn lives(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-    // Behind the name, which may hold anything: the state.
+    // The state follows the process name, which may contain any character.
     let state = stat.ok().and_then(|stat| stat.rsplit_once(')')?.1.trim_start().chars().next());
     state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
-/// The processes that one has started, and those that these have: they hold its pipes and its locks.
+/// All descendants of a process: they hold its pipes and its locks.
 fn descendants(of: u32) -> Vec<i32> {
     let parent = |pid: i32| -> Option<i32> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // Behind the name, which may hold anything: a state, and the parent.
+        // The state and the parent follow the process name, which may contain any character.
         stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
     };
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
@@ -211,7 +212,7 @@ fn descendants(of: u32) -> Vec<i32> {
     found.split_off(1)
 }
 
-/// Reads a pipe to its end beside everything else, so that nobody who keeps it open keeps us.
+/// Reads a pipe in a thread, so that a process that keeps it open does not block the caller.
 struct Reader {
     bytes: Arc<Mutex<Vec<u8>>>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -226,7 +227,7 @@ impl Reader {
             loop {
                 match from.read(&mut piece) {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    // What was read before an error is still worth showing.
+                    // Output that arrived before an error is still worth showing.
                     Ok(0) | Err(_) => break,
                     Ok(count) => {
                         if let Ok(mut to) = to.lock() {
@@ -238,10 +239,10 @@ impl Reader {
         };
         Self { bytes, thread: from.map(|from| std::thread::spawn(move || read(Box::new(from)))) }
     }
-    /// Everything, once all who write have ended.
+    /// The complete output, once all writers have closed the pipe.
     fn all(mut self) -> String {
         if let Some(thread) = self.thread.take() {
-            // A reader that panicked has read what it has read.
+            // If the reader panicked, its output so far counts.
             drop(thread.join());
         }
         self.so_far()
@@ -289,7 +290,7 @@ mod tests {
         let lives = |entry: &std::fs::DirEntry| {
             std::fs::read(entry.path().join("cmdline")).is_ok_and(|c| c == b"sleep\x0031.25\0")
         };
-        assert_eq!(entries.filter(lives).count(), 0, "what it started is gone as well");
+        assert_eq!(entries.filter(lives).count(), 0, "its descendants are gone as well");
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Making a [`Fault`] out of what went wrong, with the path or unit in its sentence.
+//! Makes a [`Fault`] of an error, with the path or unit in its sentence.
 //!
-//! In: an I/O error and words about what was being done. Out: the fault that travels back. One place decides that a
-//! full disk is a [`FaultKind::DiskFull`] and carries its numbers.
+//! In: an I/O error and the operation in words. Out: the fault to return. One place decides that a full disk is a
+//! [`FaultKind::DiskFull`] and adds its numbers.
 
 use crate::protocol::{Fault, FaultKind};
 use std::io;
@@ -10,7 +10,7 @@ use std::path::Path;
 /// How many lines of a log travel with a fault.
 pub(super) const TAIL: usize = 20;
 
-/// What an operation gives.
+/// The result of an operation.
 pub(super) type Outcome<T> = Result<T, Fault>;
 
 /// A fault without a log.
@@ -23,7 +23,7 @@ pub(super) fn failed(what: impl Into<String>) -> Fault {
     fault(FaultKind::Failed, what)
 }
 
-/// A request that makes no sense here.
+/// An invalid request.
 pub(super) fn bad(what: impl Into<String>) -> Fault {
     fault(FaultKind::BadRequest, what)
 }
@@ -34,8 +34,8 @@ pub(super) fn tail(text: &str) -> Vec<String> {
     lines[lines.len().saturating_sub(TAIL)..].iter().map(|l| l.chars().take(500).collect()).collect()
 }
 
-/// What tells why: the lines that say so loudly, where there are any, and only those since the last stop where it is there that they are.
-/// Else all but the stacks of goroutines, which push what was said before them out of sight.
+/// The lines that explain a failure: the errors in the log, only those since the last stop of the unit if there are
+/// any. Without errors, all lines except the stacks of goroutines, which would push earlier output out of sight.
 pub(super) fn telling(log: &str) -> String {
     let loud = |line: &&str| {
         line.starts_with("panic: ")
@@ -55,7 +55,7 @@ pub(super) fn telling(log: &str) -> String {
     chosen.unwrap_or_else(|| lines.into_iter().filter(|line| !stack(line)).collect()).join("\n")
 }
 
-/// Whether Kubernetes' logger says that this is an error, or the end: `E` or `F`, month and day, a blank.
+/// Whether the line is an error or a fatal error of the Kubernetes logger: `E` or `F`, month and day, a blank.
 fn klog(line: &str) -> bool {
     let mut bytes = line.bytes();
     matches!(bytes.next(), Some(b'E' | b'F'))
@@ -63,7 +63,7 @@ fn klog(line: &str) -> bool {
         && bytes.next() == Some(b' ')
 }
 
-/// Says what was being done to which path when an I/O error came.
+/// Adds the operation and the path to an I/O error.
 pub(super) trait Explain<T> {
     /// `doing`: a verb phrase such as `write`.
     fn explain(self, doing: &str, path: &Path) -> Outcome<T>;
@@ -87,14 +87,15 @@ impl<T> Explain<T> for rustix::io::Result<T> {
     }
 }
 
-/// A full disk with its numbers: what is free where `path` lies, and what was needed if that is known.
+/// A full disk with its numbers: the free space for `path`, and the required space if that is known.
 pub(super) fn disk_full(path: &Path, needed: Option<u64>) -> Fault {
     let free = free_bytes(path).map_or_else(|| "an unknown amount".to_owned(), |b| format!("{} MiB", b >> 20));
-    let needs = needed.map_or_else(String::new, |n| format!(", {} MiB are needed", n.div_ceil(1 << 20)));
+    let needs = needed.map_or_else(String::new, |n| format!(", {} MiB are required", n.div_ceil(1 << 20)));
     fault(FaultKind::DiskFull, format!("no space left for {}: {free} free on its file system{needs}", path.display()))
 }
 
-/// What an ordinary process may still write on the file system of `path`, or of its nearest parent that exists.
+/// The space that an unprivileged process may still use on the file system of `path`, or of its nearest existing
+/// parent.
 pub(super) fn free_bytes(path: &Path) -> Option<u64> {
     path.ancestors().find_map(|p| rustix::fs::statvfs(p).ok()).map(|s| s.f_bavail.saturating_mul(s.f_frsize))
 }
@@ -120,7 +121,7 @@ mod tests {
         assert_eq!(
             telling(&format!("{before}\n{step}\nCondition check resulted")),
             step,
-            "what it said as it stopped is of before"
+            "its output while it stopped belongs to the previous start"
         );
         assert_eq!(telling(&format!("{loud}\nStopped etcd.service - etcd.\nStarting etcd.service")), loud);
     }

@@ -1,11 +1,11 @@
-//! What every operation on this host has at hand.
+//! The context of every operation on this host.
 //!
-//! In: where the host's file system begins. Out: that, and what is being waited for, for the heartbeats.
+//! In: the root of the host's file system. Out: that, and what the operation waits for, for the heartbeats.
 
 use super::Root;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What every operation has at hand.
+/// The context of every operation.
 #[derive(Debug, Clone)]
 pub(crate) struct Host {
     pub(super) root: Root,
@@ -16,7 +16,7 @@ impl Host {
     pub(super) fn new(root: Root) -> Self {
         Self { root, on: Arc::default() }
     }
-    /// Says what is being waited for, for the heartbeats.
+    /// Sets what the operation waits for, for the heartbeats.
     pub(super) fn waits(&self, on: impl Into<String>) {
         *self.on.lock().unwrap_or_else(PoisonError::into_inner) = on.into();
     }

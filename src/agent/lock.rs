@@ -1,12 +1,14 @@
-//! The run's lock on this host, and the fencing that makes an older run's late requests harmless.
+//! The lock of a run on this host, and the fencing that makes late requests of an older run harmless.
 //!
-//! In: who wants it. Out: an epoch larger than every one before, or who has it. The lock is a `flock` on `/run/hactl/lock`, so it ends with
-//! the process; the file also says who, since when and which epoch. A second lock, on `/run/hactl/busy`, is shared by every operation that
-//! changes the host: the lock is given only when none of an earlier run is still going on.
+//! In: the holder. Out: an epoch larger than every previous one, or the current holder. The lock is a `flock` on
+//! `/run/hactl/lock`, so it ends with the process; the file also contains the holder, its start and the epoch. A
+//! second lock, on `/run/hactl/busy`, is shared by every operation that changes the host: the lock is granted only
+//! once no operation of an earlier run is active.
 //!
-//! Both are in memory, for the run that helps a host whose disk is full must be able to lock it. Nobody misses them after a reboot: what could
-//! still come from an earlier run comes over its connection, which ended with that boot. Beside them, for as long as there are hactls that know
-//! only those, stand the files of earlier versions on the disk. They are locked as well, and written as far as the disk lets them be.
+//! Both files are in memory, because a run that helps a host with a full disk must be able to lock it. A reboot may
+//! delete them: late requests of an earlier run come over its connection, which ended with that boot. Earlier
+//! versions of hactl know only files on the disk. As long as those versions exist, these files are locked as well,
+//! and written as far as the disk has space.
 
 use crate::agent::fault::{Explain, Outcome, failed, fault};
 use crate::agent::machine::root::Root;
@@ -20,19 +22,20 @@ use std::os::unix::fs::{DirBuilderExt as _, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Each where it counts, then where earlier versions have it.
+/// For each lock the effective file, then that of earlier versions.
 type Places = [&'static str; 2];
 const LOCKS: Places = ["/run/hactl/lock", LOCK];
 const BUSIES: Places = ["/run/hactl/busy", BUSY];
 pub(super) const LOCK: &str = "/var/lib/hactl/lock";
 pub(super) const BUSY: &str = "/var/lib/hactl/busy";
-/// How long a new holder waits for the last operation of the old one: children killed with their channel need a moment.
+/// How long a new holder waits for the last operation of the old one: children killed with their channel take a
+/// while.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// More than any holder's words take.
+/// Larger than the text of any holder.
 const LONGEST: u64 = 8192;
 
-/// What the lock file says.
+/// The content of the lock file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Holder {
@@ -49,20 +52,20 @@ pub(super) struct Held {
     pub epoch: u64,
 }
 
-/// Proof that an operation may change the host; while it lives nobody else gets the lock.
+/// Proof that an operation may change the host; no other run gets the lock while it lives.
 #[derive(Debug)]
 pub(super) struct Busy {
     _files: Files,
 }
 
-/// Who has the lock.
+/// The holder of the lock.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Other {
     pub by: String,
     pub since: String,
 }
 
-/// One of the two locks: its file in memory, and the one on the disk unless that has no room for it.
+/// One of the two locks: its file in memory, and the one on the disk if that has space for it.
 #[derive(Debug)]
 struct Files(Vec<(PathBuf, File)>);
 
@@ -71,9 +74,9 @@ impl Files {
         let mut files = Vec::new();
         for (index, place) in places.into_iter().enumerate() {
             let path = root.own(place);
-            // What lies on the disk is for others as well, such as etcd's program.
+            // The directory on the disk is read by others as well, such as etcd's program.
             match open(&path, if index == 0 { 0o700 } else { 0o755 }) {
-                // Where there is no room for an empty file, no earlier version holds one.
+                // If there is no space for an empty file, no earlier version holds one.
                 Err(error) if index > 0 && full(&error) => {}
                 file => files.push((path.clone(), file.explain("open", &path)?)),
             }
@@ -81,7 +84,7 @@ impl Files {
         Ok(Self(files))
     }
 
-    /// Takes all of them, or says that somebody has one.
+    /// Takes all of them; false if another process has one.
     fn lock(&self, how: FlockOperation) -> Outcome<bool> {
         for (path, file) in &self.0 {
             match flock(file, how) {
@@ -93,7 +96,7 @@ impl Files {
         Ok(true)
     }
 
-    /// The latest of what they say; one that cannot be read says `torn`.
+    /// The latest content; an unreadable file counts as epoch `torn`.
     fn read(&self, torn: u64) -> Holder {
         let said =
             |(_, file): &(PathBuf, File)| read(file).unwrap_or_else(|| Holder { epoch: torn, ..Holder::default() });
@@ -105,7 +108,7 @@ impl Files {
         for (index, (path, file)) in self.0.iter().enumerate() {
             let written = file.write_all_at(&text, 0).and_then(|()| file.set_len(text.len() as u64));
             match written.and_then(|()| file.sync_all()) {
-                // The other one has it; this one is for hactls of before.
+                // The other file has it; this one is for earlier versions of hactl.
                 Err(error) if index > 0 && full(&error) => {}
                 written => written.explain("write", path)?,
             }
@@ -117,8 +120,8 @@ impl Files {
 impl Drop for Files {
     fn drop(&mut self) {
         for (_, file) in &self.0 {
-            // Closing the file unlocks it as well; this only says so at once where a descriptor was duplicated: a child that is being
-            // started just now has a copy of every open file for a moment.
+            // Closing the file unlocks it as well. This unlocks it at once even if a descriptor was duplicated: a
+            // child that is just being started has a copy of every open file for a while.
             let _ = flock(file, FlockOperation::Unlock);
         }
     }
@@ -135,11 +138,11 @@ fn open(path: &Path, folder: u32) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
-/// What a file says; none: it was torn.
+/// The content of a file; none: it was torn.
 fn read(file: &File) -> Option<Holder> {
     let mut text = Vec::new();
     file.take(LONGEST).read_to_end(&mut text).ok()?;
-    // More than one value: a shorter text was being written over a longer one when power failed. The first is whole.
+    // More than one value: power failed while a shorter text was being written over a longer one. The first is whole.
     match serde_json::Deserializer::from_slice(&text).into_iter().next() {
         None => Some(Holder::default()),
         Some(holder) => holder.ok(),
@@ -153,35 +156,35 @@ pub(super) fn take(root: &Root, holder: &str) -> Outcome<Result<Held, Other>> {
         let Holder { name, since, .. } = files.read(0);
         return Ok(Err(Other { by: name, since }));
     }
-    // Any clock reading is larger than all epochs that were counted up to now.
+    // Any clock reading is larger than all epochs counted so far.
     let before = files.read(u64::try_from(when::now_ms()).unwrap_or(0));
     let busy = Files::open(root, BUSIES)?;
     let until = Instant::now() + SETTLE;
     while !busy.lock(FlockOperation::NonBlockingLockExclusive)? {
         if Instant::now() > until {
-            let by = format!("{} (its run is gone, its last operation is not)", before.name);
+            let by = format!("{} (its run is gone, but its last operation is still active)", before.name);
             return Ok(Err(Other { by, since: before.since }));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     let last = before.epoch.checked_add(1);
-    let epoch = last.ok_or_else(|| failed(format!("{} counts too high", root.own(LOCKS[0]).display())))?;
+    let epoch = last.ok_or_else(|| failed(format!("{} has too high an epoch", root.own(LOCKS[0]).display())))?;
     let now = Holder { name: holder.chars().take(300).collect(), since: when::rfc3339(when::now_ms()), epoch };
     files.write(&now)?;
     Ok(Ok(Held { _files: files, epoch }))
 }
 
-/// Checks that `epoch` is still the newest, and keeps it so while the answer lives.
+/// Checks that `epoch` is still the newest, and keeps it so while the result lives.
 pub(super) fn enter(root: &Root, epoch: u64) -> Outcome<Busy> {
     let busy = Files::open(root, BUSIES)?;
     if !busy.lock(FlockOperation::NonBlockingLockShared)? {
-        return Err(fault(FaultKind::Fenced, "another run is taking the lock of this host right now"));
+        return Err(fault(FaultKind::Fenced, "another run is just taking the lock of this host"));
     }
-    // The holder wrote where it counts. What is torn on a full disk says nothing.
+    // The holder wrote the effective file. A torn file on a full disk contains nothing.
     let now = Files::open(root, LOCKS)?.read(0);
     if epoch == 0 || now.epoch != epoch {
         let what = if epoch == 0 {
-            "this operation changes the host and needs its lock first".to_owned()
+            "this operation changes the host and requires its lock first".to_owned()
         } else {
             format!(
                 "the lock of this host went to {} since {} (epoch {}, ours was {epoch})",
@@ -213,7 +216,7 @@ mod tests {
     fn a_lock_that_was_just_taken_lets_its_run_work_whoever_has_a_copy_of_the_open_file() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
-        // As a fork does until its exec, many times over while the lock is taken.
+        // As a fork does until its exec, many times while the lock is taken.
         let stop = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -278,7 +281,7 @@ mod tests {
     fn a_disk_without_room_for_a_byte_keeps_nobody_from_locking_the_host_and_fences_as_well() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
-        // Whatever is written there, there is no room for it, and what is read there is torn.
+        // The directory has no space for new files, and its files are torn.
         std::fs::create_dir_all(root.own(LOCK).parent().unwrap()).unwrap();
         std::os::unix::fs::symlink("/dev/full", root.own(LOCK)).unwrap();
         let first = take(&root, "a").unwrap().unwrap();
@@ -308,10 +311,10 @@ mod tests {
         assert_eq!(
             read(&File::open(root.own(LOCK)).unwrap()).unwrap().epoch,
             42,
-            "so that what it sends late is refused there"
+            "so that its late requests are refused there"
         );
         assert!(flock(&earlier, FlockOperation::NonBlockingLockExclusive).is_err());
-        // A reboot: what is in memory is gone.
+        // A reboot: the files in memory are gone.
         drop(held);
         std::fs::remove_dir_all(directory.path().join("run")).unwrap();
         assert_eq!(take(&root, "b").unwrap().unwrap().epoch, 43);

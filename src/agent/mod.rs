@@ -1,12 +1,12 @@
-//! The host's own side, `hactl host`: answers requests on a byte stream by doing them on this machine.
+//! The agent, `hactl host`: serves requests on a byte stream by changing and observing this machine.
 //!
-//! In: frames on stdin ([`crate::protocol::Request`], blobs). Out: frames on stdout ([`crate::protocol::Response`]). Nothing stays
-//! behind: when the stream closes or falls silent the process ends, and every program it runs ends with it.
-//! With [`Op::Relay`] the stream becomes a connection to a port of this host for a while.
+//! In: frames on stdin ([`crate::protocol::Request`], blobs). Out: frames on stdout ([`crate::protocol::Response`]).
+//! It leaves nothing behind: if the stream closes or its heartbeats stop, the process ends, and every program it runs
+//! ends with it. With [`Op::Relay`] the stream carries a connection to a port of this host for a while.
 //!
-//! A blob travels after its [`Op::Deliver`] was answered with [`Reply::Wanted`]: the pieces, an end, and then a second
-//! answer to the same request saying [`Reply::Done`] or why not. A fault may come before the end of the blob; pieces already
-//! on their way are then ignored.
+//! A blob travels after its [`Op::Deliver`] was answered with [`Reply::Wanted`]: the pieces, an end, and then a
+//! second answer to the same request: [`Reply::Done`] or the fault. A fault may come before the end of the blob;
+//! pieces in transit are then ignored.
 
 mod backup;
 mod etcd;

@@ -1,6 +1,7 @@
-//! From an operation to what does it.
+//! Dispatches an operation to its implementation.
 //!
-//! In: an [`Op`] that belongs to no session. Out: its [`Reply`], or the fault to answer with. One exhaustive match.
+//! In: an [`Op`] that does not belong to the session. Out: its [`Reply`], or the fault to answer with. One exhaustive
+//! match.
 
 use super::backup::{bundles, copies};
 use super::etcd::{balancer, defragment, member, recover, survey};
@@ -13,11 +14,11 @@ use super::{Host, fault, observe};
 use crate::protocol::{Fault, MemberChange, Op, Reply};
 use std::time::Duration;
 
-/// Does one operation that needs nothing but the host; `blob` is what follows a [`Op::Deliver`].
+/// Performs one operation on the host; `blob` is the blob that follows a [`Op::Deliver`].
 pub(super) async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
     let done = |()| Reply::Done;
     match op {
-        Op::Lock { .. } | Op::Unlock | Op::Relay { .. } => Err(fault::bad("this belongs to the session")),
+        Op::Lock { .. } | Op::Unlock | Op::Relay { .. } => Err(fault::bad("this operation belongs to the session")),
         Op::Observe(ask) => Ok(Reply::Facts(Box::new(Box::pin(observe::observe(host, *ask)).await?))),
         Op::ReadFiles { paths } => files::texts(host, paths).await.map(Reply::Texts),
         Op::EtcdHash { etcd, revision } => member::hash(host, &etcd, revision).await,
@@ -56,7 +57,7 @@ pub(super) async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome
         Op::Restore(ask) => recover::restore(host, *ask).await.map(done),
         Op::SaveBundle => match Box::pin(bundles::take(host, bundles::Occasion::Asked)).await? {
             Some(taken) => Ok(Reply::Saved(taken)),
-            None => Err(fault::failed("no bundle was taken although one was asked for")),
+            None => Err(fault::failed("no snapshot was taken although one was requested")),
         },
         Op::ReadBundle { name, from } => bundles::read(host, name, from).await.map(Reply::Bytes),
         Op::Copies(ask) => copies::copies(host, ask).await,
@@ -65,11 +66,11 @@ pub(super) async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome
         Op::Seal { data_dir, cluster } => member::seal(host, data_dir, cluster).await.map(done),
         Op::ChangeMembers { etcd, change } => {
             host.waits(match &change {
-                MemberChange::Remove(peer) => format!("etcd to remove {peer}"),
+                MemberChange::Remove(peer) => format!("etcd to remove the member {peer}"),
                 MemberChange::AddLearner(peer) => format!("etcd to add the learner {peer}"),
                 MemberChange::Promote(peer) => format!("{peer} to catch up"),
                 MemberChange::Move(from, to) => format!("etcd to list {from} as {to}"),
-                MemberChange::Lead(peer) => format!("{peer} to take the lead"),
+                MemberChange::Lead(peer) => format!("{peer} to become the leader"),
             });
             member::change(host, &etcd, change).await.map(done)
         }
@@ -85,12 +86,12 @@ pub(super) async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome
     }
 }
 
-/// A fault for a panic: the bug is ours, and the channel must not notice more of it than that.
+/// The fault for a panic: it is a bug of hactl, and the channel must not be affected further.
 pub(super) fn panicked(cause: &(dyn std::any::Any + Send)) -> Fault {
     let text =
         cause.downcast_ref::<&str>().map(ToString::to_string).or_else(|| cause.downcast_ref::<String>().cloned());
     fault::failed(format!(
         "hactl itself failed on this host: {}",
-        text.unwrap_or_else(|| "a panic without words".to_owned())
+        text.unwrap_or_else(|| "a panic without a message".to_owned())
     ))
 }

@@ -1,7 +1,8 @@
-//! A relay: the stream to the administrator carries a connection to a port of this host, where sshd forwards nothing.
+//! A relay: the stream to the administrator carries a connection to a port of this host if sshd forbids forwarding.
 //!
-//! In: an address and a port. Out: bytes both ways, until both ends have said all or one has failed. Only loopback and the
-//! host's own addresses are dialled: a host must not become a way into its network for whoever may run hactl on it.
+//! In: an address and a port. Out: bytes in both directions, until both ends have closed or one has failed. Only
+//! loopback and the addresses of the host are dialled: a user of hactl on this host must not gain access to its
+//! network.
 
 use crate::agent::Host;
 use crate::agent::fault::{Outcome, bad, failed};
@@ -17,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// A connection to oneself is made at once or not at all.
+/// A connection to this host itself succeeds at once or not at all.
 const CONNECT: Duration = Duration::from_secs(5);
 /// Bytes of one frame.
 const PIECE: usize = 32 << 10;
@@ -26,7 +27,9 @@ const PIECE: usize = 32 << 10;
 pub(super) async fn connect(host: &Host, to: IpAddr, port: u16) -> Outcome<TcpStream> {
     host.waits(format!("port {port} of {to}"));
     if !to.is_loopback() && !addresses().await?.iter().any(|own| own.address == to) {
-        return Err(bad(format!("{to} is no address of this host: it is not a way to others")));
+        return Err(bad(format!(
+            "{to} is not an address of this host: hactl relays connections only to the host itself"
+        )));
     }
     let stream = match timeout(CONNECT, TcpStream::connect((to, port))).await {
         Ok(stream) => stream.map_err(|error| failed(format!("port {port} of {to} does not answer: {error}")))?,
@@ -37,7 +40,7 @@ pub(super) async fn connect(host: &Host, to: IpAddr, port: u16) -> Outcome<TcpSt
     Ok(stream)
 }
 
-/// Carries bytes both ways until both are at their end, or one has failed.
+/// Carries bytes in both directions until both have ended, or one has failed.
 pub(super) async fn carry<W: AsyncWrite + Unpin>(
     stream: TcpStream,
     pieces: &mut mpsc::Receiver<Piece>,
@@ -50,7 +53,7 @@ pub(super) async fn carry<W: AsyncWrite + Unpin>(
             match pieces.recv().await {
                 Some(Piece::Bytes(piece)) => to.write_all(&piece).await.map_err(broken)?,
                 Some(Piece::End) => return to.shutdown().await.map_err(broken),
-                // The session is over, and whoever reads it says so.
+                // The session is over, and its reader reports that.
                 None => std::future::pending::<()>().await,
             }
         }
@@ -74,7 +77,7 @@ pub(super) async fn carry<W: AsyncWrite + Unpin>(
     }
 }
 
-/// What ended a relay before its time.
+/// The reason why a relay ended early.
 enum End {
     Fault(Fault),
     Channel(ServeError),

@@ -1,8 +1,8 @@
-//! One session: reads frames, does requests in order, answers, sends heartbeats, and ends when it should.
+//! One session: reads frames, performs requests in order, answers, sends heartbeats, and ends in time.
 //!
-//! In: a byte stream to read and one to write. Out: the end of the stream (fine) or a [`ServeError`]. Reading goes on
-//! while an operation works, so that a closed or silent stream ends it; leaving this function drops the operation, which
-//! kills the programs it runs.
+//! In: a byte stream to read and one to write. Out: the end of the stream (fine) or a [`ServeError`]. Reading
+//! continues while an operation runs, so that a closed stream or missing heartbeats end it; leaving this function
+//! drops the operation, which kills the programs it runs.
 
 use crate::agent::machine::run::blocking;
 use crate::agent::parts::{Blob, Piece};
@@ -22,34 +22,34 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// Requests that may wait their turn; a client that sends more is broken.
+/// Requests that may be queued; a client that sends more is broken.
 const QUEUE: usize = 1024;
 /// Pieces of a blob that may wait for the disk; then reading pauses, and the sender with it.
 const PIECES: usize = 8;
-/// How often the client hears that we live.
+/// The interval of the heartbeats to the client.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
 /// Why a session ended before its stream did.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The stream does not carry what it should.
+    /// The stream has no valid frames.
     #[error("the channel to the administrator's hactl failed")]
     Frame(#[from] FrameError),
     /// A message is not a request.
     #[error("a message on the channel is not a request")]
     NotARequest(#[source] serde_json::Error),
-    /// A piece of a blob came while none was wanted.
-    #[error("a piece of a blob came while none was wanted")]
+    /// A piece of a blob came without a request for it.
+    #[error("a piece of a blob came without a request for it")]
     StrayPiece,
     /// Far more requests than a client has reason to send.
     #[error("more than {QUEUE} requests are waiting")]
     TooMany,
-    /// Nothing was heard.
-    #[error("nothing was heard for {DEAF_AFTER_S} s")]
+    /// The client sent nothing.
+    #[error("the administrator's hactl sent nothing for {DEAF_AFTER_S} s")]
     Deaf,
 }
 
-/// Whether pieces of a blob are wanted: kept where the reader and the operation both see it.
+/// Whether pieces of a blob are expected: shared by the reader and the operation.
 #[derive(Debug, Default)]
 pub(super) struct Appetite(AtomicU8);
 
@@ -58,30 +58,30 @@ impl Appetite {
     const WANTED: u8 = 1;
     const SPOILT: u8 = 2;
 
-    /// Pieces are about to be asked for.
+    /// Pieces will be requested next.
     pub(super) fn want(&self) {
         self.0.store(Self::WANTED, Ordering::SeqCst);
     }
-    /// What is still under way is of no use any more.
+    /// Pieces in transit are useless from now on.
     pub(super) fn spoil(&self) {
-        // Nothing to spoil when the end has been read already.
+        // Nothing to spoil if the end has been read already.
         let _ = self.0.compare_exchange(Self::WANTED, Self::SPOILT, Ordering::SeqCst, Ordering::SeqCst);
     }
 }
 
 pub(super) type Out<W> = Arc<Mutex<W>>;
 
-/// Serves this host until the stream ends, or a signal says so: the programs that run must end with us either way.
+/// Serves this host until the stream ends, or a signal arrives: the running programs must end with us in both cases.
 ///
-/// The caller should leave the process without waiting for threads: an operation that was cut off may still be in a
-/// system call.
+/// The caller should exit the process without waiting for threads: an interrupted operation may still be in a system
+/// call.
 pub async fn serve<R, W>(stdin: R, stdout: W) -> Result<(), ServeError>
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
     let mut ends = [SignalKind::terminate(), SignalKind::hangup(), SignalKind::interrupt()].map(signal);
-    // Where a signal cannot be listened for, it ends the process in the system's own way.
+    // If a signal cannot be handled, its default action ends the process.
     let mut signalled: Vec<BoxFuture<'_, Option<()>>> = vec![Box::pin(pending())];
     for end in ends.iter_mut().flatten() {
         signalled.push(Box::pin(end.recv()));
@@ -105,7 +105,7 @@ where
     let appetite = Arc::new(Appetite::default());
     let (requests, queue) = mpsc::channel(QUEUE);
     let (pieces, blob) = mpsc::channel(PIECES);
-    // Dropping the set aborts its tasks, so that nothing reads or writes the stream once this function is left.
+    // Dropping the set aborts its tasks, so that nothing reads or writes the stream after this function.
     let mut tasks = JoinSet::new();
     tasks.spawn(read(stdin, requests, pieces, appetite.clone()));
     tasks.spawn(heartbeats(host.clone(), current.clone(), out.clone()));
@@ -118,7 +118,7 @@ where
     }
 }
 
-/// Takes frames in; ends with the stream.
+/// Reads frames; ends with the stream.
 async fn read<R: AsyncRead + Unpin>(
     mut stdin: R,
     requests: mpsc::Sender<Request>,
@@ -175,7 +175,7 @@ async fn work<W: AsyncWrite + Unpin>(
     let mut held = None;
     while let Some(Request { id, epoch, op: Some(op) }) = queue.recv().await {
         current.store(id, Ordering::SeqCst);
-        // The reader took everything that came before this request: what is left of a blob that failed is all there.
+        // The reader processed everything before this request: the rest of a failed blob is all there.
         while pieces.try_recv().is_ok() {}
         let outcome = match op {
             Op::Lock { holder } => take_lock(host, &mut held, holder).await,
@@ -185,7 +185,7 @@ async fn work<W: AsyncWrite + Unpin>(
             }
             Op::Relay { to, port } => match relay::connect(host, to, port).await {
                 Ok(stream) => {
-                    // Before anybody can send: what comes from here on is for the stream.
+                    // Before the client can send: the following pieces are for the stream.
                     appetite.want();
                     answer(out, id, Ok(Reply::Connected)).await?;
                     relay::carry(stream, &mut pieces, out).await?
@@ -206,14 +206,14 @@ async fn work<W: AsyncWrite + Unpin>(
                 outcome.unwrap_or_else(|cause| Err(panicked(&*cause)))
             }
         };
-        // Room for a reader that stands before a full queue of pieces nobody wants any more.
+        // Makes space for a reader that waits for a full queue of useless pieces.
         appetite.spoil();
         while pieces.try_recv().is_ok() {}
         host.waits("");
         current.store(0, Ordering::SeqCst);
         answer(out, id, outcome).await?;
     }
-    // The reader has ended and its own outcome says why.
+    // The reader has ended, and its own outcome explains why.
     pending().await
 }
 
@@ -226,7 +226,7 @@ async fn take_lock(host: &Host, held: &mut Option<lock::Held>, holder: String) -
     let taken = blocking(move || {
         let taken = lock::take(&root, &holder)?;
         if taken.is_ok() {
-            // Whoever was at it is gone, and what it checked is nobody's any more.
+            // The previous holder is gone, and the results of its checks are useless.
             crate::agent::parts::clear_checks(&root)?;
         }
         Ok(taken)
@@ -237,7 +237,7 @@ async fn take_lock(host: &Host, held: &mut Option<lock::Held>, holder: String) -
     })
 }
 
-/// Does an operation under the fencing it needs.
+/// Performs an operation, with the lock that it requires.
 async fn guarded(host: &Host, epoch: u64, op: Op, blob: &mut Blob<'_>) -> Result<Reply, Fault> {
     let _busy = if changes(&op) {
         let root = host.root.clone();

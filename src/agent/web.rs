@@ -1,6 +1,6 @@
-//! Asking the API server: GET over TLS with a deadline and a bound on the answer.
+//! Requests to the API server: GET over TLS with a deadline and a limit on the answer.
 //!
-//! In: host, port, a TLS configuration; paths. Out: status and body, or a sentence saying why there is none.
+//! In: host, port, a TLS configuration; paths. Out: status and body, or a sentence why there is none.
 
 use crate::model::desired::SERVES;
 use rustls::ClientConfig;
@@ -20,7 +20,7 @@ pub(super) struct Web {
 }
 
 impl Web {
-    /// Sets up; connects at the first request.
+    /// Sets up the pool; connects at the first request.
     pub(super) fn new(mut tls: ClientConfig, host: &str, port: u16, connect: Duration) -> Result<Self, String> {
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let client = reqwest::Client::builder()
@@ -58,7 +58,7 @@ impl Web {
         format!("no answer from {}: {}", self.base, cause(error))
     }
 
-    /// An object; `None` when it is not there, or not for our eyes (before our own role has been applied).
+    /// An object; `None` if it does not exist, or access is forbidden (before our own role has been applied).
     pub(super) async fn json(&self, path: &str, within: Duration) -> Result<Option<Value>, String> {
         match self.get(path, within).await? {
             (200, body) => serde_json::from_slice(&body).map(Some).map_err(|e| format!("{path} is not JSON: {e}")),
@@ -72,7 +72,7 @@ impl Web {
         self.well("/readyz", within).await
     }
 
-    /// `Ok` when it serves: see [`SERVES`].
+    /// `Ok` if it serves: see [`SERVES`].
     pub(super) async fn serves(&self, within: Duration) -> Result<(), String> {
         self.well(SERVES, within).await
     }
@@ -80,13 +80,13 @@ impl Web {
     async fn well(&self, path: &str, within: Duration) -> Result<(), String> {
         match self.get(path, within).await? {
             (200, _) => Ok(()),
-            // What is left out of the question is none of those that failed.
+            // The excluded checks are not among those that failed.
             (status, body) => Err(format!("/readyz answered {status}: {}", unready(&body))),
         }
     }
 }
 
-/// The checks that failed, out of the list that an unready server answers with.
+/// The failed checks, from the list that an unready server answers with.
 fn unready(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let failed: Vec<&str> =
@@ -98,7 +98,7 @@ fn first_line(body: &[u8]) -> String {
     String::from_utf8_lossy(body).lines().next().unwrap_or_default().chars().take(200).collect()
 }
 
-/// The innermost cause: the sentences around it repeat the URL and say nothing more.
+/// The innermost cause: the outer errors repeat the URL and add nothing.
 fn cause(error: &dyn Error) -> String {
     let mut innermost = error;
     while let Some(next) = innermost.source() {

@@ -9,7 +9,7 @@ use crate::model::rotation::Rotatable;
 use crate::pki::list::ADMIN;
 use crate::pki::{Chosen, NotRenewable, choose, renewable};
 use crate::report::harmless::{print, print_json};
-use crate::report::{self, FailureKind, Reader, Style, Verdict, certs as words};
+use crate::report::{self, Exit, FailureKind, Reader, Style, Verdict, certs as words};
 use crate::workflow::{self, Choices, Failure, Rotating};
 use clap::{Args, Subcommand};
 use std::sync::Arc;
@@ -22,52 +22,75 @@ pub struct CertsArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// List every certificate on every host: whom it names, who signed it, when it ends, what becomes of it
-    #[command(
-        after_help = "Examples:\n  hactl certs list\n  hactl certs list cp1 cp2    of these hosts\n  hactl certs list -v         also why it is not known what a component presents\n  hactl certs list -o json | jq -r '.hosts[] | .name as $h | .certificates[] | [.ends, $h, .name] | @tsv' | sort\n\nFiles are read on the hosts, and API servers, etcd and kubelets are asked what they present.\nIt needs neither quorum nor the API, and certificates may have expired."
-    )]
+    /// List every certificate on every host: subject, signer, expiry, and what renews it
+    #[command(after_help = "\
+Examples:
+  hactl certs list
+  hactl certs list cp1 cp2    list only these hosts
+  hactl certs list -v         also explain why a component's served certificate is unknown
+  hactl certs list -o json | jq -r '.hosts[] | .name as $h | .certificates[] | [.ends, $h, .name] | @tsv' | sort
+
+Reads the files on the hosts, and asks API servers, etcd and kubelets for the certificates that they serve.
+Requires neither quorum nor the API, and works with expired certificates.")]
     List {
-        /// Of these hosts [default: all]
+        /// List only these hosts [default: all]
         #[arg(value_name = "HOST")]
         hosts: Vec<HostName>,
     },
-    /// Issue certificates anew though they are good: after a suspicion, before a long absence
-    #[command(
-        after_help = "Examples:\n  hactl certs renew --dry-run             what would be done\n  hactl certs renew                       every certificate that hactl issues, on every host\n  hactl certs renew apiserver --host cp1  one, on one host\n  hactl certs renew etcd-server etcd-peer\n  hactl certs renew admin                 the administrator's kubeconfig\n\n`certs list` shows the names. What is replaced stays valid until it ends: nothing revokes it.\n`up` renews by itself what has less than a third of its life left."
-    )]
+    /// Renew certificates that are still valid, for example after a suspected compromise
+    #[command(after_help = "\
+Examples:
+  hactl certs renew --dry-run             show what would be done
+  hactl certs renew                       every certificate that hactl issues, on every host
+  hactl certs renew apiserver --host cp1  one certificate on one host
+  hactl certs renew etcd-server etcd-peer
+  hactl certs renew admin                 the administrator's kubeconfig
+
+`certs list` shows the names. A replaced certificate stays valid until it expires: nothing revokes it.
+`up` automatically renews certificates with less than a third of their lifetime left.")]
     Renew {
-        /// Which [default: all but admin]
+        /// Certificates to renew [default: all except admin]
         #[arg(value_name = "NAME")]
         names: Vec<String>,
-        /// On these hosts alone
+        /// Renew only on these hosts
         #[arg(long, value_name = "HOST", value_delimiter = ',')]
         host: Vec<HostName>,
-        /// Show what would be done, and change nothing
+        /// Show what would be done; change nothing
         #[arg(long)]
         dry_run: bool,
     },
-    /// Replace an authority or a key while the cluster serves: both are trusted, then the new one is used, then the old one goes
-    #[command(
-        after_help = "Examples:\n  hactl certs rotate etcd-ca --dry-run    what its next stage would do\n  hactl certs rotate etcd-ca              etcd's authority, and every certificate that it signed\n  hactl certs rotate encryption           the key of Secrets in etcd; all are written anew\n  hactl certs rotate cluster-ca           Kubernetes' authority; the old one stays trusted ...\n  hactl certs rotate cluster-ca --finish  ... until now: kubeconfigs that were given to people end\n\nWHAT: cluster-ca, etcd-ca, front-proxy-ca, signing-ca, kubelet-serving-ca, service-account, encryption.\nHosts are restarted one at a time, and every host must answer before the next stage begins.\nCut off at any moment, the same command goes on where it was; `up` meanwhile changes nothing about it.\nPeople's kubeconfigs and tokens that were copied are known to nobody here: of cluster-ca and\nservice-account the old one stays trusted until --finish. Bundles from before stay good."
-    )]
+    /// Rotate a CA or key while the cluster serves: trust both, switch to the new one, then remove the old one
+    #[command(after_help = "\
+Examples:
+  hactl certs rotate etcd-ca --dry-run    show what the next stage would do
+  hactl certs rotate etcd-ca              replace etcd's CA and every certificate that it signed
+  hactl certs rotate encryption           replace the encryption key and re-encrypt all Secrets in etcd
+  hactl certs rotate cluster-ca           replace the Kubernetes CA; the old one stays trusted
+  hactl certs rotate cluster-ca --finish  stop trusting the old CA; kubeconfigs handed out before stop working
+
+WHAT: cluster-ca, etcd-ca, front-proxy-ca, signing-ca, kubelet-serving-ca, service-account, encryption.
+Components restart one host at a time, and every host must answer before the next stage begins.
+If interrupted, the same command resumes the rotation; in the meantime, `up` does not change it.
+hactl does not know where kubeconfigs and tokens were copied to. So the old cluster-ca, signing-ca or
+service-account key stays trusted until --finish. Earlier snapshots remain usable.")]
     Rotate {
-        /// Which authority or key
+        /// The CA or key to rotate
         #[arg(value_name = "WHAT")]
         what: Rotatable,
-        /// Also let the old one go of what people and programs may still hold something of
+        /// Also stop trusting the old CA or key, which people and programs may still use
         #[arg(long)]
         finish: bool,
-        /// Do not wait for what pods hold that run: with service-account --finish a day for other tokens; with cluster-ca until those from
-        /// before the last rotation are gone
+        /// Do not wait for running pods: with service-account --finish, a day until they have new tokens; with cluster-ca,
+        /// until the pods from before the last rotation are gone
         #[arg(long)]
         at_once: bool,
-        /// Show what the next stage would do, and change nothing
+        /// Show what the next stage would do; change nothing
         #[arg(long)]
         dry_run: bool,
     },
 }
 
-pub fn run(common: &Common, args: &CertsArgs) -> u8 {
+pub fn run(common: &Common, args: &CertsArgs) -> Exit {
     let reader = common.reader();
     match &args.verb {
         Verb::List { hosts } => list(common, hosts, &reader),
@@ -82,7 +105,7 @@ pub fn run(common: &Common, args: &CertsArgs) -> u8 {
     }
 }
 
-fn list(common: &Common, hosts: &[HostName], reader: &Arc<dyn Reader>) -> u8 {
+fn list(common: &Common, hosts: &[HostName], reader: &Arc<dyn Reader>) -> Exit {
     let json = common.output == Output::Json;
     let sink = sink(json, reader);
     let check = |desired: &Desired| known("HOST", hosts, desired);
@@ -98,7 +121,7 @@ fn list(common: &Common, hosts: &[HostName], reader: &Arc<dyn Reader>) -> u8 {
         }
         if !listing.hosts.is_empty() && listing.hosts.iter().all(|(_, of)| of.is_err()) {
             let mut verdict = Verdict::of(&FailureKind::Other, None);
-            "no host answers: what is listed is what lies here".clone_into(&mut verdict.headline);
+            "no host answers: only the certificates on this machine are listed".clone_into(&mut verdict.headline);
             if !json {
                 reader.end(&verdict);
             }
@@ -107,12 +130,12 @@ fn list(common: &Common, hosts: &[HostName], reader: &Arc<dyn Reader>) -> u8 {
         if !json {
             reader.end(&Verdict::ok(words::summary(&listing)));
         }
-        0
+        Exit::Done
     });
     ended(reader, result)
 }
 
-/// What was asked for on the command line.
+/// The selection on the command line.
 struct Asked<'a> {
     names: &'a [String],
     hosts: &'a [HostName],
@@ -123,7 +146,7 @@ impl Asked<'_> {
         known("--host", self.hosts, desired)?;
         self.chosen(desired).map(drop).map_err(|failure| failure_verdict(&failure))
     }
-    /// Whether nothing but the administrator's kubeconfig is meant, with which no host has to do.
+    /// Whether only the administrator's kubeconfig is selected, which involves no host.
     fn only_admin(&self) -> bool {
         !self.names.is_empty() && self.names.iter().all(|name| name == ADMIN)
     }
@@ -133,15 +156,15 @@ impl Asked<'_> {
 }
 
 fn sink(quiet: bool, reader: &Arc<dyn Reader>) -> Arc<dyn Sink> {
-    // One object is all that a program wants to read.
+    // A program reads the one result object, not the events.
     if quiet { Arc::new(Quiet) } else { Arc::clone(reader) as Arc<dyn Sink> }
 }
 
-fn plan(common: &Common, asked: &Asked<'_>, reader: &Arc<dyn Reader>) -> u8 {
+fn plan(common: &Common, asked: &Asked<'_>, reader: &Arc<dyn Reader>) -> Exit {
     let json = common.output == Output::Json;
     if asked.only_admin() {
-        reader.end(&Verdict::ok("the administrator's kubeconfig would be made anew; no host has to do with it"));
-        return 0;
+        reader.end(&Verdict::ok("the administrator's kubeconfig would be renewed; no host is involved"));
+        return Exit::Done;
     }
     let check = |desired: &Desired| asked.check(desired);
     let planned = common.run_checked(check, sink(json, reader), Needs::Bundle, async |session| {
@@ -154,15 +177,15 @@ fn plan(common: &Common, asked: &Asked<'_>, reader: &Arc<dyn Reader>) -> u8 {
         } else {
             print(&report::plan_text(&plan, &Style::stdout(common.verbose)));
             if asked.names.iter().any(|name| name == ADMIN) {
-                print("The administrator's kubeconfig is made anew as well.\n");
+                print("The administrator's kubeconfig is renewed as well.\n");
             }
         }
-        0
+        Exit::Done
     });
     ended(reader, result)
 }
 
-fn renew(common: &Common, asked: &Asked<'_>, reader: &Arc<dyn Reader>) -> u8 {
+fn renew(common: &Common, asked: &Asked<'_>, reader: &Arc<dyn Reader>) -> Exit {
     let choices = Choices { yes: common.yes, ..Choices::default() };
     let terminal = Terminal(Arc::clone(reader));
     let check = |desired: &Desired| asked.check(desired);
@@ -181,12 +204,12 @@ fn renew(common: &Common, asked: &Asked<'_>, reader: &Arc<dyn Reader>) -> u8 {
     };
     let result = renewed.map(|renewed| {
         reader.end(&Verdict::ok(words::renewed(&renewed.issued, renewed.kubeconfig.as_deref())));
-        0
+        Exit::Done
     });
     ended(reader, result)
 }
 
-fn would_rotate(common: &Common, asked: Rotating, reader: &Arc<dyn Reader>) -> u8 {
+fn would_rotate(common: &Common, asked: Rotating, reader: &Arc<dyn Reader>) -> Exit {
     let json = common.output == Output::Json;
     let planned = common.run_checked(
         |_| Ok(()),
@@ -202,12 +225,12 @@ fn would_rotate(common: &Common, asked: Rotating, reader: &Arc<dyn Reader>) -> u
             print(&words::rotation(asked.what, stage, asked.finish));
             print(&report::plan_text(&plan, &Style::stdout(common.verbose)));
         }
-        0
+        Exit::Done
     });
     ended(reader, result)
 }
 
-fn rotate(common: &Common, asked: Rotating, reader: &Arc<dyn Reader>) -> u8 {
+fn rotate(common: &Common, asked: Rotating, reader: &Arc<dyn Reader>) -> Exit {
     let choices = Choices { yes: common.yes, ..Choices::default() };
     let terminal = Terminal(Arc::clone(reader));
     let rotated = common.run_checked(
@@ -221,23 +244,26 @@ fn rotate(common: &Common, asked: Rotating, reader: &Arc<dyn Reader>) -> u8 {
             reader.emit(Event::Note { text });
         }
         reader.end(&Verdict::ok(words::rotated(rotated.what, rotated.old_is_trusted, rotated.rewritten)));
-        0
+        Exit::Done
     });
     ended(reader, result)
 }
 
-/// What to do about something that is not renewed so.
+/// The hints for a certificate that `certs renew` does not renew.
 pub(super) fn verdict(why: &NotRenewable, mut verdict: Verdict) -> Verdict {
     let names = || format!("these can be renewed: {}", renewable().join(", "));
     verdict.hints = match why {
         NotRenewable::Unknown { .. } => vec![names()],
         NotRenewable::SelfRenewing { .. } => vec![
-            "if it does not: journalctl -u kubelet -u hactl-approver on the host; `hactl up` issues one that has expired or is gone"
+            "if it does not: journalctl -u kubelet -u hactl-approver on the host; `hactl up` replaces an expired or \
+             missing one"
                 .to_owned(),
             names(),
         ],
         NotRenewable::Authority { name } => vec![format!("hactl certs rotate {name}"), names()],
-        NotRenewable::NotThere { .. } => vec!["hactl certs list shows what lies where".to_owned()],
+        NotRenewable::NotThere { .. } => {
+            vec!["`hactl certs list` shows which certificates are on which host".to_owned()]
+        }
     };
     verdict
 }

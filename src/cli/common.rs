@@ -1,4 +1,4 @@
-//! What all verbs share: the common flags, the runtime, interrupts, and how an end becomes words and an exit code.
+//! What all verbs share: the common flags, the runtime, interrupts, and how a failure becomes a verdict.
 
 use super::event_log::EventLog;
 use crate::inventory::{Loaded, Source};
@@ -8,7 +8,7 @@ use crate::model::names::HostName;
 use crate::model::secret::Secret;
 use crate::observe::Wait;
 use crate::report::harmless::{print_json, tell};
-use crate::report::{self, ConnectKind, FailureKind, NoPassword, OutputKind, Reader, Style, Verdict};
+use crate::report::{self, ConnectKind, Exit, FailureKind, NoPassword, OutputKind, Reader, Style, Verdict};
 use crate::statedir::StateDir;
 use crate::transport::{AT_ONCE, Access, HostError};
 use crate::workflow::{Failure, Places, Session};
@@ -29,16 +29,16 @@ pub enum Output {
     Json,
 }
 
-/// What a verb cannot do without.
+/// What a verb requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
-    /// Nothing: not even a host that answers.
+    /// Nothing, not even a reachable host.
     Nothing,
     /// The hosts.
     Hosts,
-    /// The bundle of the wanted version, too.
+    /// The hosts, and the bundle of the wanted version.
     Bundle,
-    /// The bundle, and those hosts that are in before others hold them up: the workflow admits the others.
+    /// The bundle, and the hosts that connect without delay; the workflow admits the stragglers.
     Most,
 }
 
@@ -51,31 +51,31 @@ pub struct Common {
     /// How to show results
     #[arg(short, long, global = true, value_enum, default_value_t = Output::Text)]
     pub output: Output,
-    /// Agree to what is disruptive in advance
+    /// Agree to disruptive steps in advance
     #[arg(short, long, global = true)]
     pub yes: bool,
-    /// Where this cluster's keys and journal are kept [default: .hactl/CLUSTER beside the inventory]
+    /// The state directory, which holds this cluster's keys and journal [default: .hactl/CLUSTER beside the inventory]
     #[arg(long, global = true, value_name = "DIR")]
     pub state: Option<PathBuf>,
     /// The store of bundles [default: $XDG_CACHE_HOME/hactl/bundles]
     #[arg(long, global = true, value_name = "DIR", env = "HACTL_BUNDLES")]
     pub bundles: Option<PathBuf>,
-    /// Record the keys of hosts that are not known yet; a changed key is refused all the same
+    /// Accept and record unknown SSH host keys; a changed key is still refused
     #[arg(long, global = true)]
     pub trust_first_use: bool,
-    /// How long each phase of getting in to a host may take: connecting, key exchange, login, sudo
+    /// Timeout of each phase of logging in to a host: connection, key exchange, authentication, sudo
     #[arg(long, global = true, default_value = "10s", value_name = "DURATION", value_parser = duration)]
     pub timeout: Duration,
-    /// How many hosts are worked on at once
+    /// How many hosts hactl works on at once
     #[arg(long, global = true, default_value_t = AT_ONCE, value_name = "N", value_parser = at_least_one)]
     pub concurrency: usize,
-    /// Ask once for the password that sudo wants on the hosts
+    /// Ask once for the sudo password of the hosts
     #[arg(long, global = true)]
     pub ask_sudo_password: bool,
-    /// Say more
+    /// Print more; -vv prints even more
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// Hosts that are powered off, as a person says.
+    /// Hosts that the user confirmed to be powered off.
     #[arg(skip)]
     pub powered_off: Vec<String>,
 }
@@ -83,37 +83,37 @@ pub struct Common {
 /// The hosts that may be changed.
 #[derive(Debug, Args)]
 pub struct Limit {
-    /// Look at all hosts, and change these alone
+    /// Change only these hosts; all others are still observed
     #[arg(long, value_name = "HOST", value_delimiter = ',')]
     pub limit: Vec<HostName>,
 }
 
 impl Limit {
-    /// As the planner takes it.
+    /// The limit in the form that the planner takes.
     pub fn hosts(&self) -> Option<BTreeSet<HostName>> {
         (!self.limit.is_empty()).then(|| self.limit.iter().cloned().collect())
     }
 }
 
-/// Takes events and shows none: standard output belongs to somebody else, or to one object.
+/// Discards events, because standard output carries one object or the output of another program.
 pub struct Quiet;
 
 impl Sink for Quiet {
     fn emit(&self, _: Event) {}
 }
 
-/// The time as names of files have it: they sort by it.
+/// The current time for names of files, which then sort by time.
 pub fn stamp() -> String {
     let format = time::macros::format_description!("[year][month][day]T[hour][minute][second]Z");
     time::OffsetDateTime::now_utc().format(format).unwrap_or_default()
 }
 
-/// The digits that a text begins with, and what follows them.
+/// Splits a text behind its leading digits.
 pub fn number_and_unit(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
 
-/// A number with s, m or h, or seconds; up to an hour.
+/// Parses a number with s, m or h (without a unit: seconds), up to one hour.
 fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = number_and_unit(text);
     let unit = match unit {
@@ -148,7 +148,7 @@ impl Common {
         self.bundles.clone().unwrap_or_else(crate::component::default_store)
     }
 
-    /// Reads the inventory and tells its warnings.
+    /// Reads the inventory and emits its warnings.
     pub fn load(&self, sink: &dyn Sink) -> Result<Loaded, Verdict> {
         let source = Source::from(self.inventory.as_os_str());
         if let Source::Vagrant(dir) = &source {
@@ -162,7 +162,7 @@ impl Common {
         Ok(loaded)
     }
 
-    /// The inventory as it must be named again by the next command: not where it is the usual one.
+    /// The inventory as the next command must name it, or `None` if that command finds it by default.
     pub fn named(&self) -> Option<&Path> {
         let usual = self.inventory == Path::new("./hactl.yaml");
         let by_environment =
@@ -170,14 +170,14 @@ impl Common {
         (!usual && !by_environment).then_some(self.inventory.as_path())
     }
 
-    /// Where things of this cluster are kept.
+    /// Where the state and the bundles of this cluster are stored.
     pub fn places(&self, loaded: &Loaded) -> Places {
         let own = || StateDir::default_dir(&loaded.base, &loaded.desired.cluster);
         Places { state: self.state.clone().unwrap_or_else(own), bundles: self.bundles() }
     }
 
-    /// Prints how it ended, and gives the exit code; for verbs without a reader of events.
-    pub fn end(&self, verdict: &Verdict) -> u8 {
+    /// Prints the verdict and returns the exit code; for verbs without a reader of events.
+    pub fn end(&self, verdict: &Verdict) -> Exit {
         match self.output {
             Output::Json => print_json(&verdict.json()),
             Output::Text => tell(&verdict.text(&Style::stderr(self.verbose))),
@@ -185,7 +185,7 @@ impl Common {
         verdict.exit
     }
 
-    /// Connects, runs a workflow, closes. The first interrupt starts nothing new, the second drops everything.
+    /// Connects, runs a workflow and closes. After the first interrupt nothing new starts; the second aborts.
     pub fn run<T, W>(&self, sink: Arc<dyn Sink>, needs: Needs, work: W) -> Result<T, Verdict>
     where
         W: AsyncFnOnce(&mut Session) -> Result<T, Failure>,
@@ -193,7 +193,7 @@ impl Common {
         self.run_on(&[], sink, needs, work)
     }
 
-    /// [`Common::run`] for some hosts, which the inventory must know.
+    /// [`Common::run`] limited to some hosts, which must be in the inventory.
     pub fn run_on<T, W>(&self, limit: &[HostName], sink: Arc<dyn Sink>, needs: Needs, work: W) -> Result<T, Verdict>
     where
         W: AsyncFnOnce(&mut Session) -> Result<T, Failure>,
@@ -201,7 +201,7 @@ impl Common {
         self.run_checked(|desired| known("--limit", limit, desired), sink, needs, work)
     }
 
-    /// [`Common::run_on`], and hosts that may leave are entered as well.
+    /// [`Common::run_on`] that also connects to the hosts of `--prune`.
     pub fn run_leaving<T, W>(
         &self,
         (limit, prune): (&[HostName], &[HostName]),
@@ -221,7 +221,7 @@ impl Common {
         self.run_prepared(prepare, sink, needs, work)
     }
 
-    /// [`Common::run`] after a look at the inventory, before any host is touched.
+    /// [`Common::run`] after a check of the inventory, before any host is contacted.
     pub fn run_checked<T, W>(
         &self,
         check: impl FnOnce(&Desired) -> Result<(), Verdict>,
@@ -249,7 +249,7 @@ impl Common {
         let places = self.places(&loaded);
         prepare(&mut loaded.desired, &places)?;
         if matches!(needs, Needs::Bundle | Needs::Most) {
-            // Before any host is touched.
+            // Before any host is contacted.
             let opened = crate::component::Bundle::open(&places.bundles, &loaded.desired.versions.kubernetes);
             opened.map_err(|error| failure_verdict(&Failure::Bundle(error)))?;
         }
@@ -284,7 +284,7 @@ impl Common {
             };
             let result = tokio::select! {
                 result = worked => result,
-                // The hosts' side ends with its channels; a later run converges from wherever this one stopped.
+                // The agents end with their channels; a later run continues from the state on the hosts.
                 () = second_interrupt(&stop, &sink) => Err(Failure::Interrupted { done: 0, left: 0 }),
             };
             result.map_err(|failure| {
@@ -296,7 +296,7 @@ impl Common {
 }
 
 impl Common {
-    /// The password for sudo, asked for when that was wanted and somebody uses sudo.
+    /// Asks for the sudo password, if requested and if a host uses sudo.
     fn sudo_password(&self, desired: &Desired) -> Result<Option<Arc<Secret<String>>>, Verdict> {
         let mut users: Vec<&str> = desired.hosts.iter().map(|h| h.ssh.user.as_str()).filter(|u| *u != "root").collect();
         users.sort_unstable();
@@ -312,7 +312,7 @@ impl Common {
                     NoPassword::NoTerminal => {
                         "for scripts, name a file with the password in the inventory: ssh: {sudo: {passwordFile: PATH}}"
                     }
-                    _ => "run the same command again; no host was touched",
+                    _ => "run the same command again; no host was contacted",
                 }
                 .to_owned()];
                 Err(verdict)
@@ -321,36 +321,36 @@ impl Common {
     }
 }
 
-/// Refuses names that are no hosts of the inventory; `by` is how they were given.
+/// Refuses names of hosts that are not in the inventory; `by` is the flag that named them.
 pub fn known(by: &str, names: &[HostName], desired: &Desired) -> Result<(), Verdict> {
     let unknown: Vec<&str> = names.iter().filter(|n| desired.host(n).is_none()).map(HostName::as_str).collect();
     if unknown.is_empty() {
         return Ok(());
     }
     let mut verdict = Verdict::of(&FailureKind::Usage, None);
-    verdict.headline = format!("{by} names {}, which the inventory does not", unknown.join(", "));
+    verdict.headline = format!("{by}: {} not in the inventory", unknown.join(", "));
     let hosts: Vec<&str> = desired.hosts.iter().map(|h| h.name.as_str()).collect();
     verdict.hints = vec![format!("its hosts are {}", hosts.join(", "))];
     Err(verdict)
 }
 
-/// Refuses a file that a flag names and that is not there, before any host is asked for anything.
+/// Refuses an unreadable file that a flag names, before any host is contacted.
 pub fn there(by: &str, path: Option<&Path>) -> Result<(), Verdict> {
     let Some(path) = path else { return Ok(()) };
     let Err(error) = std::fs::metadata(path) else { return Ok(()) };
     let mut verdict = Verdict::of(&FailureKind::Usage, None);
-    verdict.headline = format!("{by} names {}, which cannot be read: {error}", path.display());
-    verdict.hints = vec!["name a file that is there; relative paths begin where the command is run".to_owned()];
+    verdict.headline = format!("{by}: cannot read {}: {error}", path.display());
+    verdict.hints = vec!["name an existing file; a relative path starts in the current directory".to_owned()];
     Err(verdict)
 }
 
-/// Runs async work on a runtime of its own.
+/// Runs async work on its own runtime.
 pub fn block_on<T>(work: impl Future<Output = Result<T, Verdict>>) -> Result<T, Verdict> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     match runtime {
         Ok(runtime) => {
             let result = runtime.block_on(work);
-            // Tasks that still wait on a lost host must not hold up the end.
+            // Tasks that still wait for a lost host must not delay the end.
             runtime.shutdown_timeout(Duration::from_millis(200));
             result
         }
@@ -358,21 +358,22 @@ pub fn block_on<T>(work: impl Future<Output = Result<T, Verdict>>) -> Result<T, 
     }
 }
 
-/// Returns at the second interrupt; the first only asks that nothing new be started.
+/// Returns at the second interrupt; after the first one nothing new is started.
 async fn second_interrupt(stop: &CancellationToken, sink: &Arc<dyn Sink>) {
     if tokio::signal::ctrl_c().await.is_ok() {
         stop.cancel();
-        let text = "interrupted: nothing new is started; what runs is finished first (again to drop it)".to_owned();
+        let text =
+            "interrupted: starting nothing new and finishing the running steps (interrupt again to abort)".to_owned();
         sink.emit(Event::Warning { text });
         if tokio::signal::ctrl_c().await.is_ok() {
             return;
         }
     }
-    // Without signals there is nothing to wait for: the work alone decides when it ends.
+    // Without signals, only the work decides when it ends.
     std::future::pending::<()>().await;
 }
 
-/// Maps a workflow's failure to the one table of words and exit codes.
+/// Maps the failure of a workflow to its verdict.
 pub fn failure_verdict(failure: &Failure) -> Verdict {
     let of = |kind: &FailureKind| Verdict::of(kind, Some(failure));
     match failure {
@@ -381,8 +382,8 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
         Failure::NoState { .. } => {
             let mut verdict = of(&FailureKind::State);
             verdict.hints = vec![
-                "if it lies elsewhere, name the place with --state DIR".to_owned(),
-                "if it is lost: `hactl state pull --identity FILE`, with `--from BUNDLE` when no host has one any more"
+                "if the state directory is elsewhere, name it with --state DIR".to_owned(),
+                "if it is lost: `hactl state pull --identity FILE`; add `--from SNAPSHOT` if no host has a copy"
                     .to_owned(),
             ];
             verdict
@@ -393,7 +394,7 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
             let mut verdict = of(&FailureKind::Inventory);
             verdict.hints = vec![
                 format!("download and pack it: `hactl bundle build --kubernetes {wanted}`"),
-                "without a way out: `hactl bundle export` on a machine that has it, and `hactl bundle import` here"
+                "without internet access: `hactl bundle export` on a machine that has it, and `hactl bundle import` here"
                     .to_owned(),
             ];
             verdict
@@ -403,7 +404,7 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
             let mut verdict = Verdict::of(&FailureKind::Inventory, None);
             verdict.causes.extend(problems.iter().cloned());
             verdict.hints =
-                vec!["rename or remove these objects: what hactl applies itself it keeps as it is".to_owned()];
+                vec!["rename or remove these objects: hactl manages its own objects and would revert them".to_owned()];
             verdict
         }
         Failure::Host { host, error } => host_verdict(host, error),
@@ -451,7 +452,7 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
                     vec!["name another file with --to FILE, or move this one away".to_owned()]
                 }
                 crate::support::SupportError::Write { .. } => {
-                    vec!["make room there, or name another place with --to FILE".to_owned()]
+                    vec!["free some space there, or name another file with --to FILE".to_owned()]
                 }
                 crate::support::SupportError::Blind(_) => vec![],
             };
@@ -488,7 +489,7 @@ fn host_verdict(host: &HostName, error: &HostError) -> Verdict {
         _ => ConnectKind::Helper,
     };
     let mut verdict = Verdict::of(&FailureKind::Connect { host: host.clone(), kind }, Some(error));
-    // The error knows the very file and user; the table knows the kind alone.
+    // The error names the file and the user; the table only knows the kind.
     if let Some(hint) = error.hint() {
         verdict.hints = vec![hint];
     }

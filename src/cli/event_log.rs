@@ -1,7 +1,7 @@
-//! The log of a run, kept beside the administrator's state: every event as a JSON line, whatever the terminal showed.
+//! The log of a run in the state directory: every event as a JSON line, regardless of the output on the terminal.
 //!
-//! In: events. Out: `runs/` below the state folder, 0600. Opened at the first plan, so that looking leaves no trace; a log that
-//! cannot be written never stops a run, and is told of once.
+//! In: events. Out: a file in `runs/` of the state directory, mode 0600. It is opened at the first plan, so that a
+//! read-only run leaves no trace. A log that cannot be written never stops a run; one warning reports it.
 
 use super::common::stamp;
 use crate::model::event::{Event, Sink};
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Passes events on and keeps them.
+/// Passes events on and logs them.
 pub struct EventLog {
     shown: Arc<dyn Sink>,
     state: PathBuf,
@@ -20,7 +20,7 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    /// Keeps what goes to `shown`, below the state folder once that exists.
+    /// Logs the events for `shown` in the state directory, once that exists.
     pub fn new(shown: Arc<dyn Sink>, state: PathBuf) -> Self {
         Self { shown, state, log: OnceLock::new(), worked: AtomicBool::new(false) }
     }
@@ -35,7 +35,7 @@ impl EventLog {
         match RunLog::open(&self.state.join(RUNS).join(name)) {
             Ok(log) => Some(log),
             Err(error) => {
-                self.shown.emit(Event::Warning { text: format!("this run keeps no log: {error}") });
+                self.shown.emit(Event::Warning { text: format!("no log is kept of this run: {error}") });
                 None
             }
         }

@@ -1,4 +1,4 @@
-//! The hidden verbs: what runs on a host or inside a pod.
+//! The hidden verbs, which run on a host or inside a pod.
 
 use super::common::block_on;
 use crate::agent::{Fence, Root};
@@ -6,6 +6,7 @@ use crate::model::drill::{DrillOutcome, OwnDrill, Showed};
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::recovery::STAYS_DOWN;
 use crate::protocol::EtcdAsk;
+use crate::report::Exit;
 use clap::Args;
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -14,11 +15,11 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug, Args)]
 pub struct DnsArgs {
-    /// The server to ask
+    /// The DNS server
     server: IpAddr,
-    /// The name to ask for
+    /// The name to resolve
     name: String,
-    /// Ask again until there is an answer, for this many seconds
+    /// Retry for this many seconds
     #[arg(long, default_value_t = 0)]
     within: u64,
 }
@@ -37,18 +38,18 @@ pub struct ApproveArgs {
     /// Client key
     #[arg(long)]
     key: PathBuf,
-    /// What each Node may have in its serving certificate
+    /// File that lists what each Node may have in its serving certificate
     #[arg(long)]
     allow: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub struct CopiesArgs {
-    /// What is asked, as JSON
+    /// The request, as JSON
     ask: String,
 }
 
-/// What etcd is asked with.
+/// How to authenticate to etcd.
 #[derive(Debug, Args)]
 struct EtcdClient {
     /// CA certificate of etcd
@@ -69,7 +70,7 @@ impl EtcdClient {
     }
 }
 
-/// A line for the journal. Without one there is nobody to tell.
+/// Writes a line to the journal; ignores failure, which could not be reported anywhere.
 fn journal(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
@@ -81,7 +82,7 @@ pub struct FenceArgs {
     data_dir: String,
     #[command(flatten)]
     client: EtcdClient,
-    /// Where this host's member answers its peers
+    /// Peer URL of this host's member
     #[arg(long)]
     peer: PeerUrl,
 }
@@ -101,24 +102,24 @@ pub struct PassToArgs {
     member: HostName,
 }
 
-/// Speaks the vocabulary on standard input and output.
-pub fn serve() -> u8 {
+/// Serves the agent protocol on standard input and output.
+pub fn serve() -> Exit {
     let served = block_on(async { Ok(crate::agent::serve(tokio::io::stdin(), tokio::io::stdout()).await) });
     match served {
-        Ok(Ok(())) => 0,
+        Ok(Ok(())) => Exit::Done,
         Ok(Err(error)) => {
             let _ = writeln!(std::io::stderr(), "hactl host: {error}");
-            1
+            Exit::Failed
         }
         Err(verdict) => verdict.exit,
     }
 }
 
-/// Between two questions.
+/// Interval between two attempts.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
-/// 0 when there is an answer.
-pub fn dns(args: &DnsArgs) -> u8 {
+/// Returns 0 if the name resolves.
+pub fn dns(args: &DnsArgs) -> Exit {
     let until = Instant::now() + Duration::from_secs(args.within.min(3600));
     let answer = loop {
         let answer = crate::agent::dns_probe(args.server, &args.name);
@@ -128,63 +129,64 @@ pub fn dns(args: &DnsArgs) -> u8 {
         std::thread::sleep(ASK_AGAIN);
     };
     let (text, code) = match answer {
-        Ok(addresses) => {
-            (addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "), u8::from(addresses.is_empty()))
-        }
-        Err(error) => (error.to_string(), 1),
+        Ok(addresses) => (
+            addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+            Exit::of_success(!addresses.is_empty()),
+        ),
+        Err(error) => (error.to_string(), Exit::Failed),
     };
     let _ = writeln!(std::io::stdout(), "{text}");
     code
 }
 
-/// Says on standard error what was found, and by its code whether etcd may start.
-pub fn fence(args: &FenceArgs) -> u8 {
+/// Writes the finding to standard error; the exit code decides whether etcd may start.
+pub fn fence(args: &FenceArgs) -> Exit {
     let ask = args.client.ask("", &args.data_dir);
     let found = block_on(async { Ok(crate::agent::fence(&Root::host(), &ask, &args.peer).await) });
     let (line, code) = match found {
-        Ok(Fence::NoData) => return 0,
-        Ok(Fence::Starts(line)) => (line, 0),
-        Ok(Fence::StaysDown(line)) => (line, STAYS_DOWN),
+        Ok(Fence::NoData) => return Exit::Done,
+        Ok(Fence::Starts(line)) => (line, Exit::Done),
+        Ok(Fence::StaysDown(line)) => (line, Exit::Program(STAYS_DOWN)),
         Err(verdict) => return verdict.exit,
     };
     journal(&line);
     code
 }
 
-/// Remembers how far members of etcd are, until it is stopped.
-pub fn positions(args: &PositionsArgs) -> u8 {
+/// Records the positions of the etcd members until it is stopped.
+pub fn positions(args: &PositionsArgs) -> Exit {
     let ask = args.client.ask("https://127.0.0.1:2379", "");
     let recording = async {
         crate::agent::record_positions(&Root::host(), &ask, journal).await;
         Ok(())
     };
     match block_on(recording) {
-        Ok(()) => 0,
+        Ok(()) => Exit::Done,
         Err(verdict) => verdict.exit,
     }
 }
 
-/// How long a balancer that does not answer is asked again: one that stands still does so for less than two seconds.
+/// How long a load balancer that does not answer is retried. A reload takes it less than two seconds.
 const ANSWERS: Duration = Duration::from_secs(60);
 
-/// 0 when clients are sent there, or no balancer names it.
-pub fn pass_to(args: &PassToArgs) -> u8 {
+/// Returns 0 if the load balancer sends clients to the member, or if no load balancer lists it.
+pub fn pass_to(args: &PassToArgs) -> Exit {
     let until = Instant::now() + ANSWERS;
     loop {
         match block_on(async { Ok(crate::agent::pass_to(&Root::host(), &args.member).await) }) {
-            Ok(Ok(())) => return 0,
+            Ok(Ok(())) => return Exit::Done,
             Ok(Err(_)) if Instant::now() < until => std::thread::sleep(ASK_AGAIN),
             Ok(Err(fault)) => {
                 journal(&format!("hactl host-pass-to: {}", fault.what));
-                return 1;
+                return Exit::Failed;
             }
             Err(verdict) => return verdict.exit,
         }
     }
 }
 
-/// Runs until it is stopped.
-pub fn approve(args: &ApproveArgs) -> u8 {
+/// Approves kubelet serving certificates until it is stopped.
+pub fn approve(args: &ApproveArgs) -> Exit {
     let settings = crate::kube::approver::Settings {
         server: args.server.clone(),
         ca: args.ca.clone(),
@@ -194,76 +196,82 @@ pub fn approve(args: &ApproveArgs) -> u8 {
     };
     let ended = block_on(async { Ok(crate::kube::approver::run(&settings, journal).await) });
     match ended {
-        Ok(Ok(())) => 0,
+        Ok(Ok(())) => Exit::Done,
         Ok(Err(error)) => {
             journal(&format!("hactl host-approve: {error}"));
-            1
+            Exit::Failed
         }
         Err(verdict) => verdict.exit,
     }
 }
 
-/// Takes a recovery bundle when it is this host's turn.
-pub fn snapshot() -> u8 {
+/// Takes a snapshot if it is this host's turn.
+pub fn snapshot() -> Exit {
     let saved = block_on(async { Ok(crate::agent::save_bundle(crate::agent::Root::host()).await) });
-    // Both go to the journal.
+    // Standard output and standard error go to the journal.
     match saved {
         Ok(Ok(None)) => {
-            let _ = writeln!(std::io::stdout(), "this member leads: its followers take the bundles");
-            0
+            let _ = writeln!(std::io::stdout(), "this member is the leader: the followers take the snapshots");
+            Exit::Done
         }
         Ok(Ok(Some(bundle))) => {
             let (revision, keys, ms) = (bundle.point.revision, bundle.proof.keys, bundle.proof.restored_ms);
-            let text = format!("{}: revision {revision}, {keys} keys, restored for proof in {ms} ms", bundle.name);
+            let text = format!("{}: revision {revision}, {keys} keys, test-restored in {ms} ms", bundle.name);
             let _ = writeln!(std::io::stdout(), "{text}");
-            0
+            Exit::Done
         }
         Ok(Err(fault)) => {
-            let _ = writeln!(std::io::stderr(), "no recovery bundle: {}\n{}", fault.what, fault.tail.join("\n"));
-            1
+            let _ = writeln!(std::io::stderr(), "no snapshot was taken: {}\n{}", fault.what, fault.tail.join("\n"));
+            Exit::Failed
         }
         Err(verdict) => verdict.exit,
     }
 }
 
-/// Restores this host's newest recovery bundle, in a folder and on sockets of its own.
-pub fn drill() -> u8 {
+/// Test-restores this host's newest snapshot, in a separate directory and on separate sockets.
+pub fn drill() -> Exit {
     let held = block_on(async { Ok(crate::agent::drill(Root::host()).await) });
-    // All of it goes to the journal; without one there is nobody to tell.
+    // The output goes to the journal; a failure to write it could not be reported anywhere.
     let (text, code) = match held {
         Ok(Ok(DrillOutcome::Held(OwnDrill { bundle, showed, .. }, tail))) => match showed {
-            Showed::Restored(proof) => {
-                (format!("{bundle} restores: {} keys, as they were taken, in {} ms", proof.keys, proof.restored_ms), 0)
-            }
+            Showed::Restored(proof) => (
+                format!(
+                    "{bundle} restores: {} keys, identical to when it was taken, in {} ms",
+                    proof.keys, proof.restored_ms
+                ),
+                Exit::Done,
+            ),
             Showed::SealedBefore => {
-                let why = "it is of before this host had an identity for drills; the next one opens";
-                (format!("{bundle} is whole, and was not restored: {why}"), 0)
+                let why = "it is older than this host's identity for drills; the next snapshot can be restored";
+                (format!("{bundle} is intact, but was not restored: {why}"), Exit::Done)
             }
-            Showed::Failed { what, .. } => (format!("{bundle}: {what}\n{}", tail.join("\n")), 1),
+            Showed::Failed { what, .. } => (format!("{bundle}: {what}\n{}", tail.join("\n")), Exit::Failed),
         },
-        Ok(Ok(DrillOutcome::NoBundle)) => ("there is no recovery bundle on this host yet".to_owned(), 0),
-        Ok(Ok(DrillOutcome::Busy)) => ("not now: bundles are taken or restored here all the time".to_owned(), 0),
-        Ok(Err(fault)) => (format!("no drill was held: {}\n{}", fault.what, fault.tail.join("\n")), 1),
+        Ok(Ok(DrillOutcome::NoBundle)) => ("there is no snapshot on this host yet".to_owned(), Exit::Done),
+        Ok(Ok(DrillOutcome::Busy)) => {
+            ("skipped: other snapshots are being taken or restored on this host".to_owned(), Exit::Done)
+        }
+        Ok(Err(fault)) => (format!("the drill did not run: {}\n{}", fault.what, fault.tail.join("\n")), Exit::Failed),
         Err(verdict) => return verdict.exit,
     };
     let _ = writeln!(std::io::stderr(), "{}", text.trim_end());
     code
 }
 
-/// Answers on standard output, or says on standard error why not.
-pub fn copies(args: &CopiesArgs) -> u8 {
+/// Writes the answer to standard output, or the error to standard error.
+pub fn copies(args: &CopiesArgs) -> Exit {
     let (answered, code) = match crate::agent::copies_beside(&args.ask) {
-        Ok(reply) => (writeln!(std::io::stdout(), "{reply}"), 0),
-        Err(why) => (writeln!(std::io::stderr(), "{why}"), 1),
+        Ok(reply) => (writeln!(std::io::stdout(), "{reply}"), Exit::Done),
+        Err(why) => (writeln!(std::io::stderr(), "{why}"), Exit::Failed),
     };
-    // Nobody is left to be told anything.
-    if answered.is_err() { 1 } else { code }
+    // A failure to write could not be reported anywhere.
+    if answered.is_err() { Exit::Failed } else { code }
 }
 
-/// Renews the certificates of this host whose time is up.
-pub fn renew() -> u8 {
+/// Renews the certificates of this host that are due.
+pub fn renew() -> Exit {
     let renewed = block_on(async { Ok(crate::agent::renew(Root::host()).await) });
-    // All of it goes to the journal; without one there is nobody to tell.
+    // The output goes to the journal; a failure to write it could not be reported anywhere.
     let mut out = std::io::stdout();
     match renewed {
         Ok(Ok(Ok(turn))) => {
@@ -274,17 +282,18 @@ pub fn renew() -> u8 {
                 let _ = writeln!(std::io::stderr(), "{leaf}: not renewed: {why}");
             }
             let (done, left) = (turn.leaves.len(), turn.left.len());
-            let _ = writeln!(out, "{} certificates: {done} renewed, {left} that cannot be", turn.looked_at);
-            u8::from(left > 0)
+            let _ =
+                writeln!(out, "{} certificates checked: {done} renewed, {left} could not be renewed", turn.looked_at);
+            Exit::of_success(left == 0)
         }
         Ok(Ok(Err(busy))) => {
-            let _ = writeln!(out, "not now: {busy}");
-            0
+            let _ = writeln!(out, "skipped: {busy}");
+            Exit::Done
         }
         Ok(Err(fault)) => {
             let _ =
                 writeln!(std::io::stderr(), "certificates were not renewed: {}\n{}", fault.what, fault.tail.join("\n"));
-            1
+            Exit::Failed
         }
         Err(verdict) => verdict.exit,
     }

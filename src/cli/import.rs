@@ -1,10 +1,12 @@
-//! `hactl inventory import ansible|kubespray|k0sctl|vagrant`: a foreign file, or Vagrant's machines, to an inventory on standard output or in a new file.
+//! `hactl inventory import ansible|kubespray|k0sctl|vagrant`: converts the file of another tool, or the machines of
+//! Vagrant, to an inventory.
 //!
-//! In: parsed flags. Out: the inventory on `out`, warnings on `err`, and an exit code: 0 done, 1 could not write, 2 the file or the flags
-//! do not make an inventory, 3 refused to overwrite. As JSON one object of one shape, whatever happened.
+//! In: parsed flags. Out: the inventory on `out` or in a new file, warnings on `err`, and an exit code: 0 done, 1 could
+//! not write, 2 the file or the flags do not make an inventory, 3 refused to overwrite. JSON output always has one shape.
 
 use crate::inventory::import::{self, ImportError, Imported, Tool, Wishes};
 use crate::inventory::{Disk, Source};
+use crate::report::Exit;
 use crate::report::harmless;
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -15,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// `hactl inventory import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// Whose file it is.
+    /// The tool that the file belongs to.
     #[command(subcommand)]
     pub tool: ImportTool,
 }
@@ -23,39 +25,39 @@ pub struct ImportArgs {
 /// The tools.
 #[derive(Debug, Subcommand)]
 pub enum ImportTool {
-    /// From an Ansible inventory, INI or YAML, with group_vars and host_vars beside it
+    /// Import an Ansible inventory (INI or YAML) with the group_vars and host_vars beside it
     #[command(after_help = "Examples:\n  hactl inventory import ansible --vip 10.0.0.100 hosts.ini > hactl.yaml\n  \
         hactl inventory import ansible --local --role api=control-plane,etcd --role web=worker hosts.yml\n  \
         ansible-inventory -i aws_ec2.yml --list --yaml | hactl inventory import ansible --local -")]
     Ansible(AnsibleArgs),
-    /// From a Kubespray inventory and its group_vars
+    /// Import a Kubespray inventory and its group_vars
     #[command(after_help = "Examples:\n  hactl inventory import kubespray inventory/prod/hosts.yaml > hactl.yaml\n  \
         hactl inventory import kubespray --vip 10.0.0.100 --file prod.yaml inventory/prod/")]
     Kubespray(AnsibleArgs),
-    /// From k0sctl.yaml
+    /// Import a k0sctl.yaml
     #[command(after_help = "Examples:\n  hactl inventory import k0sctl k0sctl.yaml > hactl.yaml\n  \
         hactl inventory import k0sctl --vip 10.0.0.100 --address w1.example.org=10.0.0.21 k0sctl.yaml")]
     K0sctl(CommonArgs),
-    /// From the machines of a Vagrantfile, as Vagrant itself tells of them
+    /// Import the machines of a Vagrantfile, as reported by Vagrant
     #[command(after_help = "Examples:\n  hactl inventory import vagrant . > hactl.yaml\n  \
         hactl inventory import vagrant --role alice=control-plane,etcd --role bob=worker --vip 192.168.56.90 ~/lab\n\n\
-        Roles come from names: cp1, master-2, etcd1, lb1, worker3. `hactl up -i vagrant:DIR` needs no file.")]
+        Roles come from names: cp1, master-2, etcd1, lb1, worker3. `hactl up -i vagrant:DIR` requires no file.")]
     Vagrant(VagrantArgs),
 }
 
-/// Machines of Vagrant's.
+/// Arguments of `import vagrant`.
 #[derive(Debug, Args)]
 pub struct VagrantArgs {
-    /// The Vagrantfile's folder
+    /// The directory of the Vagrantfile
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Write the inventory there; never overwrites [default: standard output]
+    /// Write the inventory to this file; never overwrites [default: standard output]
     #[arg(short, long, visible_alias = "to", value_name = "NAME")]
     file: Option<PathBuf>,
     /// Name of the cluster [default: vagrant]
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
-    /// Endpoint: a free address of the machines' network [default: its number 100]
+    /// Virtual IP of the endpoint: a free address of the machines' network [default: its 100th]
     #[arg(long, value_name = "ADDRESS")]
     vip: Option<String>,
     /// Roles of a machine: control-plane, etcd, load-balancer, worker, spare; may be repeated
@@ -63,44 +65,44 @@ pub struct VagrantArgs {
     roles: Vec<String>,
 }
 
-/// What holds for all tools.
+/// Arguments for all tools.
 #[derive(Debug, Args)]
 pub struct CommonArgs {
     /// The file; `-` reads standard input
     #[arg(value_name = "FILE")]
     pub from: OsString,
-    /// Write the inventory there; never overwrites [default: standard output]
+    /// Write the inventory to this file; never overwrites [default: standard output]
     #[arg(short, long, visible_alias = "to", value_name = "NAME")]
     pub file: Option<PathBuf>,
     /// Name of the cluster
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<String>,
-    /// Endpoint: a free address of the hosts' network, which hactl looks after
+    /// Endpoint: a virtual IP that hactl manages, a free address of the hosts' network
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["external", "local"])]
     pub vip: Option<String>,
-    /// Endpoint: a load balancer of your own
+    /// Endpoint: your own load balancer
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "local")]
     pub external: Option<String>,
-    /// Endpoint: a balancer on every node
+    /// Endpoint: a local load balancer on every Node
     #[arg(long)]
     pub local: bool,
-    /// Address of a host that the file knows by name alone; may be repeated
+    /// Address of a host for which the file only has a name; may be repeated
     #[arg(long = "address", value_name = "HOST=ADDRESS")]
     pub addresses: Vec<String>,
 }
 
-/// What holds for inventories with groups.
+/// Arguments for inventories with groups.
 #[derive(Debug, Args)]
 pub struct AnsibleArgs {
     #[command(flatten)]
     common: CommonArgs,
-    /// Roles of a group's hosts: control-plane, etcd, load-balancer, worker, spare; may be repeated
+    /// Roles of the hosts of a group: control-plane, etcd, load-balancer, worker, spare; may be repeated
     #[arg(long = "role", value_name = "GROUP=ROLE[,ROLE]")]
     roles: Vec<String>,
 }
 
-/// Runs it; the number is the exit code.
-pub fn run(args: &ImportArgs, as_json: bool, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+/// Runs the import and returns the exit code.
+pub fn run(args: &ImportArgs, as_json: bool, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Exit> {
     let (tool, common, roles) = match &args.tool {
         ImportTool::Vagrant(args) => return vagrant(args, as_json, out, err),
         ImportTool::Ansible(args) => (Tool::Ansible, &args.common, args.roles.as_slice()),
@@ -121,8 +123,8 @@ pub fn run(args: &ImportArgs, as_json: bool, out: &mut dyn Write, err: &mut dyn 
     end(imported, common.file.as_deref(), as_json, out, err)
 }
 
-/// The machines of a Vagrantfile.
-fn vagrant(args: &VagrantArgs, as_json: bool, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+/// Imports the machines of a Vagrantfile.
+fn vagrant(args: &VagrantArgs, as_json: bool, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Exit> {
     let wishes = Wishes {
         cluster: args.cluster.clone(),
         vip: args.vip.clone(),
@@ -134,20 +136,20 @@ fn vagrant(args: &VagrantArgs, as_json: bool, out: &mut dyn Write, err: &mut dyn
     end(import::vagrant(&args.dir, &wishes), args.file.as_deref(), as_json, out, err)
 }
 
-/// Where the inventory will lie.
+/// The directory of the inventory to write.
 fn base(file: Option<&Path>) -> io::Result<PathBuf> {
     let folder = file.and_then(Path::parent).unwrap_or_else(|| Path::new(""));
     std::path::absolute(Path::new(".").join(folder))
 }
 
-/// Writes what came of it, or tells why nothing did.
+/// Writes the inventory, or the reason why there is none.
 fn end(
     imported: Result<Imported, ImportError>,
     file: Option<&Path>,
     as_json: bool,
     out: &mut dyn Write,
     err: &mut dyn Write,
-) -> io::Result<u8> {
+) -> io::Result<Exit> {
     let imported = match imported {
         Ok(imported) => imported,
         Err(error) => return refused(&error, as_json, out, err),
@@ -157,13 +159,14 @@ fn end(
     {
         let shown = file.display();
         let (code, said) = match error.kind() {
-            io::ErrorKind::AlreadyExists => {
-                (3, format!("{shown} exists and is left as it is\n  do: name another file, or move this one away"))
-            }
+            io::ErrorKind::AlreadyExists => (
+                Exit::Refused,
+                format!("{shown} already exists and was not changed\n  do: name another file, or move this one away"),
+            ),
             _ => (
-                1,
+                Exit::Failed,
                 format!(
-                    "cannot write {shown}: {error}\n  do: name a file in a directory that exists and that you may write to"
+                    "cannot write {shown}: {error}\n  do: name a file in an existing directory that you can write to"
                 ),
             ),
         };
@@ -184,14 +187,14 @@ fn told(
     as_json: bool,
     out: &mut dyn Write,
     err: &mut dyn Write,
-) -> io::Result<u8> {
+) -> io::Result<Exit> {
     if as_json {
         writeln!(
             out,
             "{}",
             harmless::json(&json!({"inventory": imported.text, "warnings": imported.warnings, "errors": []}))
         )?;
-        return Ok(0);
+        return Ok(Exit::Done);
     }
     for warning in &imported.warnings {
         writeln!(err, "{warning}\n")?;
@@ -205,13 +208,13 @@ fn told(
         None => write!(out, "{}", imported.text)?,
         Some(file) => {
             let shown = file.display();
-            writeln!(out, "wrote {shown}\nthen: hactl inventory check {shown}")?;
+            writeln!(out, "wrote {shown}\nnext: hactl inventory check {shown}")?;
         }
     }
-    Ok(0)
+    Ok(Exit::Done)
 }
 
-fn refused(error: &ImportError, as_json: bool, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+fn refused(error: &ImportError, as_json: bool, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Exit> {
     match error {
         _ if as_json => {
             let none = Vec::new();
@@ -224,5 +227,5 @@ fn refused(error: &ImportError, as_json: bool, out: &mut dyn Write, err: &mut dy
         ImportError::Broken { .. } => writeln!(err, "{error}")?,
         other => writeln!(err, "error: {other}")?,
     }
-    Ok(2)
+    Ok(Exit::Usage)
 }

@@ -5,6 +5,7 @@
 
 use crate::inventory::summary::Summary;
 use crate::inventory::{InventoryError, Loaded, Problem, Report, Severity, Source, load, reference, starter};
+use crate::report::Exit;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
@@ -81,24 +82,24 @@ pub struct Given<'a> {
 }
 
 /// Runs `hactl inventory`; the number is the exit code.
-pub fn run(args: &InventoryArgs, given: Given<'_>, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+pub fn run(args: &InventoryArgs, given: Given<'_>, out: &mut dyn Write, err: &mut dyn Write) -> Exit {
     let done = match &args.verb {
         InventoryVerb::Init(args) => init(args, out, err),
         InventoryVerb::Check(args) => check(args, given, out, err),
         InventoryVerb::Import(args) => super::import::run(args, given.json, out, err),
-        InventoryVerb::Schema => write!(out, "{}", reference::schema_text()).map(|()| 0),
+        InventoryVerb::Schema => write!(out, "{}", reference::schema_text()).map(|()| Exit::Done),
     };
     // Nobody is left to tell when the writers themselves are gone.
-    done.unwrap_or(1)
+    done.unwrap_or(Exit::Failed)
 }
 
-fn init(args: &InitArgs, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+fn init(args: &InitArgs, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Exit> {
     let start = starter::Start { cluster: args.cluster.clone(), vip: args.vip.clone(), hosts: args.hosts.clone() };
     let starter = match starter::starter(&start) {
         Ok(starter) => starter,
         Err(error) => {
             writeln!(err, "error: {error}")?;
-            return Ok(2);
+            return Ok(Exit::Usage);
         }
     };
     let shown = args.file.display();
@@ -106,7 +107,7 @@ fn init(args: &InitArgs, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
     let base = args.file.parent().map(std::path::Path::to_owned).unwrap_or_default();
     if let Err(error) = crate::inventory::parse(&starter.text, &base) {
         writeln!(err, "{error}\n\nerror: nothing was written: what was given does not make an inventory")?;
-        return Ok(2);
+        return Ok(Exit::Usage);
     }
     match super::new_file::write(&args.file, &starter.text) {
         Ok(()) => {
@@ -116,26 +117,26 @@ fn init(args: &InitArgs, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
                 writeln!(out, "  {line}")?;
             }
             writeln!(out, "then: hactl inventory check {shown}")?;
-            Ok(0)
+            Ok(Exit::Done)
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             writeln!(
                 err,
                 "error: {shown} exists and is left as it is\n  do: name another file, or move this one away"
             )?;
-            Ok(3)
+            Ok(Exit::Refused)
         }
         Err(error) => {
             writeln!(
                 err,
                 "error: cannot write {shown}: {error}\n  do: name a file in a directory that exists and that you may write to"
             )?;
-            Ok(1)
+            Ok(Exit::Failed)
         }
     }
 }
 
-fn check(args: &CheckArgs, given: Given<'_>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+fn check(args: &CheckArgs, given: Given<'_>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Exit> {
     let source = Source::from(args.file.as_deref().unwrap_or(given.inventory));
     let loaded = match load(&source) {
         Ok(loaded) => deeper(loaded),
@@ -152,17 +153,17 @@ fn check(args: &CheckArgs, given: Given<'_>, out: &mut dyn Write, err: &mut dyn 
                 1 => writeln!(out, "{source} holds, with 1 warning")?,
                 n => writeln!(out, "{source} holds, with {n} warnings")?,
             }
-            Ok(0)
+            Ok(Exit::Done)
         }
         (Ok(loaded), true) => {
             let summary = Summary::of(&loaded.desired);
             json_line(out, &json!({"valid": true, "summary": summary, "errors": [], "warnings": loaded.warnings}))?;
-            Ok(0)
+            Ok(Exit::Done)
         }
         (Err(error), false) => {
             let prefix = if error.report().is_some() { "" } else { "error: " };
             writeln!(err, "{prefix}{error}")?;
-            Ok(2)
+            Ok(Exit::Usage)
         }
         (Err(error), true) => {
             let none: &[Problem] = &[];
@@ -171,7 +172,7 @@ fn check(args: &CheckArgs, given: Given<'_>, out: &mut dyn Write, err: &mut dyn 
                 other => (json!([{"what": other.to_string()}]), json!(none)),
             };
             json_line(out, &json!({"valid": false, "errors": errors, "warnings": warnings}))?;
-            Ok(2)
+            Ok(Exit::Usage)
         }
     }
 }

@@ -4,7 +4,7 @@ use super::common::{Common, Output};
 use crate::lab::{HostState, Lab, LabError, Note, Spec, default_cache, default_root};
 use crate::model::desired::Role;
 use crate::process::ProcessError;
-use crate::report::{FailureKind, Verdict};
+use crate::report::{Exit, FailureKind, Verdict};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::path::PathBuf;
@@ -138,12 +138,12 @@ pub enum LabVerb {
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Runs the verb; answers the exit code.
-pub fn run(common: &Common, args: &LabArgs) -> u8 {
+pub fn run(common: &Common, args: &LabArgs) -> Exit {
     act(args, common.output == Output::Json)
         .unwrap_or_else(|error| common.end(&Verdict::of(&FailureKind::Other, Some(&error))))
 }
 
-fn act(args: &LabArgs, json: bool) -> Result<u8, LabError> {
+fn act(args: &LabArgs, json: bool) -> Result<Exit, LabError> {
     let root = match &args.dir {
         Some(dir) => std::path::absolute(dir).unwrap_or_else(|_| dir.clone()),
         None => default_root(),
@@ -215,7 +215,7 @@ fn act(args: &LabArgs, json: bool) -> Result<u8, LabError> {
             }
         }
     }
-    Ok(0)
+    Ok(Exit::Done)
 }
 
 fn start(lab: &Lab, host: &str) -> Result<(), LabError> {
@@ -225,12 +225,12 @@ fn start(lab: &Lab, host: &str) -> Result<(), LabError> {
     Ok(())
 }
 
-fn ssh(lab: &Lab, host: &str, command: &[String]) -> Result<u8, LabError> {
+fn ssh(lab: &Lab, host: &str, command: &[String]) -> Result<Exit, LabError> {
     let mut ssh = lab.ssh(host)?;
     ssh.args(command).stdin(Stdio::inherit());
     let status = ssh.status().map_err(|source| ProcessError::Spawn { command: format!("ssh {host}"), source })?;
     // Ended by a signal: the shells' convention.
-    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(255))
+    Ok(Exit::Program(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(255)))
 }
 
 fn list(labs: &[Lab], as_json: bool) -> Result<(), LabError> {

@@ -1,10 +1,10 @@
-//! The command line: flags become one workflow, its events go to a reader, its end becomes an exit code.
+//! The command line: flags select one workflow, its events go to a reader, and its result becomes an exit code.
 
-/// Prints a line on standard output, by way of [`harmless`](crate::report::harmless).
+/// Prints a line on standard output through [`harmless`](crate::report::harmless).
 macro_rules! say {
     ($($word:tt)*) => { $crate::report::harmless::print(&format!("{}\n", format_args!($($word)*))) };
 }
-/// The same on standard error.
+/// Prints a line on standard error.
 macro_rules! tell {
     ($($word:tt)*) => { $crate::report::harmless::tell(&format!("{}\n", format_args!($($word)*))) };
 }
@@ -25,6 +25,7 @@ mod state;
 mod support;
 mod verbs;
 
+use crate::report::Exit;
 use crate::report::harmless;
 use clap::{CommandFactory, Parser, Subcommand};
 use common::{Common, Output};
@@ -32,7 +33,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-/// From bare hosts over SSH to a highly available Kubernetes control plane
+/// Turn bare hosts into a highly available Kubernetes control plane over SSH
 #[derive(Debug, Parser)]
 #[command(
     name = "hactl",
@@ -42,13 +43,13 @@ use std::process::ExitCode;
     after_help = "\
 Examples:
   hactl inventory init                     write a starter inventory, hactl.yaml
-  hactl plan                               show what would be done, and change nothing
-  hactl up                                 do it; again, and there is nothing to do
-  hactl status --watch                     is everything well?
-  hactl kubectl -- get nodes               through SSH, without a route to the API
-  hactl lab up                             three bare hosts on this machine, to try it on
+  hactl plan                               show what `up` would do; change nothing
+  hactl up                                 do it; a second run finds nothing to do
+  hactl status --watch                     observe the health of the cluster
+  hactl kubectl -- get nodes               run kubectl through SSH, without a route to the API
+  hactl lab up                             create three bare hosts on this machine, to try hactl
 
-Exit codes: 0 done, 1 failed, 2 usage or bad inventory, 3 refused for safety, 4 degraded,
+Exit codes: 0 done, 1 failed, 2 wrong usage or invalid inventory, 3 refused for safety, 4 degraded,
 5 changes pending (plan --exit-code), 6 another run holds the lock, 7 API or quorum down."
 )]
 struct Cli {
@@ -60,128 +61,175 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Bring the hosts to what the inventory asks for: found, heal, change, renew
-    #[command(
-        after_help = "Examples:\n  hactl up -i lab.yaml\n  hactl up --yes              do not ask, for scripts\n  hactl up --limit cp1        change one host first, look, then change the rest\n  hactl up --prune cp4        let a host that left the inventory leave the cluster\n  hactl up --ask-sudo-password    for hosts whose sudo asks"
-    )]
+    /// Bring the hosts to what the inventory asks for: bootstrap, heal, change and renew the cluster
+    #[command(after_help = "\
+Examples:
+  hactl up -i lab.yaml
+  hactl up --yes                  do not ask for confirmation; for scripts
+  hactl up --limit cp1            change one host first, check it, then run `up` for the rest
+  hactl up --prune cp4            remove a host that is no longer in the inventory
+  hactl up --ask-sudo-password    for hosts whose sudo asks for a password")]
     Up(verbs::UpArgs),
-    /// Show what `up` would do, and change nothing
-    #[command(
-        after_help = "Examples:\n  hactl plan\n  hactl plan --exit-code      5 when something is to be done\n  hactl plan -v               every single step\n  hactl plan --limit cp2,w1   what would be done if only these were changed"
-    )]
+    /// Show what `up` would do; change nothing
+    #[command(after_help = "\
+Examples:
+  hactl plan
+  hactl plan --exit-code      exit with 5 if changes are pending
+  hactl plan -v               show every single step
+  hactl plan --limit cp2,w1   show what would be done if only these hosts were changed")]
     Plan(verbs::PlanArgs),
-    /// Ask every host how the cluster is; needs neither quorum nor the API
-    #[command(
-        after_help = "Examples:\n  hactl status\n  hactl status --watch        until interrupted\n  hactl status -o json        4: degraded, 7: API or quorum down"
-    )]
+    /// Ask every host for its state and run the checks; requires neither quorum nor the API
+    #[command(after_help = "\
+Examples:
+  hactl status
+  hactl status --watch        repeat every 2 seconds until interrupted
+  hactl status -o json        for programs; exit code 4: degraded, 7: API or quorum down")]
     Status(verbs::StatusArgs),
     /// Print a kubeconfig
-    #[command(
-        after_help = "Examples:\n  hactl kubeconfig > ~/.kube/config\n  hactl kubeconfig --break-glass    beyond RBAC, for 8 hours"
-    )]
+    #[command(after_help = "\
+Examples:
+  hactl kubeconfig > ~/.kube/config
+  hactl kubeconfig --break-glass    not restricted by RBAC, valid for 8 hours")]
     Kubeconfig(verbs::KubeconfigArgs),
     /// Run kubectl through SSH; no route to the API is needed
-    #[command(
-        after_help = "Examples:\n  hactl kubectl -- get nodes -o wide\n  hactl kubectl -i lab.yaml -- logs -n kube-system -l k8s-app=kube-dns"
-    )]
+    #[command(after_help = "\
+Examples:
+  hactl kubectl -- get nodes -o wide
+  hactl kubectl -i lab.yaml -- logs -n kube-system -l k8s-app=kube-dns")]
     Kubectl(verbs::KubectlArgs),
-    /// Bring etcd back when its majority is lost, it is full or a member has other keys: says what it costs, asks, and does it
-    #[command(
-        after_help = "Examples:\n  hactl recover --dry-run     what is wrong, and what would be done\n  hactl recover               asks for the cluster's name first\n  hactl recover --confirm-powered-off cp2 --confirm-powered-off cp3\n                              when the others are gone for good\n  hactl recover --from cp2    take cp2's data, and not the newest\n  hactl recover --from lab-20261122T060000000Z-cp1.hactl\n                              from a recovery bundle, also onto bare hosts\n  hactl recover --undo --dry-run\n                              what going back to before the last recovery would lose\n  hactl recover --drill       would it work? with the newest bundle, and nothing live touched\n\nIt needs neither quorum nor the API. Data that is replaced is moved aside, never deleted. Cut off, the same\ncommand goes on with what was agreed to."
-    )]
+    /// Recover etcd from quorum loss, a full database or a diverged member; shows the data loss and asks before acting
+    #[command(after_help = "\
+Examples:
+  hactl recover --dry-run     show what is wrong and what would be done
+  hactl recover               ask for the name of the cluster, then recover
+  hactl recover --confirm-powered-off cp2 --confirm-powered-off cp3
+                              the other hosts are gone for good
+  hactl recover --from cp2    use the data of cp2 instead of the newest
+  hactl recover --from lab-20261122T060000000Z-cp1.hactl
+                              restore a snapshot, also onto bare hosts
+  hactl recover --undo --dry-run
+                              show what undoing the last recovery would lose
+  hactl recover --drill       rehearse with the newest snapshot, without touching the running cluster
+
+Requires neither quorum nor the API. Replaced data is moved aside, never deleted. After an interruption, the same
+command resumes the recovery that was agreed to.")]
     Recover(recover::RecoverArgs),
-    /// Take, list, verify and prune recovery bundles; the etcd hosts take theirs by themselves
-    #[command(
-        after_help = "Examples:\n  hactl snapshot list                     what lies on which host, and how old it is\n  hactl snapshot take                     one now, on a host whose member follows\n  hactl snapshot take --to /mnt/backup/   and fetch it\n  hactl snapshot verify                   the newest: every byte, and whether it opens\n  hactl snapshot verify --deep FILE       restore it on a host, beside what runs there\n\nA bundle is a snapshot of etcd, restored once for proof, with the cluster's keys and its inventory, sealed to the\nidentity in the state directory and to vault.recipients. Keep a copy of that identity and of the inventory\nelsewhere: with them and any bundle the whole cluster can be rebuilt."
-    )]
+    /// Take, list, verify and prune snapshots; the etcd hosts also take them automatically
+    #[command(after_help = "\
+Examples:
+  hactl snapshot list                     show the snapshots on every host, and their age
+  hactl snapshot take                     take one now, on a host whose member is not the leader
+  hactl snapshot take --to /mnt/backup/   take one and fetch it
+  hactl snapshot verify                   check every byte of the newest one, and that it decrypts
+  hactl snapshot verify --deep FILE       also restore it on a host, beside what runs there
+
+A snapshot contains the data of etcd, test-restored once, the cluster's keys and its inventory. It is encrypted for
+the identity in the state directory and for vault.recipients. Keep a copy of that identity and of the inventory
+elsewhere: with them and any snapshot, the whole cluster can be rebuilt.")]
     Snapshot(snapshot::SnapshotArgs),
-    /// List certificates, issue them anew, and replace authorities and keys
-    #[command(
-        after_help = "Examples:\n  hactl certs list                        when each ends, and what becomes of it\n  hactl certs renew --dry-run             what issuing them anew would do\n  hactl certs renew apiserver --host cp1\n  hactl certs rotate etcd-ca --dry-run    what replacing a key that may be stolen would do\n\n`up` renews what has less than a third of its life left; `status` warns 30 days before an end."
-    )]
+    /// List and renew certificates; rotate CAs and keys
+    #[command(after_help = "\
+Examples:
+  hactl certs list                        show when each certificate expires and what renews it
+  hactl certs renew --dry-run             show what a renewal would do
+  hactl certs renew apiserver --host cp1
+  hactl certs rotate etcd-ca --dry-run    show the next stage of replacing a CA, for example a compromised one
+
+`up` renews certificates with less than a third of their lifetime left; `status` warns 30 days before one expires.")]
     Certs(certs::CertsArgs),
-    /// Print the disaster-recovery runbook of this cluster, also by hand without hactl
-    #[command(
-        after_help = "Examples:\n  hactl runbook --to runbook.md\n  hactl runbook | pandoc -o runbook.pdf\n\nPrint it again after every change of hosts. It needs neither quorum nor the API, and not even a host that answers."
-    )]
+    /// Print the disaster-recovery runbook of this cluster, with a manual procedure that needs no hactl
+    #[command(after_help = "\
+Examples:
+  hactl runbook --to runbook.md
+  hactl runbook | pandoc -o runbook.pdf
+
+Print it again after every change of the hosts. Requires neither quorum nor the API, nor a reachable host.")]
     Runbook(runbook::RunbookArgs),
-    /// Rebuild the state directory where it was lost
-    #[command(
-        after_help = "Examples:\n  hactl state pull --identity ~/lab-identity.txt    from the newest of what hosts and stores have of it"
-    )]
+    /// Rebuild a lost state directory
+    #[command(after_help = "\
+Examples:
+  hactl state pull --identity ~/lab-identity.txt    from the newest copy on the hosts and in object storage")]
     State(state::StateArgs),
-    /// End the cluster on all hosts: a later `up` begins empty; asks for its name
-    #[command(
-        after_help = "Examples:\n  hactl snapshot take --to /mnt/backup/   before: bundles on the hosts go as well\n  hactl down                              data and recovery bundles are moved aside\n  hactl down --wipe                       they are deleted"
-    )]
+    /// Take the cluster down on all hosts, after asking for its name; a later `up` bootstraps an empty one
+    #[command(after_help = "\
+Examples:
+  hactl snapshot take --to /mnt/backup/   first keep a snapshot elsewhere: `down` also removes those on the hosts
+  hactl down                              move data and snapshots aside
+  hactl down --wipe                       delete data and snapshots")]
     Down(verbs::DownArgs),
-    /// Gather journals, logs and states of all hosts in one archive, without secrets
-    #[command(
-        after_help = "Examples:\n  hactl support-bundle\n  hactl support-bundle --since 3d --to /tmp/lab.tar.zst\n  tar --zstd -xf FILE && cat hactl-support-*/README.txt\n\nIt needs neither quorum nor the API, and not even a host that answers. What cannot be had is a page that says why."
-    )]
+    /// Collect journals, logs and states of all hosts in one archive, with secrets removed
+    #[command(after_help = "\
+Examples:
+  hactl support-bundle
+  hactl support-bundle --since 3d --to /tmp/lab.tar.zst
+  tar --zstd -xf FILE && cat hactl-support-*/README.txt
+
+Requires neither quorum nor the API, nor a reachable host. For everything that could not be collected, the archive
+contains a page with the reason.")]
     SupportBundle(support::SupportArgs),
-    /// Write and check inventories
+    /// Write, import and validate inventories
     Inventory(inventory::InventoryArgs),
     /// Fetch, build, verify and carry bundles of components
     Bundle(bundle::BundleArgs),
-    /// Bare hosts on this machine
+    /// Manage bare hosts on this machine, to try things and to break them
     Lab(lab::LabArgs),
     /// Print a completion script for a shell
-    #[command(
-        after_help = "Examples:\n  hactl completions bash > /etc/bash_completion.d/hactl\n  hactl completions zsh > ~/.zfunc/_hactl"
-    )]
+    #[command(after_help = "\
+Examples:
+  hactl completions bash > /etc/bash_completion.d/hactl
+  hactl completions zsh > ~/.zfunc/_hactl")]
     Completions {
-        /// Which shell
+        /// The shell
         shell: clap_complete::Shell,
     },
     /// Print the manual page
     #[command(after_help = "Examples:\n  hactl man | man -l -")]
     Man,
-    /// The host's own side; started by hactl over SSH
+    /// The agent on a host; started by hactl over SSH
     #[command(hide = true)]
     Host,
-    /// Ask a DNS server for a name; run inside pods by hactl
+    /// Resolve a name with a DNS server; run inside pods by hactl
     #[command(hide = true)]
     HostDns(host::DnsArgs),
-    /// Take a recovery bundle when it is this host's turn; run by a timer on etcd hosts
+    /// Take a snapshot if it is this host's turn; run by a timer on etcd hosts
     #[command(hide = true)]
     HostSnapshot,
-    /// Restore this host's newest recovery bundle by itself; run by a timer where the inventory asks for it
+    /// Test-restore this host's newest snapshot; run by a timer where the inventory asks for it
     #[command(hide = true)]
     HostDrill,
-    /// Find copies of recovery bundles in a directory; run by the host's own side, so that a dead share holds nobody else
+    /// Find copies of snapshots in a directory; a separate process of the agent, so that a dead share blocks nothing else
     #[command(hide = true)]
     HostCopies(host::CopiesArgs),
-    /// Renew this host's certificates by issuers that lie on it; run by a timer where the inventory asks for it
+    /// Renew this host's certificates with the issuers on it; run by a timer where the inventory asks for it
     #[command(hide = true)]
     HostRenew,
     /// Approve kubelet serving certificates; run as a unit on control-plane hosts
     #[command(hide = true)]
     HostApprove(host::ApproveArgs),
-    /// Ask the members of etcd whether this host's member may vote by its data; run before etcd starts
+    /// Ask the etcd members whether the data of this host's member may vote; run before etcd starts
     #[command(hide = true)]
     HostFence(host::FenceArgs),
-    /// Remember how far each member of etcd is; run as a unit on etcd hosts
+    /// Record the position of each etcd member; run as a unit on etcd hosts
     #[command(hide = true)]
     HostPositions(host::PositionsArgs),
-    /// Have the balancer in front of etcd send clients to a member again; run by a timer while one is passed over
+    /// Let the load balancer in front of etcd send clients to a member again; run by a timer while it bypasses one
     #[command(hide = true)]
     HostPassTo(host::PassToArgs),
 }
 
-/// Runs one verb and tells how it went.
+/// Runs one verb and returns its exit code.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            // clap knows which stream and colour; its own failure to print has nowhere to be told.
+            // clap chooses stream and colour; there is nowhere to report that it could not print.
             let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+            return if error.use_stderr() { Exit::Usage } else { Exit::Done }.into();
         }
     };
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let common = cli.common;
-    let code = match cli.verb {
+    let exit = match cli.verb {
         Verb::Host => host::serve(),
         Verb::HostDns(args) => host::dns(&args),
         Verb::HostApprove(args) => host::approve(&args),
@@ -213,18 +261,18 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Lab(args) => lab::run(&common, &args),
         Verb::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "hactl", &mut std::io::stdout());
-            0
+            Exit::Done
         }
         Verb::Man => manual(),
     };
-    ExitCode::from(code)
+    exit.into()
 }
 
-fn manual() -> u8 {
+fn manual() -> Exit {
     let mut page = Vec::new();
     let written = clap_mangen::Man::new(Cli::command()).render(&mut page);
     match written.and_then(|()| std::io::stdout().write_all(&page)) {
-        Ok(()) => 0,
-        Err(_) => 1,
+        Ok(()) => Exit::Done,
+        Err(_) => Exit::Failed,
     }
 }

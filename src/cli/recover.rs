@@ -6,7 +6,7 @@ use super::verbs::{Terminal, ended};
 use crate::model::desired::Desired;
 use crate::model::event::Sink;
 use crate::report::harmless::{print, print_json};
-use crate::report::{self, Reader, Style, Verdict};
+use crate::report::{self, Exit, Reader, Style, Verdict};
 use crate::workflow::{self, Choices, Recovered, Recovering};
 use clap::Args;
 use serde_json::json;
@@ -16,30 +16,31 @@ use std::sync::Arc;
 #[derive(Debug, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct RecoverArgs {
-    /// Say what is wrong and what would be done, and change nothing
+    /// Show what is wrong and what would be done; change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Rehearse it: restore a recovery bundle on a host beside what runs there, and touch nothing live
+    /// Rehearse a recovery: restore a snapshot on a host, beside what runs there, without touching the running cluster
     #[arg(long, conflicts_with_all = ["dry_run", "confirm_powered_off"])]
     drill: bool,
-    /// Take the data of this host, data moved aside there (HOST:member.moved-TIME) or this recovery bundle (its name, a file, HOST:/DIRECTORY/NAME or an address), and not the newest
+    /// Use this source instead of the newest: the data of a host (HOST), data moved aside there
+    /// (HOST:member.moved-TIME), or a snapshot (its name, a file, HOST:/DIRECTORY/NAME or s3://BUCKET/PREFIX/NAME)
     #[arg(long, value_name = "HOST|FILE|URL")]
     from: Option<String>,
-    /// Go back although etcd answers: to what the last recovery moved aside, or to what --from names
+    /// Go back although etcd answers: to the data that the last recovery moved aside, or to the source of --from
     #[arg(long, conflicts_with = "drill")]
     undo: bool,
-    /// The age identity to open a bundle with [default: the one in the state directory]
+    /// The age identity that decrypts a snapshot [default: the one in the state directory]
     #[arg(long, value_name = "FILE")]
     identity: Option<PathBuf>,
-    /// Take a recovery bundle without a signature, as an earlier hactl made it: only one that you know where it comes from
+    /// Use a snapshot without a signature, as earlier versions of hactl made them; only if you know its origin
     #[arg(long)]
     accept_unsigned: bool,
-    /// A host that does not answer and is known to be powered off; may be given more than once
+    /// Confirm that this unreachable host is powered off; may be repeated
     #[arg(long, value_name = "HOST")]
     confirm_powered_off: Vec<String>,
 }
 
-pub fn run(common: &Common, args: RecoverArgs) -> u8 {
+pub fn run(common: &Common, args: RecoverArgs) -> Exit {
     let reader = common.reader();
     if args.drill {
         return drill(common, &args, &reader);
@@ -76,18 +77,18 @@ pub fn run(common: &Common, args: RecoverArgs) -> u8 {
     let result = result.map(|recovered| {
         let headline = match recovered {
             Recovered::Nothing(diagnosis) => report::recovery::nothing(&diagnosis),
-            Recovered::Proposed(_) => "nothing was changed: without --dry-run it is done".to_owned(),
+            Recovered::Proposed(_) => "nothing was changed; run it without --dry-run to recover".to_owned(),
             Recovered::Room { before, after } => report::recovery::roomy(&before, &after),
             Recovered::Replaced { odd, .. } => report::recovery::replaced(&odd),
             Recovered::Woken { finished: true, .. } => {
                 "the recovery is finished; nothing else was restored or undone".to_owned()
             }
-            Recovered::Woken { .. } => "nothing was lost: members were started with the data they have".to_owned(),
+            Recovered::Woken { .. } => "nothing was lost: the members were started with the data they have".to_owned(),
             Recovered::Done { proposal, quorum, endpoint, after } => {
                 let headline = report::recovery::recovered(&proposal, quorum, endpoint);
                 if let Err(left) = after {
                     let mut verdict = super::common::failure_verdict(&left).after_work();
-                    verdict.headline = format!("{headline}. Not everything is well yet: {}", verdict.headline);
+                    verdict.headline = format!("{headline}. Not everything works yet: {}", verdict.headline);
                     reader.end(&verdict);
                     return verdict.exit;
                 }
@@ -95,12 +96,12 @@ pub fn run(common: &Common, args: RecoverArgs) -> u8 {
             }
         };
         reader.end(&Verdict::ok(&headline));
-        0
+        Exit::Done
     });
     ended(&reader, result)
 }
 
-fn drill(common: &Common, args: &RecoverArgs, reader: &Arc<dyn Reader>) -> u8 {
+fn drill(common: &Common, args: &RecoverArgs, reader: &Arc<dyn Reader>) -> Exit {
     let json = common.output == Output::Json;
     let sink: Arc<dyn Sink> = if json { Arc::new(Quiet) } else { Arc::clone(reader) as Arc<dyn Sink> };
     let result = common.run(sink, Needs::Hosts, async |session| {
@@ -122,7 +123,7 @@ fn drill(common: &Common, args: &RecoverArgs, reader: &Arc<dyn Reader>) -> u8 {
                 now_ms(),
             )));
         }
-        0
+        Exit::Done
     });
     ended(reader, result)
 }

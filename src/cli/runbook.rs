@@ -4,6 +4,7 @@ use super::common::{Common, Needs, Output, Quiet};
 use super::snapshot::now_ms;
 use super::verbs::ended;
 use crate::model::event::Sink;
+use crate::report::Exit;
 use crate::report::Verdict;
 use crate::report::harmless::{print, print_json};
 use crate::report::runbook::About;
@@ -20,7 +21,7 @@ pub struct RunbookArgs {
     to: Option<PathBuf>,
 }
 
-pub fn run(common: &Common, args: &RunbookArgs) -> u8 {
+pub fn run(common: &Common, args: &RunbookArgs) -> Exit {
     let reader = common.reader();
     // What is printed is the runbook alone.
     let told = args.to.is_some() && common.output == Output::Text;
@@ -52,7 +53,7 @@ pub fn run(common: &Common, args: &RunbookArgs) -> u8 {
                 )));
             }
         }
-        0
+        Exit::Done
     });
     ended(&reader, result)
 }

@@ -6,7 +6,7 @@ use crate::model::desired::Desired;
 use crate::model::event::Sink;
 use crate::model::names::HostName;
 use crate::report::harmless::{print, print_json};
-use crate::report::{self, Verdict, snapshots as words};
+use crate::report::{self, Exit, Verdict, snapshots as words};
 use crate::snapshot::{BucketTrouble, BundleError};
 use crate::workflow::{self, Unusable};
 use clap::{Args, Subcommand};
@@ -71,7 +71,7 @@ struct Said {
     headline: String,
 }
 
-pub fn run(common: &Common, args: &SnapshotArgs) -> u8 {
+pub fn run(common: &Common, args: &SnapshotArgs) -> Exit {
     let reader = common.reader();
     let json = common.output == Output::Json;
     // One object is all that a program wants to read.
@@ -144,7 +144,7 @@ pub fn run(common: &Common, args: &SnapshotArgs) -> u8 {
             print(&said.text);
             reader.end(&Verdict::ok(&said.headline));
         }
-        0
+        Exit::Done
     });
     ended(&reader, result)
 }
@@ -157,10 +157,8 @@ pub(super) fn now_ms() -> i64 {
 /// What to do about a bundle that cannot be used.
 pub(super) fn verdict(unusable: &Unusable, mut verdict: Verdict) -> Verdict {
     if let Unusable::Forged { .. } | Unusable::Unsigned(_) = unusable {
-        (verdict.exit, verdict.code) = (
-            report::verdict::exit::REFUSED,
-            if matches!(unusable, Unusable::Unsigned(_)) { "unsigned" } else { "forged" },
-        );
+        (verdict.exit, verdict.code) =
+            (Exit::Refused, if matches!(unusable, Unusable::Unsigned(_)) { "unsigned" } else { "forged" });
     }
     let hint = match unusable {
         Unusable::Io { .. } | Unusable::Bundle(BundleError::Io { .. }) => {

@@ -4,6 +4,7 @@ use super::common::{Common, Needs, there};
 use super::verbs::{Terminal, ended};
 use crate::model::event::Sink;
 use crate::model::names::Digest;
+use crate::report::Exit;
 use crate::report::Verdict;
 use crate::workflow::{self, Choices, Pulling};
 use clap::{Args, Subcommand};
@@ -35,7 +36,7 @@ enum Verb {
     },
 }
 
-pub fn run(common: &Common, args: &StateArgs) -> u8 {
+pub fn run(common: &Common, args: &StateArgs) -> Exit {
     let reader = common.reader();
     let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
     let Verb::Pull { identity, from, fingerprint } = &args.verb;
@@ -53,7 +54,7 @@ pub fn run(common: &Common, args: &StateArgs) -> u8 {
             "the state is rebuilt in {}: now `hactl up`, or `hactl recover [--from FILE]` where the hosts are empty",
             at.display()
         )));
-        0
+        Exit::Done
     });
     ended(&reader, result)
 }

@@ -3,7 +3,7 @@
 use super::common::{Common, Needs, Output, Quiet, number_and_unit, stamp};
 use crate::model::event::{Event, Sink};
 use crate::report::harmless::print_json;
-use crate::report::{Reader, Verdict};
+use crate::report::{Exit, Reader, Verdict};
 use crate::workflow::{self, Supported, Wanted};
 use clap::Args;
 use serde_json::json;
@@ -34,7 +34,7 @@ fn hours(text: &str) -> Result<u32, String> {
     }
 }
 
-pub fn run(common: &Common, args: &SupportArgs) -> u8 {
+pub fn run(common: &Common, args: &SupportArgs) -> Exit {
     let reader = common.reader();
     let json = common.output == Output::Json;
     let sink: Arc<dyn Sink> = if json { Arc::new(Quiet) } else { Arc::clone(&reader) as Arc<dyn Sink> };
@@ -48,11 +48,11 @@ pub fn run(common: &Common, args: &SupportArgs) -> u8 {
         Ok(done) if json => {
             // A reader that went away (a closed pipe) is no failure of ours.
             print_json(&object(&done));
-            0
+            Exit::Done
         }
         Ok(done) => {
             tell(&*reader, &done);
-            0
+            Exit::Done
         }
         Err(verdict) => {
             reader.end(&verdict);

@@ -1,19 +1,18 @@
 //! The verbs that work on a cluster.
 
 use super::common::{Common, Limit, Needs, Output, Quiet};
-use crate::model::check::Outcome;
 use crate::model::event::Sink;
 use crate::model::names::{ClusterName, HostName};
 use crate::model::refusal::Refusal;
 use crate::report::harmless::{self, print, print_json};
-use crate::report::{self, Reader, Style, Verdict};
+use crate::report::{self, Exit, Reader, Style, Verdict};
 use crate::workflow::{self, Ask, Choices, KubeconfigKind};
 use clap::Args;
 use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Between two looks of `status --watch`.
+/// Interval of `status --watch`.
 const WATCH_EVERY: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
@@ -26,17 +25,17 @@ pub struct UpArgs {
 
 #[derive(Debug, Args)]
 struct Leaving {
-    /// A host that left the inventory and may leave the cluster: it is drained, taken out and cleaned
+    /// Drain, remove and clean this host, which is no longer in the inventory; may be repeated
     #[arg(long, value_name = "NAME")]
     prune: Vec<HostName>,
-    /// A host that is another machine now, or was another host of this cluster, on purpose: without this it is refused
+    /// Confirm that this host is intentionally another machine, or was another host of this cluster; may be repeated
     #[arg(long, value_name = "NAME")]
     reassign: Vec<HostName>,
 }
 
 #[derive(Debug, Args)]
 pub struct PlanArgs {
-    /// Exit with 5 when something is to be done
+    /// Exit with 5 if changes are pending
     #[arg(long)]
     exit_code: bool,
     #[command(flatten)]
@@ -47,33 +46,33 @@ pub struct PlanArgs {
 
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// Look again and again, until interrupted
+    /// Repeat every 2 seconds, until interrupted
     #[arg(short, long)]
     watch: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct KubeconfigArgs {
-    /// A credential that no RBAC rule can take away, for 8 hours; keep it out of files
+    /// Print a credential that no RBAC rule can restrict, valid for 8 hours; do not store it in a file
     #[arg(long)]
     break_glass: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct KubectlArgs {
-    /// What kubectl is to do
+    /// Arguments of kubectl
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "ARGUMENT")]
     arguments: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct DownArgs {
-    /// Delete data instead of moving it aside
+    /// Delete data and snapshots instead of moving them aside
     #[arg(long)]
     wipe: bool,
 }
 
-/// Asks on the terminal, with what is drawn there taken off first.
+/// Asks on the terminal, after erasing what is drawn there.
 pub(super) struct Terminal(pub(super) Arc<dyn Reader>);
 
 impl Ask for Terminal {
@@ -87,14 +86,14 @@ impl Ask for Terminal {
     }
 }
 
-pub(super) fn ended(reader: &Arc<dyn Reader>, result: Result<u8, Verdict>) -> u8 {
+pub(super) fn ended(reader: &Arc<dyn Reader>, result: Result<Exit, Verdict>) -> Exit {
     result.unwrap_or_else(|verdict| {
         reader.end(&verdict);
         verdict.exit
     })
 }
 
-pub fn up(common: &Common, args: UpArgs) -> u8 {
+pub fn up(common: &Common, args: UpArgs) -> Exit {
     let reader = common.reader();
     let choices = Choices {
         yes: common.yes,
@@ -126,12 +125,12 @@ pub fn up(common: &Common, args: UpArgs) -> u8 {
             (false, false) => "nothing to do on the hosts of --limit",
         };
         reader.end(&Verdict::ok(headline));
-        0
+        Exit::Done
     });
     ended(&reader, result)
 }
 
-pub fn plan(common: &Common, args: &PlanArgs) -> u8 {
+pub fn plan(common: &Common, args: &PlanArgs) -> Exit {
     let reader = common.reader();
     let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
     let sink = if common.output == Output::Json { Arc::new(Quiet) } else { sink };
@@ -158,16 +157,16 @@ pub fn plan(common: &Common, args: &PlanArgs) -> u8 {
                 print(&report::differences_text(&differences, &style));
             }
         }
-        if args.exit_code && !plan.is_empty() { 5 } else { 0 }
+        Exit::of_plan(args.exit_code && !plan.is_empty())
     });
     ended(&reader, result)
 }
 
-pub fn status(common: &Common, args: &StatusArgs) -> u8 {
+pub fn status(common: &Common, args: &StatusArgs) -> Exit {
     let reader = common.reader();
     let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
     let json = common.output == Output::Json;
-    // One object is all that a program wants to read.
+    // A program reads the one result object, not the events.
     let sink = if json { Arc::new(Quiet) } else { sink };
     let result = common.run(sink, Needs::Bundle, async |session| {
         loop {
@@ -182,11 +181,7 @@ pub fn status(common: &Common, args: &StatusArgs) -> u8 {
                 let style = Style::stdout(common.verbose);
                 print(&report::status_text(&session.desired, &status.facts, &status.checks, &style));
             }
-            let code = match status.worst() {
-                Outcome::Pass | Outcome::Skip | Outcome::Warn => 0,
-                Outcome::Fail => 4,
-                Outcome::Down => 7,
-            };
+            let code = Exit::of_checks(status.worst());
             if !args.watch || session.stop.is_cancelled() {
                 return Ok(code);
             }
@@ -199,7 +194,7 @@ pub fn status(common: &Common, args: &StatusArgs) -> u8 {
     ended(&reader, result)
 }
 
-pub fn kubeconfig(common: &Common, args: &KubeconfigArgs) -> u8 {
+pub fn kubeconfig(common: &Common, args: &KubeconfigArgs) -> Exit {
     let kind = if args.break_glass { KubeconfigKind::BreakGlass } else { KubeconfigKind::Administrator };
     let result = common.load(&Quiet).and_then(|loaded| {
         let places = common.places(&loaded);
@@ -207,24 +202,25 @@ pub fn kubeconfig(common: &Common, args: &KubeconfigArgs) -> u8 {
     });
     let result = result.map(|credential| {
         if kind == KubeconfigKind::BreakGlass {
-            let text =
-                "break glass: system:masters, beyond RBAC and audit by name, valid for 8 hours; delete it when done";
-            // Not on standard output: that is the kubeconfig's.
+            let text = "break-glass credential: system:masters, not restricted by RBAC and not a named user in the \
+                        audit log; valid for 8 hours. Delete it when you are done.";
+            // Standard output carries the kubeconfig only.
             tell!("{text}");
         }
         print(credential.reveal());
-        0
+        Exit::Done
     });
     result.unwrap_or_else(|verdict| common.end(&verdict))
 }
 
-pub fn kubectl(common: &Common, args: &KubectlArgs) -> u8 {
-    let result =
-        common.run(Arc::new(Quiet), Needs::Hosts, async |session| workflow::kubectl(session, &args.arguments).await);
+pub fn kubectl(common: &Common, args: &KubectlArgs) -> Exit {
+    let result = common.run(Arc::new(Quiet), Needs::Hosts, async |session| {
+        workflow::kubectl(session, &args.arguments).await.map(Exit::Program)
+    });
     result.unwrap_or_else(|verdict| common.end(&verdict))
 }
 
-pub fn down(common: &Common, args: &DownArgs) -> u8 {
+pub fn down(common: &Common, args: &DownArgs) -> Exit {
     let reader = common.reader();
     let choices = Choices { yes: common.yes, ..Choices::default() };
     let terminal = Terminal(Arc::clone(&reader));
@@ -232,9 +228,10 @@ pub fn down(common: &Common, args: &DownArgs) -> u8 {
     let result =
         common.run(sink, Needs::Bundle, async |session| workflow::down(session, &choices, &terminal, args.wipe).await);
     let result = result.map(|plan| {
-        let headline = if plan.is_empty() { "nothing to do: no host carries a cluster" } else { "the cluster is down" };
+        let headline =
+            if plan.is_empty() { "nothing to do: there is no cluster on any host" } else { "the cluster is down" };
         reader.end(&Verdict::ok(headline));
-        0
+        Exit::Done
     });
     ended(&reader, result)
 }

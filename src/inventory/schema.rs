@@ -1,10 +1,9 @@
-//! The inventory as it is written: every key of schema 1, with the text that explains it.
+//! The keys of schema 1 as they are written in an inventory, each with the text that explains it.
 //!
-//! In: YAML, through serde. Out: raw values with their places, for `check/` to judge. The doc comments here are the
-//! descriptions in the published JSON Schema and in the reference page, so they speak to the person who writes an
-//! inventory. Every field may be missing as far as serde is concerned: what must be there is a rule like the others.
-//! Rules beyond shape (ranges, references between keys) live in `check/`, because they are reported all
-//! at once and a deserializer stops at the first.
+//! In: YAML, through serde. Out: raw values with their places, which `check/` validates. The doc comments are the
+//! descriptions in the published JSON Schema and in docs/inventory.md: they address the author of an inventory.
+//! Every field is optional for serde; `check/` reports missing keys. It also has the rules beyond shape (ranges,
+//! references between keys): it reports all problems at once, while a deserializer stops at the first.
 
 use super::at::At;
 use schemars::JsonSchema;
@@ -20,7 +19,7 @@ pub type TextMap = BTreeMap<String, Text>;
 /// Settings passed on as they are.
 pub type FreeMap = serde_json::Map<String, serde_json::Value>;
 
-/// Inventory of hosts for hactl: which machines become which part of a highly available Kubernetes cluster.
+/// The machines of a highly available Kubernetes cluster, their roles and the settings of the cluster.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 #[schemars(title = "hactl inventory", extend("required" = ["schema", "cluster", "endpoint", "hosts"]))]
@@ -28,19 +27,19 @@ pub struct Inventory {
     /// Version of this format. Always 1.
     #[schemars(with = "i64", extend("const" = 1))]
     pub schema: Option<At<i64>>,
-    /// Name of the cluster: names the state directory and the kubeconfig context. Letters a-z, digits and '-', at most 40.
+    /// Name of the cluster, its state directory and its kubeconfig context: a-z, 0-9 and '-', at most 40 characters.
     #[schemars(with = "String", length(min = 1, max = 40), regex(pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"))]
     pub cluster: Option<Text>,
-    /// Which version of what.
+    /// Versions of Kubernetes, etcd and containerd.
     #[schemars(with = "Versions")]
     pub versions: Option<At<Versions>>,
-    /// Where clients find the API: a virtual address that hactl looks after, or somebody else's load balancer.
+    /// Where clients reach the API: a virtual address managed by hactl, an external load balancer, or `local`.
     #[schemars(with = "Endpoint")]
     pub endpoint: Option<At<Endpoint>>,
-    /// Port of each API server on its own host's address. haproxy binds the virtual address alone, so the endpoint may use the same number.
+    /// Port of the API server on each host's address. May equal endpoint.port: haproxy binds only the virtual address.
     #[schemars(with = "i64", range(min = 1, max = 65535), extend("default" = 6443))]
     pub api_port: Option<At<i64>>,
-    /// How hosts are reached by SSH, unless a host says otherwise.
+    /// SSH settings of all hosts; a host can override them.
     #[schemars(with = "Ssh")]
     pub ssh: Option<At<Ssh>>,
     /// The hosts.
@@ -55,126 +54,127 @@ pub struct Inventory {
     /// etcd settings.
     #[schemars(with = "Etcd")]
     pub etcd: Option<At<Etcd>>,
-    /// Who may authenticate besides client certificates and service accounts.
+    /// Authenticators besides client certificates and service accounts.
     #[schemars(with = "Authentication")]
     pub authentication: Option<At<Authentication>>,
-    /// Where images come from.
+    /// Image registries: mirrors, CAs and credentials.
     #[schemars(with = "Registries")]
     pub registries: Option<At<Registries>>,
-    /// Authorities and keys of your own, read once, when the cluster is founded; without them hactl makes them.
+    /// Your own CAs and keys, read once, when the cluster is bootstrapped; hactl generates those that are missing.
     #[schemars(with = "Pki")]
     pub pki: Option<At<Pki>>,
-    /// Proxy for what the hosts fetch themselves. The hosts, the virtual address, the pod and service ranges and .svc are always exempt.
+    /// Proxy for downloads by hosts. Always exempt: hosts, the virtual address, the pod and service ranges and .svc.
     #[schemars(with = "Proxy")]
     pub proxy: Option<At<Proxy>>,
-    /// Who changes the hosts' firewalls. report: you; what lacks is told with the rule. manage: hactl, where ufw or firewalld is active.
+    /// report: hactl shows rules that the hosts' firewalls lack. manage: it adds them where ufw or firewalld is active.
     #[schemars(with = "FirewallName", extend("default" = "report"))]
     pub firewall: Option<Text>,
     /// How haproxy and keepalived are installed.
     #[schemars(with = "LoadBalancer")]
     pub load_balancer: Option<At<LoadBalancer>>,
-    /// Your own manifests: files or folders, applied last, pruned when removed from this list. Relative to the inventory.
+    /// Your manifests: files or folders, relative to the inventory; applied last, pruned when removed from the list.
     #[schemars(with = "Vec<String>", extend("default" = []))]
     pub manifests: Option<Texts>,
-    /// Recovery bundles: snapshots of etcd with all that a restore needs.
+    /// Snapshots of etcd and of everything else that a restore needs.
     #[schemars(with = "Snapshots")]
     pub snapshots: Option<At<Snapshots>>,
-    /// How Kubernetes takes another version.
+    /// Upgrades of Kubernetes.
     #[schemars(with = "Upgrade")]
     pub upgrade: Option<At<Upgrade>>,
-    /// Certificates that hosts renew.
+    /// Unattended renewal of certificates by the hosts.
     #[schemars(with = "Certificates")]
     pub certificates: Option<At<Certificates>>,
-    /// Who can open recovery bundles and the replicated state.
+    /// age keys that can decrypt the snapshots and the replicated state directory.
     #[schemars(with = "Vault")]
     pub vault: Option<At<Vault>>,
-    /// What is looked at before anything is changed.
+    /// Checks before the first change.
     #[schemars(with = "Preflight")]
     pub preflight: Option<At<Preflight>>,
-    /// Settings handed to components as they are, for what hactl has no key for.
+    /// Settings that hactl has no key for, passed to the components as they are.
     #[schemars(with = "Extra")]
     pub extra: Option<At<Extra>>,
 }
 
-/// Which version of what. Always quoted text: unquoted, 1.30 would be the number 1.3.
+/// Versions. Always quoted text: without quotes, 1.30 would be the number 1.3.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Versions {
     /// Kubernetes, MAJOR.MINOR.PATCH without a leading v.
     #[schemars(with = "String", regex(pattern = r"^[0-9]+\.[0-9]+\.[0-9]+$"), extend("default" = super::DEFAULT_KUBERNETES))]
     pub kubernetes: Option<Text>,
-    /// etcd; without it the one that goes with this Kubernetes.
+    /// etcd; by default the version that belongs to this Kubernetes version.
     #[schemars(with = "String", regex(pattern = r"^[0-9]+\.[0-9]+\.[0-9]+$"))]
     pub etcd: Option<Text>,
-    /// containerd; without it the one that goes with this Kubernetes.
+    /// containerd; by default the version that belongs to this Kubernetes version.
     #[schemars(with = "String", regex(pattern = r"^[0-9]+\.[0-9]+\.[0-9]+$"))]
     pub containerd: Option<Text>,
 }
 
-/// Where clients find the API. Exactly one of vip and external.
+/// Where clients reach the API. Exactly one of vip and external.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("oneOf" = [{"required": ["vip"]}, {"required": ["external"]}]))]
 pub struct Endpoint {
-    /// A free address of the hosts' network. keepalived moves it among the hosts with the role load-balancer.
+    /// A free address of the hosts' network. keepalived moves it between the hosts with the role load-balancer.
     #[schemars(with = "String", extend("format" = "ipv4"))]
     pub vip: Option<Text>,
-    /// Somebody else's load balancer as name:port or address:port.
+    /// An external load balancer, as name:port or address:port.
     #[schemars(with = "String")]
     pub external: Option<Text>,
-    /// true: no address is shared. Every node has a balancer of its own on loopback; people have `name`, or an API server's own address.
+    /// true: no shared address. Each Node runs a balancer on loopback; people use `name` or an API server's address.
     #[schemars(with = "bool", extend("default" = false))]
     pub local: Option<At<bool>>,
-    /// Port that clients use.
+    /// Port that clients connect to.
     #[schemars(with = "i64", range(min = 1, max = 65535), extend("default" = 6443))]
     pub port: Option<At<i64>>,
-    /// Interface for the virtual address; without it the one that has the host's own address.
+    /// Interface of the virtual address; by default the one with the host's own address.
     #[schemars(with = "String", length(min = 1, max = 15))]
     pub interface: Option<Text>,
-    /// VRRP router id, unique on the network segment; without it derived from the cluster's name.
+    /// VRRP router ID, unique on the network segment; by default derived from the cluster's name.
     #[schemars(with = "i64", range(min = 1, max = 255))]
     pub vrid: Option<At<i64>>,
-    /// A DNS name that you point at the endpoint, or with `local` at every control-plane host; it goes into the API servers' certificates.
+    /// DNS name that you point at the endpoint, with `local` at all control-plane hosts; it is in the API certificates.
     #[schemars(with = "String")]
     pub name: Option<Text>,
-    /// More names and addresses for the API servers' certificates.
+    /// Additional names and addresses in the API servers' certificates.
     #[schemars(with = "Vec<String>", extend("default" = []))]
     pub sans: Option<Texts>,
 }
 
-/// What is looked at before anything is changed.
+/// Checks before the first change.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Preflight {
-    /// Checks that warn instead of stopping the run, by the names that stand in brackets behind their findings.
+    /// Checks that warn instead of stopping the run, by the names in brackets after their findings.
     #[schemars(with = "Vec<String>", extend("default" = []))]
     pub ignore: Option<Texts>,
 }
 
-/// How hosts are reached by SSH.
+/// SSH settings of all hosts.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Ssh {
-    /// User to log in as: root, or one who may use sudo. Without it what OpenSSH's configuration says, else root.
+    /// Login user: root, or a user with sudo. By default the one of OpenSSH's configuration, else root.
     #[schemars(with = "String")]
     pub user: Option<Text>,
-    /// Port of sshd; without it what OpenSSH's configuration says, else 22.
+    /// Port of sshd. By default the one of OpenSSH's configuration, else 22.
     #[schemars(with = "i64", range(min = 1, max = 65535))]
     pub port: Option<At<i64>>,
-    /// Private key file; without it those of OpenSSH's configuration, the agent and the usual files under ~/.ssh. A certificate beside it (NAME-cert.pub) is used.
+    /// Private key file. A certificate beside it (NAME-cert.pub) is used. By default the keys of OpenSSH's
+    /// configuration, the agent and the usual files in ~/.ssh.
     #[schemars(with = "String")]
     pub identity: Option<Text>,
-    /// File of known host keys; without it what OpenSSH's configuration says, else ~/.ssh/known_hosts.
+    /// File of known host keys. By default the one of OpenSSH's configuration, else ~/.ssh/known_hosts.
     #[schemars(with = "String")]
     pub known_hosts: Option<Text>,
-    /// Authority that signs the hosts' keys: its public key (TYPE KEY), or SHA256:... of it. Like a @cert-authority line in known_hosts.
+    /// CA of the host keys: its public key (TYPE KEY) or SHA256:... of it. Like a @cert-authority line in known_hosts.
     #[serde(rename = "hostCA")]
     #[schemars(with = "String")]
     pub host_ca: Option<Text>,
-    /// Hosts to go through, [user@]host[:port], separated by commas, the nearest first; none: directly, whatever OpenSSH's configuration says.
+    /// Jump hosts, [user@]host[:port], comma-separated, nearest first; none: direct, despite OpenSSH's configuration.
     #[schemars(with = "String")]
     pub jump: Option<Text>,
-    /// OpenSSH's configuration, for what the inventory leaves open; none: no such file is read.
+    /// OpenSSH configuration for settings that the inventory does not contain; none: no such file is read.
     #[schemars(with = "String", extend("default" = "~/.ssh/config"))]
     pub config: Option<Text>,
     /// How the user becomes root.
@@ -186,7 +186,8 @@ pub struct Ssh {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Sudo {
-    /// File whose first line is the password that sudo asks for; nobody else may read it. Without it sudo must not ask, or --ask-sudo-password is given.
+    /// File with the sudo password in its first line, readable only by you. Without it, sudo must not ask for a
+    /// password, or you use --ask-sudo-password.
     #[schemars(with = "String")]
     pub password_file: Option<Text>,
 }
@@ -196,19 +197,19 @@ pub struct Sudo {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["name", "address", "roles"]))]
 pub struct Host {
-    /// The Node's and the etcd member's name. The machine itself is never renamed.
+    /// Name of the Node and the etcd member. The hostname of the machine is never changed.
     #[schemars(with = "String", length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"))]
     pub name: Option<Text>,
-    /// What components bind, advertise and put into certificates.
+    /// Address that components bind, advertise and put into certificates.
     #[schemars(with = "String", extend("format" = "ipv4"))]
     pub address: Option<Text>,
-    /// Where and how to reach this host, when that differs from its address and the common settings.
+    /// SSH settings of this host, where they differ from its address and the common settings.
     #[schemars(with = "HostSsh")]
     pub ssh: Option<At<HostSsh>>,
-    /// What the host is for. Always explicit; spare stands alone.
+    /// Roles of the host. Always explicit; spare cannot be combined with another role.
     #[schemars(with = "Vec<RoleName>", length(min = 1))]
     pub roles: Option<Texts>,
-    /// Failure domain, such as a rack. Give every host one, or none.
+    /// Failure domain, such as a rack. Set it for all hosts or for none.
     #[schemars(with = "String")]
     pub zone: Option<Text>,
     /// Node labels.
@@ -219,17 +220,17 @@ pub struct Host {
     pub taints: Option<Texts>,
 }
 
-/// How one host is reached by SSH.
+/// SSH settings of one host.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HostSsh {
-    /// Name or address to connect to, looked up in OpenSSH's configuration as ssh would; without it the host's address.
+    /// Name or address to connect to, resolved by OpenSSH's configuration as by ssh; by default the host's address.
     #[schemars(with = "String")]
     pub host: Option<Text>,
     /// Port of sshd.
     #[schemars(with = "i64", range(min = 1, max = 65535))]
     pub port: Option<At<i64>>,
-    /// User to log in as.
+    /// Login user.
     #[schemars(with = "String")]
     pub user: Option<Text>,
     /// Private key file.
@@ -241,11 +242,11 @@ pub struct HostSsh {
     /// Fingerprint of the host key, SHA256:..., instead of a known_hosts line.
     #[schemars(with = "String", regex(pattern = "^SHA256:[A-Za-z0-9+/]{43}$"))]
     pub fingerprint: Option<Text>,
-    /// Authority that signs this host's key: its public key, or SHA256:... of it.
+    /// CA of this host's key: its public key (TYPE KEY) or SHA256:... of it.
     #[serde(rename = "hostCA")]
     #[schemars(with = "String")]
     pub host_ca: Option<Text>,
-    /// Hosts to go through, [user@]host[:port], separated by commas, the nearest first; none: directly.
+    /// Jump hosts, [user@]host[:port], comma-separated, nearest first; none: direct.
     #[schemars(with = "String")]
     pub jump: Option<Text>,
     /// How the user becomes root on this host.
@@ -257,19 +258,19 @@ pub struct HostSsh {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Network {
-    /// Range of pod addresses. Each node takes a /24 of it.
+    /// Range of pod addresses. Each Node gets a /24 of it.
     #[schemars(with = "String", extend("default" = super::check::network::PODS))]
     pub pods: Option<Text>,
     /// Range of service addresses, /12 to /26.
     #[schemars(with = "String", extend("default" = super::check::network::SERVICES))]
     pub services: Option<Text>,
-    /// Who connects pods. none: nodes stay NotReady until you install a network plugin.
+    /// Pod network. none: Nodes stay NotReady until you install a network plugin.
     #[schemars(with = "CniName", extend("default" = "flannel"))]
     pub cni: Option<Text>,
     /// MTU of the pods' interfaces: auto, or a number from 576 to 9216.
     #[schemars(with = "Mtu", extend("default" = "auto"))]
     pub mtu: Option<Text>,
-    /// Who implements Services. none: your network plugin does.
+    /// Implementation of Services. none: your network plugin implements them.
     #[schemars(with = "KubeProxyName", extend("default" = "nftables"))]
     pub kube_proxy: Option<Text>,
 }
@@ -278,10 +279,10 @@ pub struct Network {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ControlPlane {
-    /// Whether ordinary pods may run on control-plane nodes.
+    /// Whether ordinary pods may run on control-plane Nodes.
     #[schemars(with = "bool", extend("default" = false))]
     pub schedulable: Option<At<bool>>,
-    /// Hardening. baseline: what works on any cluster. cis: also what needs a registry or breaks habits.
+    /// Hardening. baseline: works on any cluster. cis: also settings that need a registry or break common usage.
     #[schemars(with = "SecurityName", extend("default" = "baseline"))]
     pub security: Option<Text>,
 }
@@ -290,51 +291,51 @@ pub struct ControlPlane {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Etcd {
-    /// Data directory, best on a disk of its own.
+    /// Data directory, preferably on a disk of its own.
     #[serde(rename = "dataDir")]
     #[schemars(with = "String", extend("default" = super::check::DATA_DIR))]
     pub data_dir: Option<Text>,
-    /// Largest database in GiB before etcd stops taking writes.
+    /// Quota in GiB: etcd rejects writes when its database reaches this size.
     #[serde(rename = "quotaGiB")]
     #[schemars(with = "i64", range(min = 1, max = 64), extend("default" = 8))]
     pub quota_gib: Option<At<i64>>,
 }
 
-/// Who may authenticate.
+/// Authenticators.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Authentication {
-    /// JWT authenticators, as in Kubernetes' AuthenticationConfiguration; each needs issuer.url.
+    /// JWT authenticators, as in Kubernetes' AuthenticationConfiguration; each requires issuer.url.
     #[schemars(with = "Vec<FreeMap>", extend("default" = []))]
     pub jwt: Option<At<Vec<At<FreeMap>>>>,
 }
 
-/// Where images come from.
+/// Image registries: mirrors, CAs and credentials.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Registries {
-    /// Registry to the URLs that mirror it, tried in order.
+    /// Mirrors by registry: URLs, tried in order.
     #[schemars(with = "BTreeMap<String, Vec<String>>", extend("default" = {}))]
     pub mirrors: Option<At<BTreeMap<String, Texts>>>,
-    /// Registry or mirror, as host or host:port, to the PEM file of the authority that its certificate is of.
+    /// PEM files with the CA of a registry's or mirror's certificate, by host or host:port.
     #[schemars(with = "BTreeMap<String, String>", extend("default" = {}))]
     pub ca: Option<At<TextMap>>,
-    /// Registry or mirror, as host or host:port, to a file that holds user:password for it. The secret itself never stands in an inventory.
+    /// Files with user:password for a registry or mirror, by host or host:port. An inventory never contains the secret.
     #[schemars(with = "BTreeMap<String, String>", extend("default" = {}))]
     pub credentials: Option<At<TextMap>>,
 }
 
-/// Authorities and keys of your own.
+/// Your own CAs and keys.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Pki {
-    /// Kubernetes' own authority.
+    /// Cluster CA of Kubernetes.
     #[schemars(with = "Pair")]
     pub ca: Option<At<Pair>>,
-    /// etcd's authority.
+    /// CA of etcd.
     #[schemars(with = "Pair")]
     pub etcd_ca: Option<At<Pair>>,
-    /// The authority of aggregated API servers' callers.
+    /// Front-proxy CA: aggregated API servers accept requests with its certificates.
     #[schemars(with = "Pair")]
     pub front_proxy_ca: Option<At<Pair>>,
     /// PEM file of the private key that signs service account tokens.
@@ -347,7 +348,7 @@ pub struct Pki {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["cert", "key"]))]
 pub struct Pair {
-    /// PEM file of the certificate, a self-signed authority.
+    /// PEM file of the certificate, a self-signed CA.
     #[schemars(with = "String")]
     pub cert: Option<Text>,
     /// PEM file of its private key, without a passphrase.
@@ -355,17 +356,17 @@ pub struct Pair {
     pub key: Option<Text>,
 }
 
-/// Proxy for what the hosts fetch themselves.
+/// Proxy for downloads by hosts.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Proxy {
-    /// For http URLs; empty for none.
+    /// Proxy for http URLs; empty for none.
     #[schemars(with = "String", extend("default" = ""))]
     pub http: Option<Text>,
-    /// For https URLs; empty for none.
+    /// Proxy for https URLs; empty for none.
     #[schemars(with = "String", extend("default" = ""))]
     pub https: Option<Text>,
-    /// More names, addresses and ranges that need no proxy.
+    /// Additional names, addresses and ranges that bypass the proxy.
     #[schemars(with = "Vec<String>", extend("default" = []))]
     pub no_proxy: Option<Texts>,
 }
@@ -374,7 +375,7 @@ pub struct Proxy {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LoadBalancer {
-    /// host: by the host's own package manager. bundle: from packages carried in the bundle.
+    /// host: by the host's own package manager. bundle: from packages in the bundle.
     #[schemars(with = "PackagesName", extend("default" = "host"))]
     pub packages: Option<Text>,
 }
@@ -383,19 +384,19 @@ pub struct LoadBalancer {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Snapshots {
-    /// How often: a number with s, m, h or d.
+    /// Interval: a number with s, m, h or d.
     #[schemars(with = "String", regex(pattern = "^[0-9]+[smhd]$"), extend("default" = "15m"))]
     pub every: Option<Text>,
-    /// How many to keep.
+    /// How many snapshots to keep.
     #[schemars(with = "Keep")]
     pub keep: Option<At<Keep>>,
-    /// How often each etcd host restores its newest bundle by itself, with an identity of its own that opens no CA key.
+    /// How often each etcd host tests a restore of its newest snapshot, with its own identity that decrypts no CA key.
     #[schemars(with = "DrillName", extend("default" = "never"))]
     pub drill: Option<Text>,
-    /// Who gets a copy of each bundle: directories on the hosts, such as mounted shares, and s3://BUCKET/PREFIX. A recovery finds them there.
+    /// Destinations of copies, read by recovery: directories on hosts, such as mounted shares, and s3://BUCKET/PREFIX.
     #[schemars(with = "Vec<String>", extend("default" = []))]
     pub to: Option<Texts>,
-    /// How the object storage of `to` is reached.
+    /// Access to the object storage of `to`.
     #[schemars(with = "ObjectStorage")]
     pub s3: Option<At<ObjectStorage>>,
 }
@@ -404,46 +405,47 @@ pub struct Snapshots {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Upgrade {
-    /// Hosts that run a kubelet and no API server. Those with an API server always go one at a time.
+    /// Hosts with a kubelet and no API server. Hosts with an API server are always upgraded one at a time.
     #[schemars(with = "UpgradeWorkers")]
     pub workers: Option<At<UpgradeWorkers>>,
 }
 
-/// Workers while their kubelets take another version.
+/// Workers during an upgrade of their kubelets.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct UpgradeWorkers {
-    /// So many of them at once; the next ones begin when all of these are well.
+    /// How many of them are upgraded at once; the next batch begins when all of these are healthy.
     #[schemars(with = "i64", range(min = 1, max = 1000), extend("default" = 1))]
     pub max_unavailable: Option<At<i64>>,
-    /// How long the pods of one may take to leave it before another minor version: a number with s, m, h or d.
+    /// How long a drain may take before a minor version upgrade: a number with s, m, h or d.
     #[schemars(with = "String", regex(pattern = "^[0-9]+[smhd]$"), extend("default" = "5m"))]
     pub drain_timeout: Option<Text>,
 }
 
-/// Certificates that hosts renew.
+/// Unattended renewal of certificates by the hosts.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Certificates {
-    /// How long after each hactl up hosts renew their own, by issuers that lie on them: a number with d or y [default: not at all].
+    /// How long after each hactl up the hosts renew their own certificates, with issuers that are stored on them:
+    /// a number with d or y [default: not at all].
     #[schemars(with = "String", regex(pattern = "^[0-9]+[dy]$"))]
     pub unattended: Option<Text>,
 }
 
-/// Object storage that speaks S3.
+/// Object storage with the S3 API.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ObjectStorage {
-    /// Its address, https://HOST or https://HOST:PORT [default: Amazon's own of the region].
+    /// Its address, https://HOST or https://HOST:PORT [default: Amazon's endpoint of the region].
     #[schemars(with = "String")]
     pub endpoint: Option<Text>,
-    /// The region; servers other than Amazon's mostly take the default.
+    /// Region; servers other than Amazon's usually accept the default.
     #[schemars(with = "String", extend("default" = "us-east-1"))]
     pub region: Option<Text>,
-    /// A file that holds ACCESS_KEY_ID:SECRET_ACCESS_KEY. The secret itself never stands in an inventory.
+    /// File with ACCESS_KEY_ID:SECRET_ACCESS_KEY. An inventory never contains the secret.
     #[schemars(with = "String")]
     pub credentials: Option<Text>,
-    /// The PEM file of the authority that its certificate is of [default: those that each host trusts].
+    /// PEM file with the CA of its certificate [default: the CAs that each host trusts].
     #[schemars(with = "String")]
     pub ca: Option<Text>,
 }
@@ -452,18 +454,18 @@ pub struct ObjectStorage {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Keep {
-    /// The newest.
+    /// Number of newest snapshots.
     #[schemars(with = "i64", range(min = 1, max = 100_000), extend("default" = 96))]
     pub last: Option<At<i64>>,
-    /// One for each of so many days.
+    /// One snapshot for each of this many days.
     #[schemars(with = "i64", range(min = 0, max = 100_000), extend("default" = 14))]
     pub daily: Option<At<i64>>,
-    /// One for each of so many weeks.
+    /// One snapshot for each of this many weeks.
     #[schemars(with = "i64", range(min = 0, max = 100_000), extend("default" = 8))]
     pub weekly: Option<At<i64>>,
 }
 
-/// Who can open recovery bundles.
+/// age keys that can decrypt the snapshots.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Vault {
@@ -472,7 +474,7 @@ pub struct Vault {
     pub recipients: Option<Texts>,
 }
 
-/// Settings handed to components as they are.
+/// Settings passed to the components as they are.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Extra {
@@ -503,7 +505,7 @@ pub struct Extra {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PodExtra {
-    /// Further command-line flags, without dashes. Flags that hactl sets itself are refused.
+    /// Additional command-line flags, without dashes. Flags that hactl sets itself are refused.
     #[schemars(with = "BTreeMap<String, ArgValue>", extend("default" = {}))]
     pub args: Option<At<TextMap>>,
     /// Directories and files of the host that the pod may read, at the same path.
@@ -515,7 +517,7 @@ pub struct PodExtra {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ArgsExtra {
-    /// Further command-line flags, without dashes. Flags that hactl sets itself are refused.
+    /// Additional command-line flags, without dashes. Flags that hactl sets itself are refused.
     #[schemars(with = "BTreeMap<String, ArgValue>", extend("default" = {}))]
     pub args: Option<At<TextMap>>,
 }
@@ -524,7 +526,7 @@ pub struct ArgsExtra {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConfigExtra {
-    /// Further command-line flags, without dashes. Flags that hactl sets itself are refused.
+    /// Additional command-line flags, without dashes. Flags that hactl sets itself are refused.
     #[schemars(with = "BTreeMap<String, ArgValue>", extend("default" = {}))]
     pub args: Option<At<TextMap>>,
     /// Merged over the component's configuration. Fields that hactl sets itself are refused.
@@ -544,7 +546,7 @@ pub struct ContainerdExtra {
     pub restrict_oom_score_adj: Option<At<bool>>,
 }
 
-/// The words of a choice, for the schema; `check/` reads the text itself so that one bad word does not hide the next.
+/// The words of a choice, for the schema. `check/` reads the text itself, so that one bad word does not hide the next.
 macro_rules! words {
     ($($name:ident: $($word:literal),+;)+) => {$(
         struct $name;

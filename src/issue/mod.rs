@@ -1,7 +1,8 @@
-//! From a certificate request to a certificate, whoever signs it: the administrator's side with an authority, a host with an issuer of its own.
+//! From a certificate request to a certificate: the administrator's machine signs with a CA, a host with its own
+//! issuer.
 //!
-//! In: a request in PEM, the leaf as the table has it, who signs. Out: the certificate in PEM, followed by what vouches for who signed
-//! it. Of a request only the public key is believed: subject, names, usages and lifetime are the table's.
+//! In: a request in PEM, the certificate's row of the table, the signer. Out: the certificate in PEM, followed by the
+//! chain of its signer. Only the public key of a request is used: subject, names, usages and lifetime are the table's.
 
 use crate::model::authentic::DOCUMENT_SIGNING;
 use crate::model::certificate::BACKDATED;
@@ -17,67 +18,67 @@ use time::{Duration, OffsetDateTime};
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer as _;
 
-/// A request is a few hundred bytes; a host that sends more is not asking for a certificate.
+/// A request has a few hundred bytes; more than this is refused.
 const LARGEST_REQUEST: usize = 16 << 10;
 
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum IssueError {
-    /// A certificate could not be written or signed.
+    /// A certificate could not be encoded or signed.
     #[error("cannot sign the certificate of {what}")]
     Sign {
-        /// Of what.
+        /// Its common name.
         what: String,
         /// Why.
         #[source]
         source: rcgen::Error,
     },
-    /// What was sent is no certificate request, or not signed by its own key.
+    /// The input is no certificate request, or is not signed by its own key.
     #[error("the certificate request for {leaf} is unusable: {why}")]
     Request {
-        /// For which leaf.
+        /// Which certificate.
         leaf: String,
         /// What is wrong.
         why: String,
     },
     /// The signer's own certificate has expired.
-    #[error("the authority that should sign {what} expired at {at}; replace it with `hactl certs rotate`")]
+    #[error("the CA that signs {what} expired at {at}; replace it with `hactl certs rotate`")]
     Expired {
-        /// What was to be signed.
+        /// The certificate to sign.
         what: String,
         /// When.
         at: String,
     },
     /// A subject or name that a certificate cannot hold.
-    #[error("{what} cannot stand in a certificate: {why}")]
+    #[error("{what} is not allowed in a certificate: {why}")]
     Name {
         /// Which.
         what: String,
         /// Why not.
         why: String,
     },
-    /// No randomness.
-    #[error("cannot draw a random number")]
+    /// The random number generator failed.
+    #[error("the random number generator failed")]
     Random,
 }
 
-/// Who signs. No `Debug`: it borrows a key.
+/// A CA or issuer with its key. No `Debug`: it borrows a key.
 #[derive(Clone, Copy)]
 pub struct Signer<'a> {
-    /// Its certificate in PEM; only the first is looked at.
+    /// Its certificate in PEM; only the first one is used.
     pub cert_pem: &'a str,
     /// Its private key in PEM.
     pub key: &'a Secret<String>,
     /// End of its validity, seconds since 1970.
     pub not_after_s: i64,
-    /// What follows everything that it signs, PEM: nothing behind an authority that everybody trusts.
+    /// The PEM that follows each certificate it signs; empty for a CA that everyone trusts.
     pub behind: &'a str,
 }
 
-/// Signs the public key of a request as the leaf says.
+/// Signs the public key of a request for a row of the table.
 ///
 /// # Errors
-/// A request that is none, a signer that has expired, a name that does not fit.
+/// An invalid request, an expired signer, an invalid name.
 pub fn sign(csr_pem: &str, leaf: &CertSpec, by: &Signer<'_>, now: OffsetDateTime) -> Result<String, IssueError> {
     let public = public_key(csr_pem).map_err(|why| IssueError::Request { leaf: leaf.id.to_string(), why })?;
     let order = Order {
@@ -93,7 +94,7 @@ pub fn sign(csr_pem: &str, leaf: &CertSpec, by: &Signer<'_>, now: OffsetDateTime
     order.sign(&public, by, now).map(|issued| issued.pem)
 }
 
-/// The public key of a request that is signed by its own private key and is a P-256 key.
+/// The public key of a request; it must be a P-256 key, and the request must be signed by it.
 fn public_key(csr_pem: &str) -> Result<SubjectPublicKeyInfo, String> {
     if csr_pem.len() > LARGEST_REQUEST {
         return Err(format!("it has {} bytes", csr_pem.len()));
@@ -104,7 +105,7 @@ fn public_key(csr_pem: &str) -> Result<SubjectPublicKeyInfo, String> {
     }
     let (rest, csr) = X509CertificationRequest::from_der(&pem.contents).map_err(|_| "it cannot be read".to_owned())?;
     if !rest.is_empty() {
-        return Err("something follows it".to_owned());
+        return Err("there is data after it".to_owned());
     }
     csr.verify_signature().map_err(|_| "it is not signed by the key it names".to_owned())?;
     let spki = csr.certification_request_info.subject_pki.raw;
@@ -115,7 +116,7 @@ fn public_key(csr_pem: &str) -> Result<SubjectPublicKeyInfo, String> {
     Ok(public)
 }
 
-/// Who a certificate names.
+/// The subject of a certificate.
 pub struct Subject<'a> {
     /// Common name.
     pub common_name: &'a str,
@@ -127,11 +128,11 @@ impl Subject<'_> {
     /// Parameters with nothing but this subject.
     ///
     /// # Errors
-    /// A name that does not fit.
+    /// An invalid name.
     pub fn params(&self) -> Result<CertificateParams, IssueError> {
         let refuse = |what: &str, why: &str| IssueError::Name { what: format!("{what:?}"), why: why.to_owned() };
-        // X.520 bounds a common name at 64 characters, but nobody in Kubernetes checks that, and the name of a host
-        // may need more: `system:node:` before a label of 63.
+        // X.520 limits a common name to 64 characters, but Kubernetes does not check that, and a host's name may need
+        // more: `system:node:` before a label of 63.
         if self.common_name.is_empty() {
             return Err(refuse(self.common_name, "a common name cannot be empty"));
         }
@@ -139,7 +140,7 @@ impl Subject<'_> {
         match self.organizations {
             [] => {}
             [one] => name.push(DnType::OrganizationName, one.as_str()),
-            [_, second, ..] => return Err(refuse(second, "only one organisation fits into a subject here")),
+            [_, second, ..] => return Err(refuse(second, "a subject can have only one organisation")),
         }
         name.push(DnType::CommonName, self.common_name);
         let mut params = CertificateParams::default();
@@ -149,37 +150,37 @@ impl Subject<'_> {
     }
 }
 
-/// Everything about a leaf but its key.
+/// A certificate without its key.
 pub struct Order<'a> {
-    /// Whom it names.
+    /// Subject.
     pub subject: Subject<'a>,
-    /// What it is valid for besides: `DNS:name` and `IP:address`.
+    /// Subject alternative names: `DNS:name` and `IP:address`.
     pub sans: &'a [String],
-    /// What it is for.
+    /// Usages.
     pub usage: Usage,
-    /// How long it is valid, unless its signer ends before.
+    /// Lifetime; it is cut at the end of the signer's.
     pub life: Duration,
 }
 
-/// What a certificate is for.
+/// The usage of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
-    /// To show.
+    /// TLS.
     CertSpec {
-        /// To clients.
+        /// As a server.
         server: bool,
-        /// To servers.
+        /// As a client.
         client: bool,
     },
-    /// To sign leaves with, and nothing that signs.
+    /// Signs certificates, but no CAs.
     Issuer,
-    /// To sign documents with. A certificate without any usage would be one for all of them.
+    /// Signs documents. A certificate without any usage would be valid for all of them.
     Documents,
 }
 
 /// A signed certificate.
 pub struct Issued {
-    /// It in PEM, and what vouches for its signer.
+    /// The certificate in PEM, followed by the chain of its signer.
     pub pem: String,
     /// Its serial number, hexadecimal.
     pub serial: String,
@@ -191,7 +192,7 @@ impl Order<'_> {
     /// Signs a public key.
     ///
     /// # Errors
-    /// A signer that has expired, a name that does not fit.
+    /// An expired signer, an invalid name.
     pub fn sign(
         &self,
         public: &impl PublicKeyData,
@@ -230,7 +231,7 @@ impl Order<'_> {
         let shown = serial.to_string().replace(':', "");
         params.serial_number = Some(serial);
         params.not_before = now - BACKDATED;
-        // What outlives its signer would only look valid.
+        // A certificate that outlives its signer would only look valid.
         params.not_after = (now + self.life).min(last);
         let not_after = params.not_after;
         let key = KeyPair::from_pem(by.key.reveal()).map_err(failed)?;
@@ -257,7 +258,7 @@ fn name(san: &str) -> Result<SanType, IssueError> {
 /// 16 random bytes, positive and without a leading zero byte, so that every tool shows the same digits.
 ///
 /// # Errors
-/// No randomness.
+/// The random number generator failed.
 pub fn random_serial() -> Result<SerialNumber, IssueError> {
     let mut raw = [0; 16];
     aws_lc_rs::rand::fill(&mut raw).map_err(|_| IssueError::Random)?;

@@ -1,8 +1,9 @@
-//! The loop that grants kubelets their serving certificates, on every control-plane host, as a unit of its own.
+//! Approves kubelet serving certificate requests; runs on every control-plane host as a systemd unit of its own.
 //!
-//! In: files (certificates, keys, what each Node may have) and an API server. Out: approvals, and lines that say what was
-//! approved, what was left and why. Several of them at once do no harm: the second to approve meets a conflict. It looks
-//! every few seconds rather than watching: a list from the server's cache costs nothing, and there is no watch to lose.
+//! In: files (certificates, keys, the names allowed for each Node) and an API server. Out: approvals, and log lines
+//! that name each approved or skipped request with the reason. Several instances do no harm: the second approval of a
+//! request is a conflict. The approver polls every few seconds instead of watching: a list from the API server's cache
+//! is cheap, and there is no watch to lose.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -15,11 +16,11 @@ use super::csr::{Allowed, Decision, SIGNER, decide};
 use super::{Client, KubeError, issued};
 use crate::model::secret::Secret;
 
-/// Between two looks.
+/// Time between two polls.
 const EVERY: Duration = Duration::from_secs(3);
-/// One look, with its approvals, may take this long.
+/// Time limit of one poll, including its approvals.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// After this many looks the files are read again: certificates are renewed beneath us.
+/// After this many polls the files are read again, because certificates are renewed while the unit runs.
 const LOOKS_PER_READING: u32 = 100;
 
 /// Where everything is.
@@ -33,7 +34,7 @@ pub struct Settings {
     pub cert: PathBuf,
     /// Client key.
     pub key: PathBuf,
-    /// What each Node may have: `{"nodes": {"cp1": ["DNS:cp1", "IP:10.0.0.1"]}}`.
+    /// Names allowed for each Node: `{"nodes": {"cp1": ["DNS:cp1", "IP:10.0.0.1"]}}`.
     pub allow: PathBuf,
 }
 
@@ -43,7 +44,7 @@ struct AllowFile {
     nodes: Allowed,
 }
 
-/// Approves for ever; returns only when its files cannot be used, so that systemd starts it again and says so.
+/// Runs forever; returns only if its files cannot be used, so that systemd logs the error and restarts the unit.
 pub async fn run(settings: &Settings, mut say: impl FnMut(&str)) -> Result<(), KubeError> {
     let mut told = BTreeSet::new();
     loop {
@@ -52,7 +53,7 @@ pub async fn run(settings: &Settings, mut say: impl FnMut(&str)) -> Result<(), K
             if let Err(error) = look(&client, &allowed, &mut told, &mut say).await {
                 say(&error.to_string());
                 if !error.is_transient() {
-                    // Perhaps the certificate was renewed: read the files again, but not in a tight loop.
+                    // The certificate may have been renewed: read the files again, but not in a tight loop.
                     sleep(EVERY).await;
                     break;
                 }
@@ -74,7 +75,7 @@ fn read(path: &Path) -> Result<String, KubeError> {
     std::fs::read_to_string(path).map_err(|source| KubeError::File { path: path.display().to_string(), source })
 }
 
-/// One look at all requests. `told` holds those of which something was said already.
+/// Handles all pending requests once. `told` holds the names of requests that were logged already.
 async fn look(
     client: &Client,
     allowed: &Allowed,
@@ -87,15 +88,15 @@ async fn look(
     let mut present = BTreeSet::new();
     for csr in client.list(path, &query, until).await? {
         let name = csr.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
-        // Whoever asks has chosen it: it must not break the line of the journal.
+        // The user name comes from the request: it must not break a line of the journal.
         let user = csr.pointer("/spec/username").and_then(Value::as_str).unwrap_or_default().escape_debug().to_string();
         present.insert(name.clone());
         match decide(&csr, allowed) {
             Decision::Settled => {
                 if let Some(how) = issued::difference(&csr).filter(|_| told.insert(name.clone())) {
-                    // The journal's second highest level.
+                    // `<1>` is the journal's second highest priority (alert).
                     say(&format!(
-                        "<1>{name} of {user} was approved, and another certificate was issued than that: {how}"
+                        "<1>{name} of {user}  was approved, but the issued certificate differs from the request: {how}"
                     ));
                 }
             }
@@ -106,25 +107,25 @@ async fn look(
             },
             Decision::Leave(why) => {
                 if told.insert(name.clone()) {
-                    say(&format!("left {name} of {user} alone: {why}"));
+                    say(&format!("did not approve {name} of {user}: {why}"));
                 }
             }
         }
     }
-    // Requests vanish after an hour; what is gone need not be remembered.
+    // Requests are deleted after an hour; forget those that are gone.
     told.retain(|name| present.contains(name));
     Ok(())
 }
 
 fn approved(mut csr: Value) -> Value {
-    // Items of a list do not say what they are.
+    // Items of a list carry neither apiVersion nor kind.
     csr["apiVersion"] = json!("certificates.k8s.io/v1");
     csr["kind"] = json!("CertificateSigningRequest");
     csr["status"]["conditions"] = json!([{
         "type": "Approved",
         "status": "True",
         "reason": issued::REASON,
-        "message": "asked for by the kubelet of this host, for its own names and addresses",
+        "message": "requested by the kubelet of this Node, for its own names and addresses",
     }]);
     csr
 }

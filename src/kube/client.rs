@@ -1,7 +1,6 @@
-//! A small client: one connection, explicit TLS, a deadline on every call, retries only on named transient errors.
+//! A small API client: explicit TLS, a deadline for every call, retries only after known transient errors.
 //!
-//! It reaches an API server through a local forward (the SSH connection's) or directly, and always checks its
-//! certificate against the cluster's CA alone.
+//! It reaches an API server directly or through a local forward of the SSH connection, and trusts only the cluster CA.
 
 use reqwest::{Method, RequestBuilder};
 use rustls::pki_types::pem::PemObject;
@@ -16,21 +15,21 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::{KubeError, kinds};
 use crate::model::secret::Secret;
 
-/// Who hactl is to server-side apply.
+/// hactl's field manager for server-side apply.
 pub const FIELD_MANAGER: &str = "hactl";
-/// One request may take this long before it counts as broken; an API server gives up on its own after a minute.
+/// Time limit of one request. An API server itself gives up after a minute.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(20);
-/// Between two attempts after a transient error, and between two looks while waiting.
+/// Pause before a retry after a transient error, and between two polls while waiting.
 const PAUSE: Duration = Duration::from_millis(250);
-/// The longest error message that is repeated.
+/// Longer error messages are cut.
 const LONGEST_MESSAGE: usize = 600;
 
-/// By group and version, and kind: the name in paths, and whether it lives in a namespace.
+/// Group and version, and kind, to: plural, and whether the kind is namespaced.
 type Discovered = BTreeMap<(String, String), (String, bool)>;
 
-/// Objects in one answer.
+/// Objects in one page of a list.
 const PAGE: usize = 500;
-/// Asks for objects without what is in them.
+/// Requests metadata only.
 const NAMES_ALONE: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 /// A connection to one API server.
@@ -41,14 +40,14 @@ pub struct Client {
     discovered: Arc<Mutex<Discovered>>,
 }
 
-/// Which object.
+/// Identifies an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectRef {
     /// Group and version, such as `apps/v1`.
     pub api_version: String,
     /// Kind.
     pub kind: String,
-    /// Namespace; `None` for what is cluster-wide.
+    /// Namespace; `None` for a cluster-scoped object.
     pub namespace: Option<String>,
     /// Name.
     pub name: String,
@@ -64,7 +63,7 @@ impl ObjectRef {
             name: name.to_owned(),
         }
     }
-    /// The name of an object as it says itself.
+    /// The reference of an object, from its own fields.
     pub fn of(object: &Value) -> Result<Self, KubeError> {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).filter(|text| !text.is_empty());
         Ok(Self {
@@ -86,8 +85,8 @@ impl std::fmt::Display for ObjectRef {
 }
 
 impl Client {
-    /// Through a local forward at `at`. `server_name` is a DNS name in the API server's certificate, such as `kubernetes`;
-    /// an IP address will not do, since it would be dialled itself.
+    /// Connects through a local forward at `at`. `server_name` is a DNS name in the API server's certificate, such as
+    /// `kubernetes`; an IP address does not work, because the client would connect to it directly.
     pub fn new(
         at: SocketAddr,
         server_name: &str,
@@ -96,7 +95,7 @@ impl Client {
         key_pem: &Secret<String>,
     ) -> Result<Self, KubeError> {
         if server_name.parse::<std::net::IpAddr>().is_ok() {
-            return Err(KubeError::Credentials { why: format!("{server_name} is an address, a DNS name is needed") });
+            return Err(KubeError::Credentials { why: format!("{server_name} is an IP address, not a DNS name") });
         }
         let http = builder(ca_pem, cert_pem, key_pem)?.resolve(server_name, at);
         Self::finish(http, format!("https://{server_name}:{}", at.port()))
@@ -119,7 +118,7 @@ impl Client {
         absent(self.call(&what, until, || self.http.get(self.url(&path))).await)
     }
 
-    /// The same for a kind that may not be known yet: then there is no such object either.
+    /// Like [`Client::get`], for a kind that the API server may not serve; then the object does not exist either.
     pub async fn find(&self, object: &ObjectRef, until: Instant) -> Result<Option<Value>, KubeError> {
         if kinds::known(&object.api_version, &object.kind).is_none() {
             match self.discover(object, until, Duration::ZERO).await {
@@ -131,7 +130,7 @@ impl Client {
         self.get(object, until).await
     }
 
-    /// Where the objects of a kind are listed, over all namespaces; `None` for a kind that is not known.
+    /// The path that lists a kind in all namespaces; `None` if the API server does not serve the kind.
     pub async fn folder(&self, api_version: &str, kind: &str, until: Instant) -> Result<Option<String>, KubeError> {
         let object = ObjectRef::new(api_version, kind, None, "any");
         match self.discover(&object, until, Duration::ZERO).await {
@@ -141,7 +140,7 @@ impl Client {
         }
     }
 
-    /// Every kind that lives in namespaces and whose objects can be listed and deleted: group and version, kind, plural.
+    /// Every namespaced kind whose objects can be listed and deleted: group and version, kind, plural.
     pub async fn namespaced_kinds(&self, until: Instant) -> Result<Vec<(String, String, String)>, KubeError> {
         let groups = self.raw(Method::GET, "/apis", until).await?;
         let mut versions = vec!["v1".to_owned()];
@@ -163,7 +162,7 @@ impl Client {
         Ok(found)
     }
 
-    /// The names of all objects of a kind, in pages, without what is in them.
+    /// The names of all objects of a kind, page by page, without their content.
     pub async fn names(&self, path: &str, kind: &str, until: Instant) -> Result<Vec<ObjectRef>, KubeError> {
         let what = format!("list the names of {path}");
         let (mut names, mut from) = (Vec::new(), String::new());
@@ -183,7 +182,7 @@ impl Client {
         }
     }
 
-    /// Lists objects of a kind; `query` as in a URL, such as `fieldSelector=spec.nodeName%3Dcp1`.
+    /// Lists objects of a kind; `query` is a URL query such as `fieldSelector=spec.nodeName%3Dcp1`.
     pub async fn list(&self, path: &str, query: &str, until: Instant) -> Result<Vec<Value>, KubeError> {
         let what = format!("list {path}");
         let url = self.url(&if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") });
@@ -194,8 +193,8 @@ impl Client {
         }
     }
 
-    /// Server-side apply: creates the object or makes the fields that it names its own. A Node is only ever changed, for
-    /// creating one is its kubelet's business.
+    /// Server-side apply: creates the object or takes over the fields in it. A Node is only updated, because its
+    /// kubelet creates it.
     pub async fn apply(&self, object: &Value, until: Instant) -> Result<Value, KubeError> {
         let reference = ObjectRef::of(object)?;
         if reference.api_version == "v1" && reference.kind == "Node" {
@@ -204,7 +203,7 @@ impl Client {
         self.server_side_apply(&reference, object, "", until).await
     }
 
-    /// What a server-side apply would make of the object, with everything that admission has to say. Changes nothing.
+    /// The result of a server-side apply as a dry run, including admission. Changes nothing.
     pub async fn rehearse(&self, object: &Value, until: Instant) -> Result<Value, KubeError> {
         self.server_side_apply(&ObjectRef::of(object)?, object, "&dryRun=All", until).await
     }
@@ -221,7 +220,7 @@ impl Client {
         self.patch(&format!("apply {reference}"), &url, "application/apply-patch+yaml", object, until).await
     }
 
-    /// Changes fields of an object that is there, and none of the others; `null` removes one.
+    /// Merge patch: changes the given fields of an existing object and no others; `null` removes a field.
     pub async fn merge(&self, reference: &ObjectRef, change: &Value, until: Instant) -> Result<Value, KubeError> {
         let url = format!("{}?fieldManager={FIELD_MANAGER}", self.url(&self.path(reference, until).await?));
         self.patch(&format!("change {reference}"), &url, "application/merge-patch+json", change, until).await
@@ -239,7 +238,7 @@ impl Client {
         self.call(what, until, || self.http.patch(url).header("content-type", media).body(body.clone())).await
     }
 
-    /// Labels and taints: read, changed and written; once more when somebody else was faster.
+    /// Labels and taints: reads, changes and writes the Node; tries once more after a conflict.
     async fn change_node(&self, node: &ObjectRef, desired: &Value, until: Instant) -> Result<Value, KubeError> {
         loop {
             let Some(live) = self.get(node, until).await? else {
@@ -252,7 +251,7 @@ impl Client {
         }
     }
 
-    /// Creates an object; one that is there already is an error.
+    /// Creates an object; an existing one is an error.
     pub async fn create(&self, object: &Value, until: Instant) -> Result<Value, KubeError> {
         let reference = ObjectRef::of(object)?;
         let what = format!("create {reference}");
@@ -271,12 +270,12 @@ impl Client {
         self.call(&what, until, || self.http.put(&url).json(object)).await
     }
 
-    /// Asks for an object to be deleted; whether it was there.
+    /// Deletes an object; returns whether it existed.
     pub async fn delete(&self, object: &ObjectRef, grace_s: Option<u32>, until: Instant) -> Result<bool, KubeError> {
         self.delete_if(object, None, grace_s, until).await
     }
 
-    /// The same, but only the object of this uid, not another of the same name that came after it.
+    /// Like [`Client::delete`], but only if the object has this uid; a newer object of the same name stays.
     pub async fn delete_if(
         &self,
         object: &ObjectRef,
@@ -296,8 +295,8 @@ impl Client {
         Ok(absent(self.call(&what, until, || self.http.delete(self.url(&path)).json(&body)).await)?.is_some())
     }
 
-    /// Asks for a pod of this uid to leave its Node, as far as disruption budgets allow it; one that is gone has left. Asked once: what they
-    /// forbid for now is an error (429), and who waits for it knows for how long.
+    /// Evicts the pod with this uid, subject to disruption budgets; a pod that is gone counts as evicted. Sends one
+    /// request: a refusal by a disruption budget is an error (429), and the caller decides how long to retry.
     pub async fn evict(&self, pod: &ObjectRef, uid: &str, until: Instant) -> Result<(), KubeError> {
         let what = format!("evict {pod}");
         let url = format!("{}/eviction", self.url(&self.path(pod, until).await?));
@@ -310,15 +309,15 @@ impl Client {
         let asked = send(&what, self.http.post(&url).json(&body).timeout(REQUEST_PATIENCE));
         match timeout_at(until, asked).await {
             Ok(Ok(_)) => Ok(()),
-            // Another of the same name has come after it.
+            // A newer pod of the same name exists.
             Ok(Err(error)) if error.is_not_found() || error.is_conflict() => Ok(()),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(KubeError::TimedOut { what, seen: "no answer".to_owned() }),
         }
     }
 
-    /// Looks at an object until `good` says so, and returns what it looked like then (`None`: gone). `good` returns what it
-    /// sees, in words, while it is not satisfied.
+    /// Polls an object until `good` accepts it, and returns it (`None`: it is gone). Until then `good` returns the
+    /// observed state in words.
     pub async fn wait(
         &self,
         object: &ObjectRef,
@@ -357,8 +356,8 @@ impl Client {
         })
     }
 
-    /// Asks the server how a kind is spelled in a path. A kind that is missing is asked for again for as long as `timeout`: its
-    /// CRD may have been created a moment ago.
+    /// Asks the API server for the plural of a kind. An unknown kind is retried until `timeout`, because its CRD may
+    /// have been created just now.
     async fn discover(
         &self,
         object: &ObjectRef,
@@ -376,7 +375,7 @@ impl Client {
             let resources = answer.as_ref().and_then(|a| a.get("resources")).and_then(Value::as_array);
             for resource in resources.into_iter().flatten() {
                 let text = |field: &str| resource.get(field).and_then(Value::as_str).unwrap_or_default();
-                // Subresources have the kind of what they take.
+                // Subresources have the kind of their request body.
                 if !text("name").is_empty() && !text("name").contains('/') {
                     let namespaced = resource.get("namespaced") == Some(&Value::Bool(true));
                     let known = (text("name").to_owned(), namespaced);
@@ -398,7 +397,7 @@ impl Client {
         self.discovered.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// One call, repeated while its errors are transient and time is left.
+    /// One call, retried after transient errors until the deadline.
     async fn call(&self, what: &str, until: Instant, request: impl Fn() -> RequestBuilder) -> Result<Value, KubeError> {
         loop {
             let once = timeout_at(until, send(what, request().timeout(REQUEST_PATIENCE))).await;
@@ -411,7 +410,7 @@ impl Client {
         }
     }
 
-    /// Any other path, for `readyz` and the like.
+    /// Any other path, such as `readyz`.
     pub async fn raw(&self, method: Method, path: &str, until: Instant) -> Result<Value, KubeError> {
         self.call(path, until, || self.http.request(method.clone(), self.url(path))).await
     }
@@ -435,7 +434,7 @@ async fn send(what: &str, request: RequestBuilder) -> Result<Value, KubeError> {
     Err(KubeError::Refused { what: what.to_owned(), status: status.as_u16(), reason: text("reason"), message })
 }
 
-/// Not found is an answer, not a failure.
+/// "Not found" is an answer, not a failure.
 fn absent(outcome: Result<Value, KubeError>) -> Result<Option<Value>, KubeError> {
     match outcome {
         Ok(value) => Ok(Some(value)),
@@ -455,7 +454,7 @@ fn builder(ca_pem: &str, cert_pem: &str, key_pem: &Secret<String>) -> Result<req
         .collect::<Result<_, _>>()
         .map_err(|e| bad("the client certificate", &e))?;
     let key = PrivateKeyDer::from_pem_slice(key_pem.reveal().as_bytes()).map_err(|e| bad("the client key", &e))?;
-    // The provider is named: with two in one program the default one panics.
+    // The crypto provider is explicit: the default panics if a program links two.
     let mut tls = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|e| bad("TLS", &e))?
@@ -465,13 +464,13 @@ fn builder(ca_pem: &str, cert_pem: &str, key_pem: &Secret<String>) -> Result<req
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
-        // The environment's proxy is for other traffic.
+        // The proxy from the environment is for other traffic.
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(Duration::from_secs(5)))
 }
 
-/// An error with its sources, once each.
+/// An error with its sources, without repetitions.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

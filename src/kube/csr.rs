@@ -1,7 +1,7 @@
-//! Whether a kubelet's request for a serving certificate may be granted: a pure decision.
+//! Decides whether a kubelet's request for a serving certificate is approved; a pure function.
 //!
-//! In: a CertificateSigningRequest object and what each Node may have in its certificate. Out: approve, leave (with the
-//! reason, for a log), or nothing to do. Without this check any kubelet could get a certificate for any other host.
+//! In: a CertificateSigningRequest and the names allowed for each Node. Out: approve, leave (with the reason, for the
+//! log), or nothing to do. Without this check any kubelet could get a certificate for any other host.
 
 use base64::Engine as _;
 use serde_json::Value;
@@ -15,15 +15,15 @@ pub const SIGNER: &str = "kubernetes.io/kubelet-serving";
 /// What to do about a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// It is what this Node may have.
+    /// It requests only what is allowed for this Node.
     Approve,
-    /// It is not; it stays as it is, for a person to look at.
+    /// It does not; it stays pending, for a person to inspect.
     Leave(String),
-    /// It is not ours to decide, or decided already.
+    /// It has another signer, or is decided already.
     Settled,
 }
 
-/// Names and addresses that each Node may have in its serving certificate: `DNS:cp1`, `IP:10.0.0.1`.
+/// Names and addresses allowed in each Node's serving certificate: `DNS:cp1`, `IP:10.0.0.1`.
 pub type Allowed = BTreeMap<String, Vec<String>>;
 
 /// Decides about one request.
@@ -50,13 +50,13 @@ fn check(csr: &Value, user: &str, request: &str, allowed: &Allowed) -> Result<()
     usages.sort_unstable();
     usages.retain(|usage| *usage != "key encipherment");
     if usages != ["digital signature", "server auth"] {
-        return Err(format!("it asks for the usages {usages:?}"));
+        return Err(format!("it requests the usages {usages:?}"));
     }
 
     let pem = base64::engine::general_purpose::STANDARD.decode(request).map_err(|_| "the request is not base64")?;
     let names = KubeletRequest::read(&pem, user)?.names();
     if names.is_empty() {
-        return Err("it names no host at all".to_owned());
+        return Err("it contains no name or address".to_owned());
     }
     match names.iter().find(|name| !may_have.contains(name)) {
         Some(name) => Err(format!("{node} may not have {name:?} in its certificate")),
@@ -134,9 +134,9 @@ mod tests {
         let api = Ask { sans: vec![SanType::DnsName("kubernetes".try_into().unwrap())], ..ask() };
         assert!(left(&csr(&api)).contains("kubernetes"));
         let mail = Ask { sans: vec![SanType::Rfc822Name("a@b".try_into().unwrap())], ..ask() };
-        assert!(left(&csr(&mail)).contains("asks for the name"));
+        assert!(left(&csr(&mail)).contains("requests the name"));
         let nameless = left(&csr(&Ask { sans: vec![], ..ask() }));
-        assert!(nameless.contains("not written the way kubelets write"), "{nameless}");
+        assert!(nameless.contains("not encoded the way kubelets encode"), "{nameless}");
     }
 
     #[test]

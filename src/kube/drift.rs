@@ -1,13 +1,13 @@
-//! Whether a live object still is what was applied: everything desired is there, whatever else is.
+//! Compares a live object with the one that was applied: every desired field must be there; other fields are ignored.
 //!
-//! In: the desired object and the live one, both as the API writes them. Out: the first path that differs. It forgives
-//! what the server itself changes: defaults, emptiness that is left out, quantities and ports in another spelling. It does
-//! not forgive anything that another apply would set right.
+//! In: the desired object and the live one. Out: the first path that differs. Changes that the API server itself makes
+//! are no drift: defaults, omitted empty fields, other spellings of quantities and ports. Everything that another apply
+//! would fix is drift.
 
 use base64::Engine as _;
 use serde_json::{Map, Value};
 
-/// Lists whose elements have a key of their own: the server merges them, and others may add to them.
+/// Lists whose elements have a key: the server merges them, and others may add elements.
 const KEYED: &[(&str, &[&str])] = &[
     ("containers", &["name"]),
     ("initContainers", &["name"]),
@@ -34,7 +34,7 @@ const UNITS: &[(&str, f64)] = &[
     ("P", 1e15),
 ];
 
-/// What an object says of itself that nobody desires.
+/// Fields that only the API server sets.
 const NOT_DESIRED: &[&str] = &[
     "/status",
     "/metadata/managedFields",
@@ -44,13 +44,13 @@ const NOT_DESIRED: &[&str] = &[
     "/metadata/creationTimestamp",
 ];
 
-/// The first path at which `live` is not what `desired` asks for.
+/// The first path at which `live` differs from `desired`.
 pub fn drift(desired: &Value, live: &Value) -> Option<String> {
     let desired = with_data(desired);
     differs(&desired, live, "")
 }
 
-/// `stringData` is only ever written; the server keeps it as `data`.
+/// `stringData` is write-only; the server stores it as `data`.
 fn with_data(object: &Value) -> Value {
     let mut object = object.clone();
     let Some(map) = object.as_object_mut() else { return object };
@@ -82,7 +82,7 @@ fn differs(desired: &Value, live: &Value, path: &str) -> Option<String> {
         }),
         (Value::Array(want), Value::Array(have)) => {
             let list = path.rsplit('/').next().unwrap_or_default();
-            // A Node's taints are set by many; the server replaces their list as a whole.
+            // Several parties add taints to a Node; the server replaces the list as a whole.
             let of_node = (path == "/spec/taints").then_some(&["key", "effect"] as &[&str]);
             let keys = of_node.or_else(|| KEYED.iter().find(|(name, _)| *name == list).map(|(_, keys)| *keys));
             match keys.filter(|keys| want.iter().all(|item| keys.iter().all(|key| item.get(key).is_some()))) {
@@ -115,7 +115,7 @@ fn differs(desired: &Value, live: &Value, path: &str) -> Option<String> {
     }
 }
 
-/// What the server leaves out when it writes an object.
+/// Values that the server omits when it writes an object.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,

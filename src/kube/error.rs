@@ -1,6 +1,6 @@
-//! What can go wrong between hactl and the API.
+//! Errors between hactl and the Kubernetes API.
 
-/// Why the API did not do what was asked.
+/// Why an API call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeError {
     /// Certificates or keys cannot be used.
@@ -17,73 +17,73 @@ pub enum KubeError {
         /// Why.
         source: std::io::Error,
     },
-    /// An object lacks what names it.
-    #[error("an object has no {field}, so the API cannot be asked for it")]
+    /// An object lacks a field that identifies it.
+    #[error("an object has no {field}, so it cannot be looked up in the API")]
     Nameless {
         /// The missing field.
         field: &'static str,
     },
-    /// Something that should be there is not.
+    /// An expected object does not exist.
     #[error("{what} does not exist")]
     Missing {
         /// Which.
         what: String,
     },
-    /// It was to be deleted, and holds something by now.
-    #[error("{what} is not deleted: {why}; run it again to see what is to be done")]
+    /// An object that was to be deleted contains other objects by now.
+    #[error("{what} was not deleted: {why}; run hactl again to see the new plan")]
     Kept {
         /// Which.
         what: String,
-        /// What it holds.
+        /// The objects in it.
         why: String,
     },
-    /// The API server has no such kind.
-    #[error("the API server knows no kind {kind} in {api_version}; apply the CRD first, or correct the manifest")]
+    /// The API server does not serve this kind.
+    #[error("the API server has no kind {kind} in {api_version}; apply the CRD first, or correct the manifest")]
     UnknownKind {
         /// The kind.
         kind: String,
         /// Its group and version.
         api_version: String,
     },
-    /// The API server said no.
+    /// The API server refused the request.
     #[error("{what}: the API server answered {status} {reason}: {message}")]
     Refused {
-        /// What was asked.
+        /// The request.
         what: String,
         /// HTTP status.
         status: u16,
-        /// Kubernetes' word for it.
+        /// The reason in Kubernetes' status.
         reason: String,
-        /// Its explanation.
+        /// The message in Kubernetes' status.
         message: String,
     },
-    /// No answer came.
+    /// No answer arrived.
     #[error("{what}: no answer from the API server: {why}")]
     Unreachable {
-        /// What was asked.
+        /// The request.
         what: String,
-        /// What happened to the connection.
+        /// The error of the connection.
         why: String,
     },
-    /// The answer is not what an API server says.
-    #[error("{what}: the answer makes no sense: {why}")]
+    /// The answer is not valid for an API server.
+    #[error("{what}: the answer is invalid: {why}")]
     Garbled {
-        /// What was asked.
+        /// The request.
         what: String,
         /// What is wrong with it.
         why: String,
     },
     /// A deadline passed.
-    #[error("{what} did not come true in time; last seen: {seen}")]
+    #[error("{what}: timed out; last observed: {seen}")]
     TimedOut {
-        /// What was waited for.
+        /// The awaited event, or the request.
         what: String,
-        /// What was seen last.
+        /// The last observed state.
         seen: String,
     },
 }
 
-/// What the API server passes on from etcd while a member is changed for another or an election goes on: see etcd's
+/// Errors of etcd that the API server passes on while a member is replaced or an election is in progress: see etcd's
 /// api/v3rpc/rpctypes/error.go.
 const ETCD_SOON: [&str; 5] = [
     "rpc error: code = Unavailable",
@@ -94,7 +94,7 @@ const ETCD_SOON: [&str; 5] = [
 ];
 
 impl KubeError {
-    /// Whether asking again may help: the server is starting, busy, or the connection broke.
+    /// Whether a retry may help: the server is starting or busy, or the connection broke.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
@@ -105,11 +105,11 @@ impl KubeError {
             _ => false,
         }
     }
-    /// Whether the object, or what it hangs on, is not there.
+    /// Whether the object, or its namespace or parent, does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Refused { status: 404, .. })
     }
-    /// Whether somebody else was faster.
+    /// Whether another client changed the object first.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Refused { status: 409, .. })
     }

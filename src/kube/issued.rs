@@ -1,7 +1,7 @@
-//! Whether the certificate that was issued for an approved request is the one that was approved.
+//! Compares an issued certificate with the request that was approved.
 //!
-//! In: a CertificateSigningRequest object as the API holds it. Out: how they differ. The approver judges a request before another program
-//! signs it; this is the look at what that program made of it.
+//! In: a CertificateSigningRequest object. Out: how the certificate differs from the request. The approver checks a
+//! request before another program signs it; this check covers the result.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,12 +14,13 @@ use super::csr::SIGNER;
 use super::request::{KubeletRequest, SUBJECT_ALT_NAME, block, subject};
 
 const EXTENDED_KEY_USAGE: &[u64] = &[2, 5, 29, 37];
-/// The usage serverAuth and no other, as the extension has it.
+/// Only the usage serverAuth, as the extension encodes it.
 const SERVER_ALONE: &[u8] = &[0x30, 10, 6, 8, 0x2b, 6, 1, 5, 5, 7, 3, 1];
-/// The reason in the condition by which hactl's approver approves.
+/// The reason in the condition that hactl's approver sets.
 pub const REASON: &str = "HactlApproved";
 
-/// How what was issued differs from what hactl approved; nothing where it does not, where nothing was issued yet, or where somebody else approved.
+/// How the certificate differs from what hactl approved. `None` if it does not, if none was issued yet, or if hactl did
+/// not approve it.
 pub fn difference(csr: &Value) -> Option<String> {
     let text = |path: &str| csr.pointer(path).and_then(Value::as_str).unwrap_or_default();
     let conditions = csr.pointer("/status/conditions").and_then(Value::as_array);
@@ -37,7 +38,7 @@ fn compare(user: &str, request: &str, certificate: &str) -> Result<(), String> {
     let der = block(&decoded(certificate)?, "CERTIFICATE")?;
     let (rest, made) = X509Certificate::from_der(&der).map_err(|_| "it is not a certificate".to_owned())?;
     if !rest.is_empty() {
-        return Err("something follows it".to_owned());
+        return Err("there is data after it".to_owned());
     }
     if made.subject().as_raw() != subject(user) {
         return Err(format!("its subject is {:?}", made.subject().to_string()));
@@ -46,20 +47,20 @@ fn compare(user: &str, request: &str, certificate: &str) -> Result<(), String> {
         return Err("it has another key".to_owned());
     }
     if made.is_ca() {
-        return Err("it is of a CA".to_owned());
+        return Err("it is a CA certificate".to_owned());
     }
     let extension = |oid: &[u64]| {
-        let oid = Oid::from(oid).map_err(|_| "it has an extension without a name".to_owned())?;
-        let found = made.get_extension_unique(&oid).map_err(|_| "it has one extension twice".to_owned())?;
+        let oid = Oid::from(oid).map_err(|_| "it has an extension with an invalid OID".to_owned())?;
+        let found = made.get_extension_unique(&oid).map_err(|_| "it has the same extension twice".to_owned())?;
         Ok::<_, String>(found.map_or(&[][..], |extension| extension.value))
     };
     if extension(EXTENDED_KEY_USAGE)? != SERVER_ALONE {
-        return Err("it is good for more than serving, or not for that".to_owned());
+        return Err("its extended key usage is not serverAuth alone".to_owned());
     }
     if extension(SUBJECT_ALT_NAME)? != asked.subject_alt_names() {
         let names = made.subject_alternative_name().ok().flatten();
         let names: Vec<String> = names.iter().flat_map(|n| &n.value.general_names).map(ToString::to_string).collect();
-        return Err(format!("it names {names:?} and not {:?}", asked.names()));
+        return Err(format!("it names {names:?} instead of {:?}", asked.names()));
     }
     Ok(())
 }

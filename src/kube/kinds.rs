@@ -1,6 +1,6 @@
-//! Kind to URL path: the kinds that hactl applies itself. Others are asked of the API server.
+//! Maps the kinds that hactl applies itself to URL paths. For other kinds hactl asks the API server.
 
-/// Group and version, kind, plural, and whether it lives in a namespace.
+/// Group and version, kind, plural, and whether the kind is namespaced.
 #[rustfmt::skip]
 const KINDS: &[(&str, &str, &str, bool)] = &[
     ("v1", "Namespace", "namespaces", false),
@@ -23,12 +23,12 @@ const KINDS: &[(&str, &str, &str, bool)] = &[
     ("certificates.k8s.io/v1", "CertificateSigningRequest", "certificatesigningrequests", false),
 ];
 
-/// The plural and whether it is namespaced, when the kind is in the table.
+/// The plural and whether the kind is namespaced, if it is in the table.
 pub(super) fn known(api_version: &str, kind: &str) -> Option<(String, bool)> {
     KINDS.iter().find(|row| row.0 == api_version && row.1 == kind).map(|row| (row.2.to_owned(), row.3))
 }
 
-/// The path of a group and version: the core group has one of its own.
+/// The path of a group and version; the core group has a path of its own.
 pub(super) fn root(api_version: &str) -> String {
     if api_version.contains('/') { format!("/apis/{api_version}") } else { format!("/api/{api_version}") }
 }

@@ -1,18 +1,18 @@
-//! Which pods leave a Node that is drained: an eviction is asked of those that come up again elsewhere.
+//! Decides which pods are evicted when a Node is drained: those that a controller recreates on another Node.
 //!
-//! In: a pod as the API shows it. Out: what becomes of it. The rules are those of `kubectl drain`, but that a volume which lives as long as
-//! its pod (`emptyDir`) keeps nobody: whoever uses one has agreed to lose it.
+//! In: a pod. Out: what the drain does with it. The rules are those of `kubectl drain`, except that `emptyDir` volumes
+//! do not prevent an eviction: a pod that uses one accepts that its content is lost.
 
 use serde_json::Value;
 
-/// What becomes of a pod whose Node is drained.
+/// What a drain does with a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leaving {
-    /// It belongs to its Node: the kubelet's own, one of a DaemonSet, or one that has ended.
+    /// It belongs to its Node: a static pod, one of a DaemonSet, or one that has terminated.
     Stays,
-    /// Whoever made it makes it again elsewhere.
+    /// Its controller recreates it on another Node.
     Leaves,
-    /// Nobody would make it again: it would be lost.
+    /// It has no controller: evicting it would delete it for good.
     Lost,
 }
 
@@ -27,7 +27,7 @@ impl Leaving {
             _ if mirror || ended => Self::Stays,
             Some("DaemonSet") => Self::Stays,
             Some(_) => Self::Leaves,
-            // One that is being deleted already is lost by somebody else's will.
+            // A pod that is being deleted already is not lost because of the drain.
             None if pod.pointer("/metadata/deletionTimestamp").is_some() => Self::Leaves,
             None => Self::Lost,
         }

@@ -1,9 +1,9 @@
-//! Objects that people list in the inventory: marked, put in order, compared, applied, and deleted when they are listed no more.
+//! Objects that the inventory lists: annotated, ordered, compared, applied, and deleted once they are no longer listed.
 //!
-//! In: objects, and keys of hactl's list. Out: what differs, and what is to become of objects that nobody asks for. Each object
-//! carries a mark, the digest of what was applied: a field that was taken out of a manifest shows in the mark, an edit by hand shows
-//! in the fields. What still looks different is put before the API server as a rehearsal, for only it knows how it spells things.
-//! What may hold others' data is never deleted.
+//! In: objects, and keys from hactl's record. Out: differences, and the fate of objects that are no longer listed. Each
+//! object carries an annotation with the digest of the applied manifest: a field that was removed from a manifest
+//! changes the digest, and an edit by hand changes the fields. Any other difference is checked with a dry run, because
+//! only the API server knows its normalisation. Objects that may hold others' data are never deleted.
 
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{StreamExt, TryStreamExt, iter};
@@ -15,13 +15,13 @@ use super::{Client, KubeError, ObjectRef, drift};
 use crate::model::names::Digest;
 use crate::model::target::{identity, object_key};
 
-/// The annotation that carries the mark.
+/// The annotation with the digest.
 const MARK: &str = "hactl.dev/applied";
 const MARK_PATH: &str = "/metadata/annotations/hactl.dev~1applied";
 /// Requests under way at once.
 const AT_ONCE: usize = 16;
 
-/// The object with its mark.
+/// The object with the annotation.
 #[must_use]
 pub fn marked(mut object: Value) -> Value {
     let mark = &Digest::of(object.to_string().as_bytes()).hex()[..32];
@@ -35,7 +35,8 @@ pub fn marked(mut object: Value) -> Value {
     object
 }
 
-/// What is applied first: what others live in or are kinds of. What judges others comes last, for it may not be there to judge.
+/// The order of applying: namespaces and CRDs come first. Webhooks and API services come last, because their backends
+/// may not run yet.
 fn rank(kind: &str) -> u8 {
     match kind {
         "Namespace" => 0,
@@ -49,7 +50,7 @@ fn kind(object: &Value) -> &str {
     object.get("kind").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Puts objects in the order in which they are applied; otherwise they stay as they were listed.
+/// Sorts objects into the order in which they are applied; otherwise the listed order stays.
 pub fn in_order(objects: &mut [Value]) {
     objects.sort_by_key(|object| rank(kind(object)));
 }
@@ -57,12 +58,12 @@ pub fn in_order(objects: &mut [Value]) {
 /// A request under way.
 type Asked<'a, T> = BoxFuture<'a, Result<T, KubeError>>;
 
-/// Some at a time, in their order; the first error ends it.
+/// Runs requests concurrently, with results in order; the first error ends it.
 async fn all<T>(asked: Vec<Asked<'_, T>>) -> Result<Vec<T>, KubeError> {
     iter(asked).buffered(AT_ONCE).try_collect().await
 }
 
-/// The objects that are not as they should be, by key, and what is not.
+/// The objects that differ, by key, and how.
 pub async fn compare(client: &Client, objects: &[Value], until: Instant) -> Result<Vec<(String, String)>, KubeError> {
     let mut asked: Vec<Asked<'_, Option<String>>> = Vec::new();
     for object in objects {
@@ -78,7 +79,7 @@ async fn differs(client: &Client, object: &Value, until: Instant) -> Result<Opti
     };
     let Some(path) = drift(object, &live) else { return Ok(None) };
     let Some(mark) = live.pointer(MARK_PATH) else {
-        return Ok(Some("it was made by somebody else".to_owned()));
+        return Ok(Some("hactl did not apply it".to_owned()));
     };
     if Some(mark) != object.pointer(MARK_PATH) {
         return Ok(Some("its manifest has changed".to_owned()));
@@ -91,7 +92,7 @@ async fn differs(client: &Client, object: &Value, until: Instant) -> Result<Opti
     }
 }
 
-/// An object without what changes with every write.
+/// An object without the fields that change with every write.
 fn plain(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -102,7 +103,7 @@ fn plain(object: &Value) -> Value {
     object
 }
 
-/// Applies objects in their order: each rank when the one before is there, definitions when the API knows their kinds.
+/// Applies objects in order: each rank once the previous one exists, and objects of a CRD once it is established.
 pub async fn apply(client: &Client, objects: &[&Value], until: Instant) -> Result<(), KubeError> {
     for wanted in 0..=3 {
         let mut asked: Vec<Asked<'_, Value>> = Vec::new();
@@ -117,7 +118,7 @@ pub async fn apply(client: &Client, objects: &[&Value], until: Instant) -> Resul
         }
         all(asked).await?;
         for definition in definitions {
-            client.wait(&definition, &format!("{definition} being established"), until, established).await?;
+            client.wait(&definition, &format!("establishment of {definition}"), until, established).await?;
         }
     }
     Ok(())
@@ -130,21 +131,21 @@ fn established(live: Option<&Value>) -> Result<(), String> {
         Some(condition) if condition["status"] == "True" => Ok(()),
         _ => {
             let said = of("NamesAccepted").and_then(|c| c.get("message")).and_then(Value::as_str);
-            Err(said.unwrap_or("the API server has not taken it up yet").to_owned())
+            Err(said.unwrap_or("the API server does not serve it yet").to_owned())
         }
     }
 }
 
-/// What is to become of an object that nobody asks for any more.
+/// What happens to an object that is no longer listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
     /// It is deleted.
     Delete,
-    /// It stays, for this reason, and hactl has nothing to do with it from now on.
+    /// It stays, for this reason, and hactl no longer manages it.
     LetGo(String),
 }
 
-/// The fate of each of these keys. All of them are about to go, so none of them keeps another.
+/// The fate of each key. Objects that are deleted together do not keep one another.
 pub async fn fates(client: &Client, keys: &[String], until: Instant) -> Result<Vec<(String, Fate)>, KubeError> {
     let going: BTreeSet<String> = keys.iter().map(|key| identity(key)).collect();
     let mut asked: Vec<Asked<'_, Fate>> = Vec::new();
@@ -159,7 +160,7 @@ async fn fate(client: &Client, key: &str, going: &BTreeSet<String>, until: Insta
     let Some(reference) = named(key) else { return go("its name cannot be read") };
     let Some(live) = client.find(&reference, until).await? else { return go("it does not exist any more") };
     if live.pointer(MARK_PATH).is_none() {
-        return go("it does not carry hactl's mark any more");
+        return go("it no longer carries the annotation hactl.dev/applied");
     }
     let others = match reference.kind.as_str() {
         "PersistentVolume" | "PersistentVolumeClaim" => return go("it holds data"),
@@ -174,7 +175,7 @@ async fn fate(client: &Client, key: &str, going: &BTreeSet<String>, until: Insta
     })
 }
 
-/// What an object of hactl's list is called.
+/// The reference of a key in hactl's record.
 fn named(key: &str) -> Option<ObjectRef> {
     let mut parts = key.split('|');
     let (version, kind, namespace, name) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
@@ -182,7 +183,7 @@ fn named(key: &str) -> Option<ObjectRef> {
     (parts.next().is_none() && !name.is_empty()).then(|| ObjectRef::new(version, kind, namespace, name))
 }
 
-/// Objects that somebody else would miss: not those that an owner takes along, and not those that every namespace has.
+/// Objects that others would miss: not those with an owner, and not those that every namespace has.
 fn missed(item: &Value, version: &str, kind: &str, going: &BTreeSet<String>) -> Option<String> {
     let text = |path: &str| item.pointer(path).and_then(Value::as_str).unwrap_or_default();
     let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
@@ -228,7 +229,7 @@ async fn of_definition(
     let version = format!("{group}/{version}");
     let Some(folder) = client.folder(&version, kind, until).await? else { return Ok(Vec::new()) };
     let items = client.list(&folder, "limit=200", until).await?;
-    // Whoever owns one of these: it would be gone with its kind.
+    // Owners do not matter here: every object of a kind is deleted with its CRD.
     let item = |item: &Value| {
         let mut item = item.clone();
         if let Some(meta) = item.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -239,8 +240,8 @@ async fn of_definition(
     Ok(items.iter().filter_map(item).collect())
 }
 
-/// Deletes objects, in the opposite order, and waits until they are gone. Their fate is asked for once more: what came to hold
-/// others' things meanwhile is an error, and stays.
+/// Deletes objects in the opposite order and waits until they are gone. Their fate is checked once more: an object that
+/// contains others' objects by now stays and is an error.
 pub async fn delete(client: &Client, keys: &[String], until: Instant) -> Result<(), KubeError> {
     for (key, fate) in fates(client, keys, until).await? {
         if let Fate::LetGo(why) = fate
@@ -273,7 +274,7 @@ async fn gone(client: &Client, reference: &ObjectRef, until: Instant) -> Result<
         }
         _ => Ok(()),
     };
-    client.wait(reference, &format!("{reference} being gone"), until, still).await.map(drop)
+    client.wait(reference, &format!("deletion of {reference}"), until, still).await.map(drop)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! The Kubernetes API, as little of it as hactl needs: apply, get, create, delete, wait; comparing objects; probing a
-//! cluster with a pod; approving kubelets' serving certificates.
+//! The part of the Kubernetes API that hactl uses: apply, get, create, delete, wait; comparing objects; probing a
+//! cluster with a pod; approving kubelet serving certificates.
 //!
-//! In: objects as JSON values and a way to reach an API server. Out: objects, checks, or a [`KubeError`] that names the
-//! object and the server's own words.
+//! In: objects as JSON values and a connection to an API server. Out: objects, checks, or a [`KubeError`] with the
+//! object and the server's message.
 
 pub mod approver;
 mod client;

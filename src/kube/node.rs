@@ -1,6 +1,6 @@
-//! Labels and taints of Nodes. A Node is its kubelet's, and others label and taint it too: what is the inventory's is remembered in
-//! an annotation of the Node itself, so that what the inventory gives up is taken away, by whatever machine the next run is on,
-//! and nothing else ever is.
+//! Labels and taints of Nodes. The kubelet and others label and taint a Node too. So an annotation of the Node records
+//! which labels and taints are from the inventory: hactl removes those that the inventory no longer has, from any
+//! machine, and never touches others.
 //!
 //! In: the Node as it should be and as it is. Out: the one patch between them.
 
@@ -15,7 +15,8 @@ struct Owned {
     taints: BTreeSet<String>,
 }
 
-/// What an earlier run gave the Node. An annotation that cannot be read is of nobody: nothing is taken away.
+/// The labels and taints that an earlier run set. An annotation that cannot be read counts as empty: nothing is
+/// removed.
 fn owned(live: &Value) -> Owned {
     let text = live.pointer(OWNS).and_then(Value::as_str).unwrap_or_default();
     let memory: Value = serde_json::from_str(text).unwrap_or(Value::Null);
@@ -35,8 +36,8 @@ fn taints(node: &Value) -> Vec<Value> {
     node.pointer("/spec/taints").and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
-/// The merge patch that gives a Node what is desired and takes away what an earlier run gave it and nobody asks for any more. It
-/// is of this very version of the Node: one that changed meanwhile refuses it, for taints are replaced as a whole.
+/// The merge patch that sets what is desired and removes what an earlier run set and the inventory no longer has. It is
+/// bound to this resourceVersion: taints are replaced as a whole, so a Node that has changed meanwhile is a conflict.
 pub(super) fn patch(desired: &Value, live: &Value) -> Value {
     let owned = owned(live);
     let wanted = taints(desired);

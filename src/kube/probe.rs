@@ -1,8 +1,8 @@
-//! Proof from the inside: a pod on a given Node that must start, resolve names through the cluster's DNS, and go away.
+//! A functional test: a pod on a given Node must start, resolve a name through the cluster's DNS, and terminate.
 //!
-//! In: a Node, images and where hactl lies on its hosts. Out: checks. The pod is one that a person could have written: it
-//! is scheduled, gets an address of the pod network, runs a container, and is killed while running, since a runtime that
-//! cannot kill leaves every pod Terminating.
+//! In: a Node, images and the path of hactl on its host. Out: checks. It is an ordinary pod: it is scheduled, gets an
+//! address of the pod network, runs a container, and is killed while running, because a runtime that cannot kill leaves
+//! every pod Terminating.
 
 use serde_json::{Value, json};
 use std::net::IpAddr;
@@ -19,32 +19,32 @@ pub struct Ask {
     pub node: HostName,
     /// The pause image, which every host has.
     pub image: String,
-    /// Where hactl lies on the host, such as `/var/lib/hactl/bin/DIGEST/hactl`.
+    /// The path of hactl on the host, such as `/var/lib/hactl/bin/DIGEST/hactl`.
     pub hactl_path: String,
     /// The DNS service's address.
     pub dns: IpAddr,
-    /// The name that it must resolve.
+    /// The name to resolve.
     pub name: String,
 }
 
 const NAMESPACE: &str = "kube-system";
 /// How long the cluster's DNS may take to answer: it may still be starting.
 const PATIENCE_S: u32 = 60;
-/// Long enough to kill a container, short enough to notice that nobody could.
+/// Long enough to kill a container, short enough to notice when that fails.
 const GRACE_S: u32 = 1;
 
-/// Runs the probe and cleans up after it, also when it fails.
+/// Runs the probe and deletes its pod, also after a failure.
 pub async fn probe(client: &Client, ask: &Ask, until: Instant) -> Result<Vec<Check>, KubeError> {
     let pod = pod(ask);
     let reference = ObjectRef::of(&pod)?;
-    // What an interrupted run left behind.
+    // The pod of an interrupted run.
     if client.delete(&reference, Some(0), until).await? {
-        client.wait(&reference, "the last probe's pod being gone", until, gone).await?;
+        client.wait(&reference, "deletion of the previous probe's pod", until, gone).await?;
     }
     client.create(&pod, until).await?;
-    let ran = client.wait(&reference, "the probe's pod running", until, settled).await;
+    let ran = client.wait(&reference, "start of the probe's pod", until, settled).await;
     let dns = verdict(ask, &ran);
-    // Only a pod that runs proves that running ones can be killed.
+    // Only a running pod proves that running containers can be killed.
     let running = matches!(&ran, Ok(Some(live)) if phase(live) == "Running");
     let removed = remove(client, &reference, until).await;
     if let Err(error @ (KubeError::Unreachable { .. } | KubeError::Refused { .. })) = ran {
@@ -53,11 +53,11 @@ pub async fn probe(client: &Client, ask: &Ask, until: Instant) -> Result<Vec<Che
     Ok(vec![dns, deletion(ask, running, &removed)])
 }
 
-/// The deletion has a little time of its own: after a failed wait nothing would be left of the deadline.
+/// The deletion has a time limit of its own: after a failed wait the deadline has passed.
 async fn remove(client: &Client, pod: &ObjectRef, until: Instant) -> Result<(), KubeError> {
     let until = until.max(Instant::now() + std::time::Duration::from_secs(20));
     client.delete(pod, Some(GRACE_S), until).await?;
-    client.wait(pod, "the probe's pod being gone", until, gone).await?;
+    client.wait(pod, "deletion of the probe's pod", until, gone).await?;
     Ok(())
 }
 
@@ -65,7 +65,7 @@ fn gone(live: Option<&Value>) -> Result<(), String> {
     live.map_or(Ok(()), |live| Err(format!("it is still {}", phase(live))))
 }
 
-/// Running, or finished one way or the other.
+/// Running or terminated.
 fn settled(live: Option<&Value>) -> Result<(), String> {
     let Some(live) = live else { return Err("it does not exist".to_owned()) };
     match phase(live) {
@@ -78,7 +78,7 @@ fn phase(live: &Value) -> &str {
     live.pointer("/status/phase").and_then(Value::as_str).unwrap_or("Pending")
 }
 
-/// Why a pod does not run yet, as far as it says.
+/// Why a pod does not run yet, if its status says so.
 fn waiting(live: &Value) -> String {
     let statuses = ["/status/initContainerStatuses", "/status/containerStatuses"];
     let containers = statuses.iter().filter_map(|path| live.pointer(path)?.as_array()).flatten();
@@ -98,28 +98,28 @@ fn verdict(ask: &Ask, ran: &Result<Option<Value>, KubeError>) -> Check {
     let (outcome, detail) = match ran {
         Ok(Some(live)) if phase(live) != "Failed" => (Outcome::Pass, format!("{} resolved", ask.name)),
         Ok(Some(live)) => (Outcome::Fail, last_words(live)),
-        Ok(None) => (Outcome::Fail, "the pod vanished".to_owned()),
+        Ok(None) => (Outcome::Fail, "the pod was deleted while the probe waited for it".to_owned()),
         Err(error) => (Outcome::Fail, error.to_string()),
     };
     let hint = (outcome == Outcome::Fail).then(|| hint(ran, &detail));
     Check { name: "DNS answers inside a pod", host: Some(ask.node.clone()), outcome, detail, hint }
 }
 
-/// Where to look: a pod that never ran says nothing of names.
+/// The next place to check. A pod that never ran proves nothing about DNS.
 fn hint(ran: &Result<Option<Value>, KubeError>, detail: &str) -> String {
     let says = |words: &[&str]| words.iter().any(|word| detail.contains(word));
     if says(&["ImagePull", "ErrImage", "InvalidImageName"]) {
-        return "the pod's image is not there: see that this host reaches a registry that has it, or a mirror (`registries.mirrors`); with \
-                `security: cis` every image is asked for at a registry, those that are there already as well"
+        return "the pod's image cannot be pulled: check that this host reaches a registry that has it, or set a mirror \
+                (`registries.mirrors`); with `security: cis` images that are present already are checked with the registry too"
             .to_owned();
     }
     match ran {
-        Ok(Some(_)) => "`hactl status` says on which hosts names fail, and whether CoreDNS, kube-proxy and flannel are Ready there; where they \
-                        fail on this host alone, it may be packets between hosts (8472/udp), or checksums that a network card gets wrong: \
-                        `ethtool -K flannel.1 tx-checksum-ip-generic off` tries that"
+        Ok(Some(_)) => "`hactl status` shows on which hosts DNS fails, and whether CoreDNS, kube-proxy and flannel are Ready there; if it \
+                        fails on this host alone, check 8472/udp between hosts and checksum offloading of the network card: \
+                        `ethtool -K flannel.1 tx-checksum-ip-generic off` turns it off"
             .to_owned(),
-        Ok(None) | Err(_) => "the pod did not come to ask: what the API says of it stands above; `hactl kubectl -- -n kube-system get events \
-                              --sort-by=.lastTimestamp` shows what refused or delayed it (a quota, a webhook, the container runtime)"
+        Ok(None) | Err(_) => "the pod did not start, so DNS was not tested; the API's message is above; `hactl kubectl -- -n kube-system get \
+                              events --sort-by=.lastTimestamp` shows what refused or delayed it (a quota, a webhook, the container runtime)"
             .to_owned(),
     }
 }
@@ -131,18 +131,18 @@ fn last_words(live: &Value) -> String {
     match (message.is_empty(), reason.is_empty()) {
         (false, _) => message.to_owned(),
         (true, false) => reason.to_owned(),
-        (true, true) => "the pod failed without a word".to_owned(),
+        (true, true) => "the pod failed without a message".to_owned(),
     }
 }
 
 fn deletion(ask: &Ask, running: bool, removed: &Result<(), KubeError>) -> Check {
     let (outcome, detail) = match removed {
         Ok(()) if running => (Outcome::Pass, "a running pod was deleted".to_owned()),
-        Ok(()) => (Outcome::Skip, "the pod did not run, so there was nothing to kill".to_owned()),
+        Ok(()) => (Outcome::Skip, "the pod did not run, so killing it was not tested".to_owned()),
         Err(error) => (Outcome::Fail, error.to_string()),
     };
     let hint = (outcome == Outcome::Fail).then(|| {
-        "pods that stay Terminating are often an AppArmor profile that keeps runc from killing: see the host's kernel log"
+        "pods that stay Terminating often mean that AppArmor keeps runc from killing: see the host's kernel log"
             .to_owned()
     });
     Check { name: "a pod can be deleted", host: Some(ask.node.clone()), outcome, detail, hint }
@@ -168,7 +168,7 @@ fn pod(ask: &Ask) -> Value {
             "enableServiceLinks": false,
             "terminationGracePeriodSeconds": GRACE_S,
             "tolerations": [{"operator": "Exists"}],
-            // Through the scheduler, which is part of what is being proven.
+            // Through the scheduler, which is tested as well.
             "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
                 {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [ask.node.to_string()]}]},
             ]}}},

@@ -1,8 +1,9 @@
-//! hactl's list of the objects that it applied, kept in the cluster: what makes it possible to delete one that nobody asks for any
-//! more, from any machine, after any crash.
+//! hactl's record of the objects that it applied, stored in the cluster. With it any machine can delete an object that
+//! is no longer wanted, after any crash.
 //!
-//! In: add-ons and keys. Out: one ConfigMap, `kube-system/hactl-objects`, with an entry for each add-on: its keys, one a line. A key
-//! is written before its object is, and taken out after the object is gone, so that nothing is ever lost from sight.
+//! In: add-ons and keys. Out: one ConfigMap, `kube-system/hactl-objects`, with an entry for each add-on: its keys, one
+//! a line. A key is written before its object is applied and removed after the object is gone, so that no object is
+//! ever unrecorded.
 
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::{Client, KubeError, ObjectRef};
 use crate::model::target::RECORD;
 
-/// Between two attempts.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(250);
 
 fn reference() -> ObjectRef {
@@ -22,7 +23,7 @@ fn reference() -> ObjectRef {
     ObjectRef { api_version, kind, namespace: Some(namespace), name }
 }
 
-/// What the list says: add-on to keys.
+/// The content of the record: add-on to keys.
 pub fn read(live: &Value) -> BTreeMap<String, BTreeSet<String>> {
     let entries = live.get("data").and_then(Value::as_object);
     let keys = |text: &Value| text.as_str().unwrap_or_default().lines().map(str::to_owned).collect();
@@ -34,12 +35,12 @@ pub async fn note(client: &Client, addon: &str, keys: &[String], until: Instant)
     change(client, addon, until, |known| known.extend(keys.iter().cloned())).await
 }
 
-/// Takes keys out of the entry of an add-on.
+/// Removes keys from the entry of an add-on.
 pub async fn forget(client: &Client, addon: &str, keys: &[String], until: Instant) -> Result<(), KubeError> {
     change(client, addon, until, |known| known.retain(|key| !keys.contains(key))).await
 }
 
-/// Entries are changed one by one, and only by the run that holds the lock: no two writers meet in one.
+/// Entries are changed one by one, and only by the run that holds the lock, so there is one writer.
 async fn change(
     client: &Client,
     addon: &str,
@@ -63,12 +64,12 @@ async fn change(
         let fresh = json!({
             "apiVersion": place.api_version, "kind": place.kind,
             "metadata": {"name": place.name, "namespace": place.namespace, "annotations": {
-                "hactl.dev/note": "hactl's list of the objects that it applied; what it no longer asks for is deleted by this list",
+                "hactl.dev/note": "objects that hactl applied; hactl deletes those that the inventory no longer has",
             }},
             "data": {addon: entry},
         });
         match client.create(&fresh, until).await {
-            // Another step of this run made it a moment ago; or the API server is so new that its namespaces are still to come.
+            // Another step of this run created it just now, or the API server has not created its namespaces yet.
             Err(error) if error.is_conflict() => {}
             Err(error) if error.is_not_found() && Instant::now() + PAUSE < until => sleep(PAUSE).await,
             outcome => return outcome.map(drop),

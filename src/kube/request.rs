@@ -1,9 +1,9 @@
-//! A kubelet's certificate request, read so that no other program can read anything else in it.
+//! Reads a kubelet's certificate request so strictly that no other parser can find anything else in it.
 //!
-//! In: the bytes of a request as the API holds them, and the kubelet's user name. Out: the names and the key in it. The signer is another
-//! program with another parser, and a request can be written so that two parsers find different names in it. So a request is never judged by
-//! what was found in it alone: it is written again, from the user, the names and the key that were found, the way every kubelet writes it
-//! (Go's `x509.CreateCertificateRequest` and `pem.EncodeToMemory`), and the bytes received must be exactly these.
+//! In: the bytes of a request from the API, and the kubelet's user name. Out: the names and the key in it. The signer
+//! is another program with another parser, and a request can be crafted so that two parsers find different names. So
+//! hactl encodes the user, the names and the key that it found again, the way every kubelet does (Go's
+//! `x509.CreateCertificateRequest` and `pem.EncodeToMemory`), and the result must be identical to the received bytes.
 
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use base64::Engine as _;
@@ -33,14 +33,14 @@ pub(super) const SUBJECT_ALT_NAME: &[u64] = &[2, 5, 29, 17];
 const DNS_NAME: u64 = 2;
 const IP_ADDRESS: u64 = 7;
 
-/// What a kubelet asks for; its request says nothing else.
+/// The content of a kubelet's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubeletRequest {
     /// DNS names, in the order of the request.
     pub dns: Vec<String>,
     /// Addresses, in the order of the request.
     pub ips: Vec<IpAddr>,
-    /// The public key: an uncompressed point of P-256, the only kind that kubelets make.
+    /// The public key: an uncompressed point of P-256, the only kind that kubelets create.
     pub point: Vec<u8>,
 }
 
@@ -48,7 +48,7 @@ impl KubeletRequest {
     /// Reads the request of a user.
     ///
     /// # Errors
-    /// Why it is not a kubelet's request, for a log.
+    /// Why it is not a kubelet's request, for the log.
     pub fn read(pem: &[u8], user: &str) -> Result<Self, String> {
         let der = block(pem, "CERTIFICATE REQUEST")?;
         let (_, parsed) = X509CertificationRequest::from_der(&der).map_err(|_| "the request is not a CSR")?;
@@ -61,7 +61,7 @@ impl KubeletRequest {
         let signature = &parsed.signature_value.data;
         if read.written(user, signature) != der {
             return Err(
-                "it is not written the way kubelets write theirs: another program may read it differently".into()
+                "it is not encoded the way kubelets encode requests: another program may read it differently".into()
             );
         }
         let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &read.point);
@@ -69,13 +69,13 @@ impl KubeletRequest {
         Ok(read)
     }
 
-    /// The names as those that a Node may have are written: `DNS:cp1`, `IP:10.0.0.1`.
+    /// The names in the notation of the allowed names: `DNS:cp1`, `IP:10.0.0.1`.
     pub fn names(&self) -> Vec<String> {
         let dns = self.dns.iter().map(|name| format!("DNS:{name}"));
         dns.chain(self.ips.iter().map(|ip| format!("IP:{ip}"))).collect()
     }
 
-    /// The key as certificates hold it (SubjectPublicKeyInfo, DER).
+    /// The public key as certificates contain it (SubjectPublicKeyInfo, DER).
     pub fn public_key(&self) -> Vec<u8> {
         construct_der(|writer| {
             writer.write_sequence(|writer| {
@@ -88,7 +88,7 @@ impl KubeletRequest {
         })
     }
 
-    /// The request of a kubelet that asks for just this, in DER.
+    /// The same request as a kubelet encodes it, in DER.
     fn written(&self, user: &str, signature: &[u8]) -> Vec<u8> {
         construct_der(|writer| {
             writer.write_sequence(|writer| {
@@ -121,7 +121,7 @@ impl KubeletRequest {
         });
     }
 
-    /// Names before addresses, and an IPv4 address in its short form.
+    /// DNS names before addresses, and an IPv4 address in four bytes.
     pub(super) fn subject_alt_names(&self) -> Vec<u8> {
         construct_der(|writer| {
             writer.write_sequence(|writer| {
@@ -142,12 +142,13 @@ impl KubeletRequest {
     }
 }
 
-/// What is in the one PEM block that these bytes are, as Go's encoder writes it: nothing before it, after it or in between.
+/// The content of the only PEM block in these bytes, which must be encoded exactly as by Go: nothing before, after or
+/// in between.
 ///
 /// # Errors
-/// Why they are not that, for a log.
+/// Why they are not, for the log.
 pub fn block(pem: &[u8], label: &str) -> Result<Vec<u8>, String> {
-    let other = || format!("it is not one PEM block of a {label}, or not as kubelets write it");
+    let other = || format!("it is not a single PEM block {label} as kubelets encode it");
     if pem.len() > LARGEST {
         return Err(format!("it has {} bytes", pem.len()));
     }
@@ -196,18 +197,18 @@ fn bits(writer: DERWriter<'_>, bytes: &[u8]) {
     writer.write_bitvec_bytes(bytes, bytes.len() * 8);
 }
 
-/// The subject alternative names. What else there is, and what is left out here, is found by writing the request again.
+/// The subject alternative names. Everything else, and everything omitted here, is found by encoding the request again.
 fn names(request: &X509CertificationRequest<'_>) -> Result<(Vec<String>, Vec<IpAddr>), String> {
     let (mut dns, mut ips) = (Vec::new(), Vec::new());
     for extension in request.requested_extensions().into_iter().flatten() {
         let ParsedExtension::SubjectAlternativeName(san) = extension else {
-            return Err("it asks for more than subject alternative names".to_owned());
+            return Err("it requests more than subject alternative names".to_owned());
         };
         for name in &san.general_names {
             match name {
                 GeneralName::DNSName(name) => dns.push((*name).to_owned()),
                 GeneralName::IPAddress(bytes) => ips.push(address(bytes)?),
-                other => return Err(format!("it asks for the name {:?}", other.to_string())),
+                other => return Err(format!("it requests the name {:?}", other.to_string())),
             }
         }
     }
@@ -218,6 +219,6 @@ fn address(bytes: &[u8]) -> Result<IpAddr, String> {
     if let Ok(four) = <[u8; 4]>::try_from(bytes) {
         return Ok(IpAddr::from(four));
     }
-    let sixteen = <[u8; 16]>::try_from(bytes).map_err(|_| "it asks for an address that is none")?;
+    let sixteen = <[u8; 16]>::try_from(bytes).map_err(|_| "it requests an invalid address")?;
     Ok(IpAddr::from(sixteen))
 }

@@ -1,6 +1,7 @@
-//! Objects that are written anew as they are, so that etcd holds them as the API server writes them now: by another key.
+//! Rewrites objects unchanged, so that the API server stores them in etcd with the current encryption key.
 //!
-//! In: a client. Out: how many. What is in them never comes here: only names are listed, and an object is changed by nothing.
+//! In: a client. Out: how many objects. hactl never reads their content: it lists names only and applies an empty
+//! change.
 
 use super::client::{Client, ObjectRef};
 use super::error::KubeError;
@@ -8,14 +9,14 @@ use futures::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-/// How many are written at once: few enough that API servers have room for others.
+/// Concurrent writes: few enough to leave capacity for other clients.
 const AT_ONCE: usize = 8;
 const SECRETS: &str = "/api/v1/secrets";
 
-/// Writes every Secret anew; one that was deleted meanwhile needs nothing.
+/// Rewrites every Secret; one that was deleted meanwhile is skipped.
 ///
 /// # Errors
-/// The first that could not be written.
+/// The first Secret that could not be written.
 pub async fn secrets(client: &Client, until: Instant, told: impl Fn(usize, usize)) -> Result<usize, KubeError> {
     let all = client.names(SECRETS, "Secret", until).await?;
     let (number, mut done) = (all.len(), 0);
@@ -32,10 +33,11 @@ pub async fn secrets(client: &Client, until: Instant, told: impl Fn(usize, usize
     Ok(number)
 }
 
-/// Secrets with a token for a service account that is signed by the key of this identifier, as Kubernetes makes them when they are asked for.
+/// Secrets of type service account token whose token is signed by the key with this identifier. Kubernetes creates them
+/// on request.
 ///
 /// # Errors
-/// They cannot be listed.
+/// The Secrets cannot be listed.
 pub async fn tokens(client: &Client, kid: &str, until: Instant) -> Result<Vec<ObjectRef>, KubeError> {
     let query = "fieldSelector=type%3Dkubernetes.io%2Fservice-account-token";
     let all = client.list(SECRETS, query, until).await?;
@@ -48,10 +50,10 @@ pub async fn tokens(client: &Client, kid: &str, until: Instant) -> Result<Vec<Ob
     Ok(signed.map(reference).collect())
 }
 
-/// Takes the token out of such a Secret; the controller manager puts another one in its place.
+/// Removes the token from such a Secret; the controller manager puts a new one in its place.
 ///
 /// # Errors
-/// It cannot be changed.
+/// The Secret cannot be changed.
 pub async fn renew_token(client: &Client, secret: &ObjectRef, until: Instant) -> Result<(), KubeError> {
     match client.merge(secret, &json!({"data": {"token": null}}), until).await {
         Err(error) if error.is_not_found() => Ok(()),
@@ -59,7 +61,7 @@ pub async fn renew_token(client: &Client, secret: &ObjectRef, until: Instant) ->
     }
 }
 
-/// Which key signed the token in a Secret.
+/// The identifier of the key that signed the token in a Secret.
 fn key_of(secret: &Value) -> Option<String> {
     use base64::Engine as _;
     use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};

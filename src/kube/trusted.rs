@@ -1,7 +1,8 @@
-//! The object by which API servers tell aggregated API servers whom to trust: `extension-apiserver-authentication`.
+//! The ConfigMap that gives aggregated API servers their trusted CAs: `extension-apiserver-authentication`.
 //!
-//! In: a client, certificates. Out: it holds them, or does not any more. API servers only ever add to it (apiserver,
-//! `pkg/server/dynamiccertificates` and the controller `clusterauthenticationtrust`); what is to go, somebody else takes out.
+//! In: a client, certificates. Out: the ConfigMap contains them, or no longer does. API servers only add to it
+//! (apiserver, `pkg/server/dynamiccertificates` and the controller `clusterauthenticationtrust`), so hactl removes old
+//! certificates.
 
 use super::client::{Client, ObjectRef};
 use super::error::KubeError;
@@ -9,23 +10,23 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Where clients' authorities stand, and those of the front proxy.
+/// The keys of the client CAs and of the front proxy CAs.
 const KEYS: [&str; 2] = ["client-ca-file", "requestheader-client-ca-file"];
-/// An API server that has not read its file anew puts back what it still trusts as soon as the object changes.
+/// An API server that has not reloaded its file adds the CAs that it still trusts again as soon as the object changes.
 const PUT_BACK_WITHIN: Duration = Duration::from_secs(3);
 
 fn object() -> ObjectRef {
     ObjectRef::new("v1", "ConfigMap", Some("kube-system"), "extension-apiserver-authentication")
 }
 
-/// The certificates of a text in PEM, each without white space.
+/// The certificates of a PEM text, each without white space.
 fn certificates(pem: &str) -> Vec<String> {
     let all =
         pem.split_inclusive("-----END CERTIFICATE-----").filter(|one| one.contains("-----BEGIN CERTIFICATE-----"));
     all.map(|one| one.split_whitespace().collect()).collect()
 }
 
-/// What is left of a text when these certificates are taken out; `None` where it holds none of them.
+/// The text without these certificates; `None` if it contains none of them.
 fn without(pem: &str, old: &[String]) -> Option<String> {
     let is_old = |one: &&str| old.contains(&one.split_whitespace().collect::<String>());
     let parts: Vec<&str> = pem.split_inclusive("-----END CERTIFICATE-----").collect();
@@ -33,25 +34,25 @@ fn without(pem: &str, old: &[String]) -> Option<String> {
     (left.len() < parts.len()).then(|| format!("{}\n", left.concat().trim()))
 }
 
-/// Waits until aggregated API servers are told of this front proxy's authority.
+/// Waits until the ConfigMap contains this front proxy CA.
 ///
 /// # Errors
-/// They are not in time.
+/// It does not in time.
 pub async fn holds(client: &Client, pem: &str, until: Instant) -> Result<(), KubeError> {
     let wanted = certificates(pem);
     let told = |live: Option<&Value>| {
         let text = live.and_then(|live| live.pointer(&format!("/data/{}", KEYS[1]))?.as_str()).unwrap_or_default();
         let there = certificates(text);
         let all = wanted.iter().all(|one| there.contains(one));
-        if all { Ok(()) } else { Err("the new authority is not among those of the front proxy".to_owned()) }
+        if all { Ok(()) } else { Err("the new CA is not among the front proxy CAs".to_owned()) }
     };
-    client.wait(&object(), "API servers tell of the next front proxy", until, told).await.map(drop)
+    client.wait(&object(), "publication of the new front proxy CA by the API servers", until, told).await.map(drop)
 }
 
-/// Takes these certificates out, and sees that they stay out.
+/// Removes these certificates, and checks that they stay removed.
 ///
 /// # Errors
-/// An API server puts them back until the end of the time.
+/// An API server keeps adding them until the deadline.
 pub async fn forget(client: &Client, old: &[&str], until: Instant) -> Result<(), KubeError> {
     let old: Vec<String> = old.iter().flat_map(|pem| certificates(pem)).collect();
     loop {
@@ -65,12 +66,12 @@ pub async fn forget(client: &Client, old: &[&str], until: Instant) -> Result<(),
             return Ok(());
         }
         if Instant::now() + PUT_BACK_WITHIN >= until {
-            let (what, seen) = ("API servers let go of the old authority", "one of them still tells of it");
+            let (what, seen) = ("removal of the old CA by the API servers", "one of them still publishes it");
             return Err(KubeError::TimedOut { what: what.to_owned(), seen: seen.to_owned() });
         }
         let version = live.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
         match client.merge(&object(), &json!({"metadata": {"resourceVersion": version}, "data": left}), until).await {
-            // Somebody was faster: it is looked at again.
+            // Another client changed it first: read it again.
             Err(error) if error.is_conflict() => {}
             changed => drop(changed?),
         }

@@ -1,4 +1,4 @@
-//! What a step does, as data: what it acts on, how long it may take, how much it disturbs, and how people are told of it.
+//! What a step does, as data: its target, its timeout, its impact, and its description for people.
 //!
 //! In: chosen by `plan/`. Out: performed by `execute/`, one exhaustive match; shown by `report/`.
 
@@ -9,29 +9,29 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// How a member is started.
+/// How a member is started: etcd's `--initial-cluster-state`, and a restart from its own data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum InitialClusterState {
-    /// As one of the founders, all of which get the same list and token.
+    /// As an initial member of a new cluster. All initial members get the same list and token.
     New {
-        /// Random, spent once quorum is proven.
+        /// The initial cluster token: random, and never reused once quorum is confirmed.
         token: String,
-        /// Name and peer URL of every founder.
+        /// Name and peer URL of every initial member.
         initial_members: Vec<(HostName, PeerUrl)>,
     },
-    /// Into a living cluster, by the member list as it will be then.
+    /// As a new member of a running cluster, with the member list as it will be at that time.
     Existing {
         /// Name and peer URL of every member.
         members: Vec<(String, PeerUrl)>,
     },
-    /// From the data that is there.
+    /// From the data on its disk.
     Restart,
 }
 
 /// What a step does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Action {
-    /// Writes which cluster the host belongs to.
+    /// Writes the identity of the cluster to the host.
     WriteClusterId {
         /// Where.
         host: HostName,
@@ -43,14 +43,14 @@ pub enum Action {
         /// What is missing, in words.
         gaps: Vec<String>,
     },
-    /// Installs packages with the host's own package manager.
+    /// Installs packages with the package manager of the host.
     InstallPackages {
         /// Where.
         host: HostName,
         /// Package names.
         packages: Vec<String>,
     },
-    /// Sends a part, verifies it on the host and puts it in its place.
+    /// Sends a part, verifies it on the host and installs it.
     Deliver {
         /// Where.
         host: HostName,
@@ -68,7 +68,7 @@ pub enum Action {
         /// Digest of the delivered archive.
         digest: Digest,
     },
-    /// Writes a set of files; checked before they replace good ones.
+    /// Writes a set of files. They are checked before they replace working ones.
     Configure {
         /// Where.
         host: HostName,
@@ -76,10 +76,11 @@ pub enum Action {
         set: FileSet,
         /// Paths that differ.
         paths: Vec<String>,
-        /// Whether what they replace is kept on the host until the new files have proven themselves: somebody runs by them.
+        /// Whether the previous files are kept on the host until the new ones have passed their trial: a process uses
+        /// them.
         keep: bool,
     },
-    /// Makes keys on the host, signs their requests here, installs the certificates.
+    /// Creates keys on the host, signs their CSRs here and installs the certificates.
     Certify {
         /// Where.
         host: HostName,
@@ -95,50 +96,50 @@ pub enum Action {
         /// How.
         how: HowToRun,
     },
-    /// Stops a unit for good.
+    /// Stops and disables a unit.
     StopUnit {
         /// Where.
         host: HostName,
         /// Which.
         unit: UnitName,
     },
-    /// Lets the kubelet stop the static pods of a host that has no control plane any more, the API server last, and waits until they
-    /// have ended.
+    /// Makes the kubelet stop the static pods of a host that no longer has a control plane, the API server last, and
+    /// waits for their end.
     EndPods {
         /// Where.
         host: HostName,
     },
-    /// Stops kubelet, containerd and all that they ran on a host that is no Node any more, and moves their data aside.
+    /// Stops the kubelet, containerd and their pods on a host that is no longer a Node, and moves their data aside.
     ClearNode {
         /// Where.
         host: HostName,
     },
-    /// The member on a host hands over the lead.
+    /// Transfers etcd's leadership away from the member on a host.
     MoveLeader {
-        /// Who leads.
+        /// The host of the leader.
         host: HostName,
-        /// The peer URL of the one that leads then.
+        /// The peer URL of the next leader.
         to: PeerUrl,
     },
-    /// Brings the kubelet to run by its new files, and waits until its Node shows that it does.
+    /// Starts or restarts the kubelet with its new files, and waits until its Node reports the new version.
     UpgradeKubelet {
         /// Where.
         host: HostName,
-        /// The version that it is then.
+        /// The new version.
         version: String,
         /// How.
         how: HowToRun,
-        /// Whether its Node must be Ready then, and not only show it.
+        /// Whether its Node must also be Ready.
         ready: bool,
     },
     /// Starts an etcd member.
     StartMember {
         /// Where.
         host: HostName,
-        /// As what.
+        /// Its initial cluster state.
         state: InitialClusterState,
     },
-    /// Stops the member, writes its store anew without the room that holds nothing, and starts it again.
+    /// Stops the member, defragments its database and starts it again.
     Defragment {
         /// Where.
         host: HostName,
@@ -148,11 +149,12 @@ pub enum Action {
         /// Where.
         host: HostName,
     },
-    /// Stops kubelet, etcd and the static pods, for a recovery.
+    /// Stops the kubelet, etcd and the static pods, for a recovery.
     Halt {
         /// Where.
         host: HostName,
-        /// Whether its member may serve, for a person goes back from what it has; else the host refuses to stop one that does.
+        /// Whether its member may be serving, because a person asked to undo a recovery. Otherwise the host refuses to
+        /// stop a serving member.
         serves: bool,
     },
     /// Takes a snapshot from the files of a stopped member, and fetches it.
@@ -161,42 +163,42 @@ pub enum Action {
         host: HostName,
         /// The recovery it is for.
         recovery: String,
-        /// The directory that holds the data, where it was moved aside.
+        /// The directory of the data, if it was moved aside.
         aside: Option<String>,
-        /// Term and index that its log must reach.
+        /// Raft term and index that its log must reach.
         reach: (u64, u64),
-        /// Whether the host is restored from it as well, so that it need not be sent back.
+        /// Whether the same host is restored from it, so that the snapshot need not be sent back.
         stays: bool,
     },
-    /// Takes a recovery bundle, which is proven before it is one.
+    /// Takes a snapshot and verifies it by a restore before it counts.
     SaveBundle {
         /// Where.
         host: HostName,
     },
-    /// Puts the snapshot in the place of the member's data, which is moved aside.
+    /// Replaces the data of the member with the snapshot. The previous data is moved aside.
     Restore {
         /// Where.
         host: HostName,
         /// The recovery it is for.
         recovery: Recovery,
     },
-    /// Waits until a quorum answers.
+    /// Waits until etcd has a quorum.
     ProveQuorum,
-    /// Marks the member's disk as born, so that a later start can only join.
+    /// Writes the bootstrapped marker next to the member's data, so that a later start can only join.
     Seal {
         /// Where.
         host: HostName,
     },
-    /// Takes a member out of the list.
+    /// Removes a member.
     RemoveMember {
         /// Its peer URL.
         peer: PeerUrl,
     },
-    /// Lists a member under another peer URL: its host has another address, or its disk another host.
+    /// Changes the peer URL of a member: its host has another address, or its disk is in another host.
     MoveMember {
-        /// The peer URL that it had.
+        /// The previous peer URL.
         from: PeerUrl,
-        /// The one that it has now.
+        /// The new one.
         to: PeerUrl,
     },
     /// Adds a learner.
@@ -204,12 +206,12 @@ pub enum Action {
         /// Its peer URL.
         peer: PeerUrl,
     },
-    /// Makes a caught-up learner vote.
+    /// Promotes a learner to voter once it has caught up.
     Promote {
         /// Its peer URL.
         peer: PeerUrl,
     },
-    /// Lets go of what files replaced that have proven themselves.
+    /// Deletes previous files whose replacements have passed their trial.
     Accept {
         /// Where.
         host: HostName,
@@ -220,14 +222,14 @@ pub enum Action {
     AwaitServing {
         /// Where.
         host: HostName,
-        /// Whether the kubelet is restarted then. One that asked for an API before there was any waits longer after each
-        /// refusal, up to half a minute (client-go's reflectors: 0.8 s, doubled each time, jittered by as much again), and
-        /// would not see its Node and its pods for that long.
+        /// Whether the kubelet is restarted afterwards. A kubelet that queried an API server before there was one backs
+        /// off after each refusal, up to half a minute (client-go's reflectors: 0.8 s, doubled each time, jittered by
+        /// as much again), and would not see its Node and its pods for that long.
         restart_kubelet: bool,
     },
     /// Waits for the first API server.
     AwaitApi,
-    /// Waits for the endpoint.
+    /// Waits for the cluster endpoint.
     AwaitEndpoint,
     /// Applies the objects of an add-on (server-side apply).
     Apply {
@@ -236,13 +238,13 @@ pub enum Action {
         /// Objects that differ, as keys.
         objects: Vec<String>,
     },
-    /// Deletes objects that hactl applied and that nobody asks for any more, and what they left on the hosts.
+    /// Deletes objects that hactl applied and that are no longer wanted, and what they left on the hosts.
     Prune {
         /// The add-on they belonged to.
         addon: String,
         /// Objects to delete, as keys.
         delete: Vec<String>,
-        /// Objects that stay, and that hactl has nothing to do with any more.
+        /// Objects that stay in the cluster and that hactl no longer manages.
         keep: Vec<String>,
     },
     /// Waits for a Node to be Ready.
@@ -257,22 +259,22 @@ pub enum Action {
         /// How long it may take, seconds.
         within_s: u32,
     },
-    /// Lets pods come to a Node again that was drained.
+    /// Makes a drained Node schedulable again.
     Uncordon {
         /// Which.
         host: HostName,
     },
-    /// Takes flannel's interfaces down and kills the pods that hang on them. flannel starts anew and makes them in the Node's range; so do those
-    /// of the pods that are ever started again.
+    /// Deletes flannel's interfaces and stops the pods attached to them. flannel restarts and creates its interfaces in
+    /// the Node's Pod CIDR; restarted pods get addresses of that range.
     RecreatePodNetwork {
         /// Where.
         host: HostName,
     },
-    /// Deletes a Node that the inventory does not name, with its pods, once nobody reports for it any more.
+    /// Deletes a Node that the inventory does not name, with its pods, once its kubelet no longer reports.
     DeleteNode {
         /// Which.
         node: HostName,
-        /// Why nobody reports for it.
+        /// Why its kubelet no longer reports.
         end: NodeEnd,
     },
     /// Stops and removes everything of the cluster on the host.
@@ -284,45 +286,45 @@ pub enum Action {
     },
 }
 
-/// Why nobody reports for a Node that is deleted.
+/// Why the kubelet of a Node that is deleted no longer reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum NodeEnd {
-    /// Its kubelet was stopped: there is nothing to wait for.
+    /// hactl stopped it: there is nothing to wait for.
     Stopped,
-    /// A person named it: one that lives is an error.
+    /// A person named the Node: a kubelet that still reports is an error.
     Asked,
-    /// It is of before a recovery: one that lives is left as it is.
+    /// The Node is older than a recovery: if its kubelet still reports, the Node is left as it is.
     Abandoned,
 }
 
-/// How a unit is brought to run by its files.
+/// How a unit is made to use its current files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HowToRun {
-    /// It does not run.
+    /// It is stopped.
     Start,
-    /// It runs by older files.
+    /// It uses older files.
     Restart,
-    /// It runs by older files and can re-read them.
+    /// It uses older files and can reload them.
     Reload,
 }
 
 /// How much a step disturbs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Impact {
-    /// Nothing that serves is touched.
+    /// No serving process is touched.
     None,
-    /// One replica of something redundant restarts.
+    /// One replica of a redundant component restarts.
     Restart,
-    /// Membership of etcd changes.
+    /// etcd's membership changes.
     Membership,
-    /// Something is lost or moved aside.
+    /// Data is deleted or moved aside.
     Destructive,
 }
 
-/// What an action means for whoever waits for it.
+/// Timeout, impact and stage of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Profile {
-    /// How long it may take before it counts as failed.
+    /// How long it may take before it has failed.
     pub timeout: Duration,
     /// How much it disturbs.
     pub impact: Impact,
@@ -361,7 +363,7 @@ impl fmt::Display for Stage {
 }
 
 impl Action {
-    /// The host it happens on, when it happens on one.
+    /// The host it runs on, if it runs on one.
     pub fn host(&self) -> Option<&HostName> {
         match self {
             Self::WriteClusterId { host }
@@ -405,12 +407,12 @@ impl Action {
         }
     }
 
-    /// Patience, impact and stage; one exhaustive match.
+    /// Timeout, impact and stage; one exhaustive match.
     pub fn profile(&self) -> Profile {
         let p = |seconds, impact, stage| Profile { timeout: Duration::from_secs(seconds), impact, stage };
         match self {
             Self::WriteClusterId { .. } => p(20, Impact::None, Stage::Prepare),
-            // A firewall takes its rules one by one, about a second each on a host that is busy.
+            // A firewall manager takes rules one by one, about a second each on a busy host.
             Self::Prepare { .. } => p(180, Impact::None, Stage::Prepare),
             Self::InstallPackages { .. } => p(600, Impact::None, Stage::Prepare),
             Self::Deliver { .. } => p(1800, Impact::None, Stage::Deliver),
@@ -446,7 +448,7 @@ impl Action {
             Self::Drain { within_s, .. } => p(u64::from(*within_s), Impact::Restart, Stage::Cluster),
             Self::Uncordon { .. } => p(60, Impact::None, Stage::Cluster),
             Self::RecreatePodNetwork { .. } => p(60, Impact::Restart, Stage::Cluster),
-            // The controllers must lead first, and then miss a kubelet for 50 seconds, and for half a minute more.
+            // The controller manager must become leader, then miss the kubelet for 50 s and half a minute more.
             Self::DeleteNode { .. } => p(240, Impact::Destructive, Stage::Cluster),
             Self::Wipe { .. } => p(180, Impact::Destructive, Stage::Cluster),
         }
@@ -456,7 +458,7 @@ impl Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::WriteClusterId { .. } => f.write_str("mark as a host of this cluster"),
+            Self::WriteClusterId { .. } => f.write_str("write the cluster's identity"),
             Self::Prepare { gaps, .. } => write!(f, "prepare: {}", gaps.join(", ")),
             Self::InstallPackages { packages, .. } => write!(f, "install {}", packages.join(", ")),
             Self::Deliver { part, digest, .. } => write!(f, "deliver {part} ({})", digest.short()),
@@ -467,7 +469,7 @@ impl fmt::Display for Action {
             }
             Self::Accept { sets, .. } => {
                 let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
-                write!(f, "let go of the earlier files of {}", sets.join(", "))
+                write!(f, "delete the previous files of {}", sets.join(", "))
             }
             Self::Certify { leaves, .. } => {
                 write!(f, "issue {} certificate{}", leaves.len(), if leaves.len() == 1 { "" } else { "s" })
@@ -481,36 +483,38 @@ impl fmt::Display for Action {
                 write!(f, "{verb} {unit}")
             }
             Self::StopUnit { unit, .. } => write!(f, "stop {unit}"),
-            Self::EndPods { .. } => f.write_str("stop the control plane's pods, the API server last"),
-            Self::ClearNode { .. } => f.write_str("stop kubelet, containerd and their pods and move their data aside"),
-            Self::MoveLeader { to, .. } => write!(f, "hand over etcd's lead to {to}"),
+            Self::EndPods { .. } => f.write_str("stop the control plane's static pods, the API server last"),
+            Self::ClearNode { .. } => {
+                f.write_str("stop the kubelet, containerd and their pods, and move their data aside")
+            }
+            Self::MoveLeader { to, .. } => write!(f, "transfer etcd's leadership to {to}"),
             Self::UpgradeKubelet { version, how, ready, .. } => {
                 let verb = if *how == HowToRun::Start { "start" } else { "restart" };
-                let node = if *ready { "be Ready by it" } else { "show it" };
-                write!(f, "{verb} the kubelet as {version}, and wait for its Node to {node}")
+                let node = if *ready { "report it and be Ready" } else { "report it" };
+                write!(f, "{verb} the kubelet with version {version}, and wait for its Node to {node}")
             }
-            Self::SaveBundle { .. } => f.write_str("take a recovery bundle, and prove it"),
+            Self::SaveBundle { .. } => f.write_str("take a snapshot and verify it by a restore"),
             Self::StartMember { state, .. } => match state {
                 InitialClusterState::New { initial_members, .. } => {
-                    write!(f, "start etcd as one of {} founders", initial_members.len())
+                    write!(f, "start etcd as one of {} initial members", initial_members.len())
                 }
                 InitialClusterState::Existing { .. } => f.write_str("start etcd as a learner"),
                 InitialClusterState::Restart => f.write_str("start etcd from its data"),
             },
-            Self::Defragment { .. } => f.write_str("write etcd's store anew while it is down"),
+            Self::Defragment { .. } => f.write_str("stop etcd, defragment its database and start it again"),
             Self::ArchiveData { .. } => f.write_str("move the stale etcd data aside"),
-            Self::Halt { .. } => f.write_str("stop kubelet, the control plane's pods and etcd"),
-            Self::TakeSnapshot { aside: None, .. } => f.write_str("take a snapshot of its data, which stays as it is"),
+            Self::Halt { .. } => f.write_str("stop the kubelet, the control plane's static pods and etcd"),
+            Self::TakeSnapshot { aside: None, .. } => f.write_str("take a snapshot of its data, which is not changed"),
             Self::TakeSnapshot { aside: Some(name), .. } => {
-                write!(f, "take a snapshot of {name}, which stays as it is")
+                write!(f, "take a snapshot of {name}, which is not changed")
             }
             Self::Restore { recovery, .. } => {
-                write!(f, "restore the snapshot of {}, as one of {} members", recovery.source, recovery.members.len())
+                write!(f, "restore from {}, as one of {} members", recovery.source, recovery.members.len())
             }
-            Self::ProveQuorum => f.write_str("prove that a quorum answers"),
-            Self::Seal { .. } => f.write_str("seal etcd: from now on it can only join"),
+            Self::ProveQuorum => f.write_str("wait for etcd's quorum"),
+            Self::Seal { .. } => f.write_str("mark etcd as bootstrapped, so that a later start can only join"),
             Self::RemoveMember { peer } => write!(f, "remove member {peer}"),
-            Self::MoveMember { from, to } => write!(f, "list member {from} as {to}"),
+            Self::MoveMember { from, to } => write!(f, "change the peer URL of member {from} to {to}"),
             Self::AddLearner { peer } => write!(f, "add learner {peer}"),
             Self::Promote { peer } => write!(f, "promote {peer} once it has caught up"),
             Self::AwaitServing { restart_kubelet: false, .. } => f.write_str("wait for the API server"),
@@ -522,20 +526,22 @@ impl fmt::Display for Action {
             Self::Apply { addon, objects } => {
                 write!(f, "apply {addon} ({} object{})", objects.len(), if objects.len() == 1 { "" } else { "s" })
             }
-            Self::Prune { delete, keep, .. } if delete.is_empty() => write!(f, "let go of {}", objects_in_words(keep)),
+            Self::Prune { delete, keep, .. } if delete.is_empty() => {
+                write!(f, "stop managing {}", objects_in_words(keep))
+            }
             Self::Prune { delete, keep, .. } if keep.is_empty() => write!(f, "delete {}", objects_in_words(delete)),
             Self::Prune { delete, keep, .. } => {
-                write!(f, "delete {}, let go of {}", objects_in_words(delete), objects_in_words(keep))
+                write!(f, "delete {}, stop managing {}", objects_in_words(delete), objects_in_words(keep))
             }
             Self::AwaitNode { .. } => f.write_str("wait for the Node to be Ready"),
             Self::Drain { within_s, .. } => write!(f, "drain the Node within {within_s} s"),
             Self::Uncordon { .. } => f.write_str("uncordon the Node"),
             Self::RecreatePodNetwork { .. } => {
-                f.write_str("take flannel's interfaces down and kill the pods on them, to be made anew")
+                f.write_str("delete flannel's interfaces and stop the pods on them, so that both are created again")
             }
             Self::DeleteNode { node, end: NodeEnd::Stopped } => write!(f, "delete the Node {node} and its pods"),
             Self::DeleteNode { node, .. } => {
-                write!(f, "delete the Node {node} and its pods, once its kubelet is silent")
+                write!(f, "delete the Node {node} and its pods, once its kubelet no longer reports")
             }
             Self::Wipe { delete: true, .. } => f.write_str("stop everything and delete its data"),
             Self::Wipe { delete: false, .. } => f.write_str("stop everything and move its data aside"),
@@ -543,14 +549,14 @@ impl fmt::Display for Action {
     }
 }
 
-/// Objects by key as people say them, not more of them than a line can bear.
+/// Objects by key in words, no more of them than fit a line.
 fn objects_in_words(keys: &[String]) -> String {
     let words: Vec<String> = keys.iter().take(12).map(|key| object_in_words(key)).collect();
     let more = keys.len().saturating_sub(words.len());
     if more == 0 { words.join(", ") } else { format!("{} and {more} more objects", words.join(", ")) }
 }
 
-/// `apiVersion|kind|namespace|name` as people say it.
+/// `apiVersion|kind|namespace|name` in words.
 pub fn object_in_words(key: &str) -> String {
     let mut parts = key.split('|').skip(1);
     let mut next = || parts.next().unwrap_or_default();

@@ -8,7 +8,7 @@ use serde::Serialize;
 pub struct Check {
     /// Stable name, such as `etcd members healthy`.
     pub name: &'static str,
-    /// The host whose mouth it came from, when it is about one.
+    /// The host that it is about, if it is about one.
     pub host: Option<HostName>,
     /// What was found.
     pub outcome: Outcome,
@@ -18,11 +18,12 @@ pub struct Check {
     pub hint: Option<String>,
 }
 
-/// What a check says to do where a run of `up` is all that helps.
+/// The hint of a check that a run of `up` fixes.
 pub const UP: &str = "hactl up";
 
 impl Check {
-    /// The same, once it is known that `up` has nothing to do: a hint must not send people round in a circle, but to where it shows why.
+    /// The same check, once it is known that `up` has nothing to do. A hint must not lead in a circle; this one leads
+    /// to the logs.
     #[must_use]
     pub fn beyond_up(mut self) -> Self {
         if self.hint.as_deref() != Some(UP) {
@@ -34,9 +35,9 @@ impl Check {
             name if name.starts_with("Node") || name.starts_with("node") => {
                 format!("`journalctl -u kubelet -n 50` on {on} says why")
             }
-            _ => format!("look at {on}; `hactl support-bundle` gathers what its logs say"),
+            _ => format!("check {on}; `hactl support-bundle` collects its logs"),
         };
-        self.hint = Some(format!("`hactl up` finds nothing to do about it: {look}"));
+        self.hint = Some(format!("`hactl up` has nothing to do for it: {look}"));
         self
     }
 }
@@ -45,11 +46,11 @@ impl Check {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// As it should be.
+    /// As wanted.
     Pass,
     /// Not asked for, or not applicable to this inventory.
     Skip,
-    /// Works, but not as it should.
+    /// Works, but not as wanted.
     Warn,
     /// Does not work; the cluster still serves.
     Fail,
@@ -72,7 +73,7 @@ mod tests {
         };
         for name in ["etcd member healthy", "Node Ready", "pods in their Node's range"] {
             let hint = check(name, Some(UP)).beyond_up().hint.unwrap_or_default();
-            assert!(hint.starts_with("`hactl up` finds nothing to do about it") && hint.contains("cp3"), "{hint}");
+            assert!(hint.starts_with("`hactl up` has nothing to do for it") && hint.contains("cp3"), "{hint}");
         }
         for hint in [None, Some("hactl up --prune NAME")] {
             assert_eq!(check("nodes known", hint).beyond_up(), check("nodes known", hint));

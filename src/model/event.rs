@@ -1,4 +1,4 @@
-//! What work says while it runs. Work emits events and never prints; only readers in `report/` print.
+//! Events of a running workflow. Workflows emit events and never print; only readers in `report/` print.
 
 use super::check::Check;
 use super::names::HostName;

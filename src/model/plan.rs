@@ -1,4 +1,5 @@
-//! A plan as a value: typed steps, what each needs and gives, and the guard re-checked just before it runs.
+//! A plan as a value: typed steps, what each requires and provides, and the precondition checked again just before it
+//! runs.
 //!
 //! In: built by `plan/`. Out: printed by `report/`, run by `execute/`. A plan holds no content, no secret and no
 //! closure; two plans can be compared.
@@ -11,10 +12,11 @@ use super::target::FileSet;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// How a name begins that etcd is given for a member which has none that could be used. Nobody is called so.
+/// Prefix of the name that stands in for a member without a usable name in etcd's initial cluster. No member has such a
+/// name.
 pub const STAND_IN: &str = "other-";
 
-/// What the world must still be like just before a step runs.
+/// What must still be true just before a step runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Precondition {
     /// Nothing to check.
@@ -26,7 +28,7 @@ pub enum Precondition {
     },
     /// The cluster tolerates losing the member or API server of this host right now.
     Tolerates {
-        /// The host about to be disturbed.
+        /// The host about to be restarted.
         down: HostName,
     },
 }
@@ -38,19 +40,20 @@ pub struct Step {
     pub action: Action,
     /// Why, for people.
     pub why: String,
-    /// What must hold first.
+    /// Conditions that must hold first.
     pub requires: Vec<Condition>,
-    /// What holds afterwards.
+    /// The condition that holds afterwards.
     pub provides: Condition,
-    /// What is re-checked live just before.
+    /// What is checked live just before it runs.
     pub precondition: Precondition,
-    /// Sets whose earlier files are put back on the host if it fails, and by which what ran before runs again then. Where it succeeds
-    /// they are let go of.
+    /// Sets that are rolled back to their previous files on the host if the step fails; their processes then use those
+    /// again. If it succeeds, the previous files are deleted.
     pub rollback: Vec<FileSet>,
 }
 
 impl Step {
-    /// How much it disturbs: what must be tolerated is a restart, whatever brings it about (a manifest that is written, say).
+    /// How much it disturbs. A step that must be tolerated is a restart, whatever causes it (such as writing a
+    /// manifest).
     pub fn impact(&self) -> Impact {
         let guarded =
             if matches!(self.precondition, Precondition::Tolerates { .. }) { Impact::Restart } else { Impact::None };
@@ -58,7 +61,7 @@ impl Step {
     }
 }
 
-/// Steps in an order that respects their needs, with the graph made explicit.
+/// Steps in an order that respects what they require, with the graph made explicit.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Plan {
     /// The steps.
@@ -71,16 +74,16 @@ pub struct Plan {
     pub horizon: Option<String>,
     /// What a person should know although nothing is done about it.
     pub warnings: Vec<String>,
-    /// Why steps that have work to do are left out, a sentence for each that needs what neither holds nor is given.
+    /// Why steps are left out: a sentence for each that requires a condition that neither holds nor is provided.
     pub blocked: Vec<String>,
 }
 
 impl Plan {
-    /// Whether nothing can be done now. There may be work that cannot begin: see [`Plan::blocked`].
+    /// Whether nothing can be done now. There may be steps that cannot start: see [`Plan::blocked`].
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
-    /// Whether the member list of an etcd that lives is changed.
+    /// Whether the member list of a running etcd is changed.
     pub fn changes_members(&self) -> bool {
         self.steps.iter().any(|step| matches!(step.precondition, Precondition::Members { .. }))
     }
@@ -91,7 +94,7 @@ impl Plan {
 }
 
 impl Members {
-    /// The list as a guard compares it: peer URL and right to vote.
+    /// The list as a precondition compares it: peer URL and right to vote.
     pub fn shape(&self) -> BTreeMap<PeerUrl, bool> {
         self.0.iter().map(|(url, m)| (url.clone(), !m.learner)).collect()
     }
@@ -102,7 +105,7 @@ impl Members {
         next.0.insert(peer.clone(), Member { id: 0, name: String::new(), learner: true, healthy: false });
         next
     }
-    /// The list with a member at another peer URL, where it has yet to be seen.
+    /// The list with a member at another peer URL, where it has not answered yet.
     #[must_use]
     pub fn moved(&self, from: &PeerUrl, to: &PeerUrl) -> Self {
         let mut next = self.clone();

@@ -191,6 +191,7 @@ pub enum Loss {
         ms: u64,
     },
     /// The person chose a source of before a recovery, and the cluster that this made wrote since: all of that.
+    #[serde(rename = "forsaken")]
     Abandoned,
     /// The person goes back from what etcd has now to what was there before: everything since.
     Undone {

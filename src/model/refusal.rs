@@ -1,4 +1,4 @@
-//! Refusals: what hactl will not do because it would not be safe, with the numbers behind it and the way on.
+//! Refusals: what hactl does not do because it would not be safe, with the numbers behind it.
 
 use super::desired::Role;
 use super::facts::Evidence;
@@ -14,20 +14,21 @@ use std::net::IpAddr;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
 pub enum Refusal {
     /// No quorum answers and a cluster exists or may exist.
-    #[error("etcd has no quorum: {} of {} members' hosts answered, none can read or write", .evidence.iter().filter(|e| e.reachable).count(), .evidence.len())]
-    NoQuorum {
-        /// What each host said.
-        evidence: Vec<Evidence>,
-    },
-    /// Some members claim a quorum, and no majority of those who must know confirms it.
     #[error(
-        "it is disputed whether etcd has a quorum, and who its members are: no majority of its hosts says the same"
+        "etcd has no quorum: {} of {} etcd hosts answered, and no member can read or write",
+        .evidence.iter().filter(|e| e.reachable).count(), .evidence.len()
     )]
-    Disputed {
-        /// What each host said.
+    NoQuorum {
+        /// What each host reported.
         evidence: Vec<Evidence>,
     },
-    /// Etcd hosts did not answer, so nobody can tell whether a cluster exists.
+    /// Some members report a quorum, and no majority of the etcd hosts confirms it.
+    #[error("etcd's state is disputed: no majority of its hosts reports the same quorum and the same members")]
+    Disputed {
+        /// What each host reported.
+        evidence: Vec<Evidence>,
+    },
+    /// etcd hosts did not answer, so a cluster may exist on them.
     #[error("cannot tell whether a cluster exists: {} did not answer", names(.unreachable))]
     CannotTell {
         /// Hosts that did not answer.
@@ -45,14 +46,17 @@ pub enum Refusal {
         /// Quorum afterwards.
         quorum: usize,
     },
-    /// The world is not what the plan assumed.
-    #[error("the member list changed while we worked: {peer} is not as planned")]
+    /// The member list is not as planned.
+    #[error("etcd's member list changed during this run: {peer} is not as planned")]
     MembersChanged {
         /// The first difference.
         peer: PeerUrl,
     },
     /// The host belongs to another cluster.
-    #[error("{host} belongs to cluster {theirs}, not to {ours}{}", if *.same_name { " (same name, another certificate authority)" } else { "" })]
+    #[error(
+        "{host} belongs to cluster {theirs}, not to {ours}{}",
+        if *.same_name { " (same name, another CA)" } else { "" }
+    )]
     OtherCluster {
         /// Which host.
         host: HostName,
@@ -60,25 +64,25 @@ pub enum Refusal {
         theirs: ClusterName,
         /// The cluster of the inventory.
         ours: ClusterName,
-        /// Whether the names are equal and only the authority differs.
+        /// Whether the names are equal and only the CA differs.
         same_name: bool,
     },
-    /// Hosts are not those that the inventory calls them.
+    /// Hosts are not the hosts that the inventory names.
     #[error("{}", .hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     OtherHost {
         /// Each.
         hosts: Vec<Misnamed>,
     },
-    /// The host has heard of later authorities or keys than the administrator's state knows.
-    #[error("{host} has authorities or keys of this cluster that are newer than those in this state")]
+    /// The host has newer CAs or keys than the state directory.
+    #[error("{host} has newer CAs or keys of this cluster than this state directory")]
     StateBehind {
         /// Which host.
         host: HostName,
     },
-    /// The cluster lives, but the administrator's state is gone.
-    #[error("{host} belongs to cluster {cluster}, but there is no state for it at {state}")]
+    /// The cluster exists, but its state directory is missing.
+    #[error("{host} belongs to cluster {cluster}, but {state} has no state of it")]
     StateLost {
-        /// A host that carries the stamp.
+        /// A host with the identity of the cluster.
         host: HostName,
         /// The cluster.
         cluster: ClusterName,
@@ -86,17 +90,17 @@ pub enum Refusal {
         state: String,
     },
     /// Planning again gave the same plan: no progress.
-    #[error("{steps} step(s) were run and planning again asks for the same: {first}")]
+    #[error("no progress: {steps} step(s) succeeded, and the next plan asks for the same again: {first}")]
     NoProgress {
         /// How many.
         steps: usize,
         /// The first of them.
         first: String,
     },
-    /// Work is left that cannot begin, because what it needs does not come to hold by itself.
-    #[error("work is left that cannot begin ({steps} in all): {first}")]
+    /// Steps are left that cannot start, because no step provides a condition that they require.
+    #[error("{steps} step(s) cannot start: {first}")]
     Blocked {
-        /// How many lack something.
+        /// How many steps lack a condition.
         steps: usize,
         /// What the first of them lacks.
         first: String,
@@ -106,20 +110,20 @@ pub enum Refusal {
     Locked {
         /// Where.
         host: HostName,
-        /// Who.
+        /// The other run.
         holder: String,
         /// Since when, RFC 3339.
         since: String,
     },
-    /// Another run on this machine works with the administrator's state.
-    #[error("another run works with the state at {state}: {holder}")]
+    /// Another run on this machine uses the state directory.
+    #[error("another run uses the state directory {state}: {holder}")]
     StateInUse {
-        /// Where the state is.
+        /// The state directory.
         state: String,
-        /// Who.
+        /// The other run.
         holder: String,
     },
-    /// An authority or a key cannot be replaced now.
+    /// A CA or a key cannot be rotated now.
     #[error("{what} is not rotated: {why}")]
     CannotRotate {
         /// Which.
@@ -127,9 +131,9 @@ pub enum Refusal {
         /// Why not.
         why: NoRotation,
     },
-    /// Too few hosts of those who vote now could be locked to change etcd's members.
+    /// Too few hosts of current voters are locked to change etcd's members.
     #[error(
-        "etcd's members cannot be changed: this run holds the lock on the hosts of {locked} of {voters} voters, and a majority is needed"
+        "etcd's members cannot be changed: this run holds the lock of {locked} of {voters} voters, not of a majority"
     )]
     NoVoterLock {
         /// Voters whose hosts are locked.
@@ -139,7 +143,7 @@ pub enum Refusal {
     },
     /// Too few of etcd's hosts are locked to change its members.
     #[error(
-        "members of etcd are to be changed, and the lock is held on {locked} of {hosts} of its hosts, not on a majority"
+        "etcd's members cannot be changed: this run holds the lock on {locked} of {hosts} etcd hosts, not on a majority"
     )]
     NoMajorityLock {
         /// Hosts with the role etcd on which this run holds the lock.
@@ -149,58 +153,58 @@ pub enum Refusal {
     },
     /// The inventory asks for a version that is more than one minor version ahead.
     #[error(
-        "{component} on {host} is of version {runs}, and the inventory asks for {wanted}: that skips a minor version"
+        "{component} on {host} has version {runs}, and the inventory asks for {wanted}: that skips a minor version"
     )]
     SkipsMinor {
         /// Where.
         host: HostName,
-        /// What is too old.
+        /// The component that is too old.
         component: String,
         /// Its version.
         runs: Version,
         /// What the inventory asks for.
         wanted: Version,
-        /// The minor version to go to first; `None`: this hactl does not install it.
+        /// The minor version to upgrade to first; `None`: this hactl does not install it.
         first: Option<Minor>,
     },
     /// The inventory asks for an older minor version than the one that runs.
-    #[error("{component} on {host} is of version {runs}, and the inventory asks for {wanted}, an older minor version")]
+    #[error("{component} on {host} has version {runs}, and the inventory asks for {wanted}, an older minor version")]
     OlderMinor {
         /// Where.
         host: HostName,
-        /// What is newer.
+        /// The component that is newer.
         component: String,
         /// Its version.
         runs: Version,
         /// What the inventory asks for.
         wanted: Version,
     },
-    /// A range of addresses is to become another one.
-    #[error("{setting} cannot be changed: {what} is {is} in this cluster, and would be {will}")]
+    /// The Pod CIDR or the Service CIDR of the cluster would change.
+    #[error("{setting} cannot be changed: {what} is {is} in this cluster, and would become {will}")]
     RangeChanged {
         /// The key in the inventory.
         setting: &'static str,
-        /// What shows it.
+        /// The value that differs.
         what: &'static str,
-        /// As it is.
+        /// Now.
         is: String,
-        /// As it would be.
+        /// As the inventory asks for it.
         will: String,
     },
-    /// A host that was named cannot leave.
-    #[error("{host} cannot leave: {answer} of {others} other hosts with the role {role} answer")]
+    /// A host named with `--prune` cannot be removed.
+    #[error("{host} cannot be removed: {answer} of {others} other hosts with the role {role} answer")]
     CannotLeave {
         /// Which.
         host: HostName,
-        /// The role that nobody who answers would have.
+        /// The role that no reachable host would have.
         role: Role,
         /// Others that are to have it.
         others: usize,
         /// How many of them answer.
         answer: usize,
     },
-    /// A host is to give up a role, and nobody who answers would be left to have it.
-    #[error("{host} cannot give up the role {role}: {answer} of {others} other hosts with that role answer")]
+    /// A role is to be removed from the last reachable host that has it.
+    #[error("the role {role} cannot be removed from {host}: {answer} of {others} other hosts with that role answer")]
     LastOfRole {
         /// Which.
         host: HostName,
@@ -211,30 +215,30 @@ pub enum Refusal {
         /// How many of them answer.
         answer: usize,
     },
-    /// A host that may hold the endpoint's address was taken out of the inventory and not let go.
+    /// A host that may hold the endpoint's VIP is no longer in the inventory and was not removed.
     #[error(
-        "{host} is not in the inventory any more and still runs a balancer: two hosts would hold the endpoint's address"
+        "{host} is no longer in the inventory and still runs a load balancer: two hosts would hold the endpoint's VIP"
     )]
     LeftBehind {
         /// Which.
         host: HostName,
     },
-    /// The inventory names other authorities or keys than the cluster was founded on.
+    /// The inventory names other CAs or keys than the cluster uses.
     #[error("{}", .problems.join("\n"))]
     OtherAuthority {
-        /// Each: which file, and what it is not.
+        /// Each: which file, and what is wrong with it.
         problems: Vec<String>,
     },
-    /// etcd's data lies elsewhere than the inventory says.
-    #[error("{}", .hosts.iter().map(|(host, from)| format!("{host}: etcd's data lies in {from}, and the inventory says {wanted}")).collect::<Vec<_>>().join("\n"))]
+    /// etcd's data is stored elsewhere than the inventory says.
+    #[error("{}", elsewhere(.hosts, .wanted))]
     DataElsewhere {
-        /// Each host with the directory that its data lies in.
+        /// Each host with the directory of its data.
         hosts: Vec<(HostName, String)>,
         /// What the inventory says.
         wanted: String,
     },
-    /// Something disruptive was asked for and nobody is there to agree.
-    #[error("this changes {what} and there is no terminal to ask on")]
+    /// The change disturbs the cluster, and there is no terminal to ask on.
+    #[error("this changes {what}, and there is no terminal to ask for consent")]
     NeedsConsent {
         /// What would be disturbed.
         what: String,
@@ -242,86 +246,90 @@ pub enum Refusal {
     /// The person said no.
     #[error("not agreed: nothing was changed")]
     Declined,
-    /// A cluster would be founded by some of its founders only.
-    #[error("a cluster is founded by all its etcd hosts at once, and --limit leaves {} out", names(.left))]
+    /// A cluster would be bootstrapped without some of its initial members.
+    #[error("a cluster is bootstrapped by all its etcd hosts together, and --limit excludes {}", names(.left))]
     LimitedFounding {
-        /// Founders that may not be changed.
+        /// Initial members that may not be changed.
         left: Vec<HostName>,
     },
-    /// A recovery has nothing to begin with.
-    #[error("nothing that can be read holds etcd's data{}", .asked.as_ref().map_or_else(String::new, |origin| format!(", as far as {origin} goes")))]
+    /// A recovery has no source.
+    #[error(
+        "no readable source of etcd's data was found{}",
+        .asked.as_ref().map_or_else(String::new, |origin| format!(" for {origin}"))
+    )]
     NoSource {
         /// What was asked for.
         asked: Option<Origin>,
-        /// What each host said.
+        /// What each host reported.
         hosts: Vec<Evidence>,
     },
-    /// All that a recovery could take is not signed.
-    #[error("{} not signed: an earlier hactl made {}, or somebody took the signature off", match .bundles.as_slice() { [one] => format!("{one} is"), more => format!("{} snapshots are", more.len()) }, if .bundles.len() == 1 { "it" } else { "them" })]
+    /// All snapshots that a recovery could use are unsigned.
+    #[error("{}", unsigned(.bundles))]
     Unsigned {
         /// The names of their files.
         bundles: Vec<String>,
     },
-    /// What a recovery could take is not what it claims to be.
+    /// The snapshot that a recovery could use is not what it claims to be.
     #[error("{bundle} is forged: {why}")]
     Forged {
         /// Its file's name.
         bundle: String,
-        /// How that is known.
+        /// How hactl knows it.
         why: String,
     },
-    /// No state that was found is of the CA that a person knows.
-    #[error("no state that was found is of the CA {}", .wanted.map_or_else(String::new, |wanted| wanted.fingerprint()))]
+    /// No state that was found has the CA that a person named.
+    #[error("no state was found with the CA {}", .wanted.map_or_else(String::new, |wanted| wanted.fingerprint()))]
     OtherCa {
         /// Its fingerprint.
         wanted: Option<Digest>,
-        /// What there is.
+        /// The states that were found.
         claims: Vec<CaClaim>,
     },
-    /// States were found of CAs that do not follow one another.
-    #[error("the states that were found are of {} CAs that do not follow one another", .claims.len())]
+    /// States were found whose CAs are not successors of one another.
+    #[error("states with {} unrelated CAs were found: none of them is a successor of another", .claims.len())]
     SeveralCas {
         /// Each.
         claims: Vec<CaClaim>,
     },
-    /// Hosts live with another CA than a state has.
-    #[error("{from} has a state of the CA {ca}, and {differ} live with another one")]
+    /// Hosts use another CA than a state has.
+    #[error("the state from {from} has the CA {ca}, and another CA is in use on {differ}")]
     CaNotShown {
         /// Its fingerprint.
         ca: String,
         /// Where it was found.
         from: String,
-        /// Who lives with another one.
+        /// The hosts that use another one.
         differ: String,
     },
-    /// Nobody has said that a CA is the cluster's.
-    #[error("nobody has said that {ca} is the CA of {cluster}")]
+    /// No person has confirmed the fingerprint of the CA.
+    #[error("it is not confirmed that {ca} is the CA of cluster {cluster}")]
     NeedsFingerprint {
         /// The cluster.
         cluster: ClusterName,
         /// The fingerprint of what was found.
         ca: String,
     },
-    /// Members answer, hold different keys, and nobody can tell which ones are right.
-    #[error("the members of etcd hold different keys, and no majority of them agrees")]
+    /// Members answer and hold different keys, and no majority shows which keys are right.
+    #[error("etcd's members hold different keys, and no majority of them agrees")]
     NobodyAgrees {
         /// Each with the hash of its keys.
         hashes: Vec<(HostName, u32)>,
     },
-    /// Something is to be restored where nothing has to be.
-    #[error("nothing is restored from {asked}: {}", if *.serves { "etcd answers, and what it has would be lost" } else { "members have their data and only have to be started" })]
+    /// A restore was asked for that is not needed.
+    #[error(
+        "nothing is restored from {asked}: {}",
+        if *.serves { "etcd has a quorum; its data would be lost" } else { "members have their data and can start" }
+    )]
     NeedNot {
         /// What was asked for.
         asked: Origin,
         /// Whether a quorum answers.
         serves: bool,
-        /// What a recovery restores that was begun and is not finished.
+        /// The source of a recovery that was started and is not finished.
         begun: Option<Origin>,
     },
-    /// A bundle is of a newer etcd than the one that would restore it.
-    #[error(
-        "{bundle} is of etcd {of}, and this inventory has etcd {wanted}, which does not read what a newer minor version wrote"
-    )]
+    /// A snapshot is of a newer minor version of etcd than the one that would restore it.
+    #[error("{bundle} is from etcd {of}, and the inventory has etcd {wanted}, which cannot read a newer minor version")]
     NewerEtcd {
         /// Its name.
         bundle: String,
@@ -331,39 +339,37 @@ pub enum Refusal {
         wanted: Version,
     },
     /// The last recovery was an undo.
-    #[error("the last recovery was an undo already, so it is not clear what another one should go back to")]
+    #[error("the last recovery was itself an undo, so it is not clear what another undo should restore")]
     Undone {
-        /// What it went back to.
+        /// What it restored.
         to: Origin,
     },
-    /// There is nothing to go back to.
-    #[error("no host that answers has data that a recovery moved aside")]
+    /// There is nothing to restore with an undo.
+    #[error("no reachable host has data that a recovery moved aside")]
     NothingAside,
-    /// Data of more than one cluster was found, and only a person knows which one counts.
-    #[error("{} and {} hold data of two etcd clusters", .hosts.0, .hosts.1)]
+    /// Data of more than one cluster was found, and only a person knows which one is wanted.
+    #[error("{} and {} hold data of two different etcd clusters", .hosts.0, .hosts.1)]
     TwoOrigins {
         /// One host of each.
         hosts: (HostName, HostName),
     },
-    /// Enough members have their data: there is nothing to restore.
-    #[error(
-        "{intact} of {voters} members have their data, which is a majority: they do not reach one another, or do not start"
-    )]
+    /// A majority of the members have their data: there is nothing to restore.
+    #[error("{intact} of {voters} voters have their data, a majority: they cannot reach one another, or do not start")]
     NotLost {
         /// Members whose data can be read.
         intact: usize,
-        /// Members with a vote.
+        /// Voters.
         voters: usize,
     },
-    /// What is stored fills the quota.
-    #[error("etcd is still full: what its keys hold now fills its quota")]
+    /// The keys fill the quota.
+    #[error("etcd is still full: after compaction and defragmentation its keys fill its quota")]
     StillFull {
-        /// How full who is.
+        /// How full each member is.
         members: Vec<Fullness>,
     },
-    /// The quota would be below what is stored.
+    /// The quota would be below the size of the database.
     #[error(
-        "etcd.quotaGiB is {} GiB, and {} stores {} bytes: etcd would take no more writes",
+        "etcd.quotaGiB is {} GiB, and the database on {} has {} bytes: etcd would refuse all writes",
         .wanted >> 30,
         .members.iter().map(|one| one.host.as_str()).collect::<Vec<_>>().join(", "),
         .members.iter().map(|one| one.db_bytes).max().unwrap_or(0)
@@ -374,32 +380,34 @@ pub enum Refusal {
         /// Members that store as much or more.
         members: Vec<Fullness>,
     },
-    /// Those who do not answer could go on as the old cluster.
-    #[error("{} may still run: {quorum} of {voters} members are enough to go on as the old cluster", .dark.join(", "))]
+    /// Unreachable members could keep running as the old cluster.
+    #[error(
+        "{} may still be running: {quorum} of {voters} voters are a quorum of the old cluster", .dark.join(", ")
+    )]
     MayLive {
-        /// Who does not answer.
+        /// The hosts that do not answer.
         dark: Vec<String>,
         /// How many make a quorum.
         quorum: usize,
-        /// Members with a vote.
+        /// Voters.
         voters: usize,
     },
     /// A preflight check failed.
     #[error("{}", .problems.join("\n"))]
     Preflight {
-        /// Each: where, what.
+        /// Each: where and what.
         problems: Vec<String>,
     },
 }
 
-/// A host that is not the one that the inventory calls it.
+/// A host that is not the host that the inventory names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Misnamed {
     /// Its name in the inventory.
     pub host: HostName,
     /// Its address there.
     pub address: IpAddr,
-    /// Which host it is; `None`: it has the stamp of that host, which was another machine.
+    /// Which host it is; `None`: it has the identity of that host, which was another machine.
     pub is: Option<HostName>,
 }
 
@@ -407,9 +415,9 @@ impl fmt::Display for Misnamed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, address, is } = self;
         match is {
-            Some(is) => write!(f, "the machine at {address} is {is}, and the inventory calls it {host}"),
+            Some(is) => write!(f, "the machine at {address} is {is}, but the inventory calls it {host}"),
             None => {
-                write!(f, "the machine at {address} has what belongs to {host}, and is another machine than {host} was")
+                write!(f, "the machine at {address} has the identity of {host}, but is another machine than {host} was")
             }
         }
     }
@@ -419,12 +427,27 @@ fn names(hosts: &[HostName]) -> String {
     hosts.iter().map(HostName::as_str).collect::<Vec<_>>().join(", ")
 }
 
+fn elsewhere(hosts: &[(HostName, String)], wanted: &str) -> String {
+    let one = |(host, from): &(HostName, String)| {
+        format!("{host}: etcd's data is in {from}, and the inventory says {wanted}")
+    };
+    hosts.iter().map(one).collect::<Vec<_>>().join("\n")
+}
+
+fn unsigned(snapshots: &[String]) -> String {
+    let (which, them) = match snapshots {
+        [one] => (format!("{one} is"), "it"),
+        more => (format!("{} snapshots are", more.len()), "them"),
+    };
+    format!("{which} not signed: an earlier hactl made {them}, or the signature was removed")
+}
+
 /// What a state says of its CA.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CaClaim {
-    /// The fingerprint of the oldest CA from which an unbroken chain leads to its own.
+    /// The fingerprint of the oldest CA from which an unbroken chain of cross-signed CAs leads to the current one.
     pub ca: String,
-    /// That of its own, where that is another one.
+    /// The fingerprint of the current one, if it is another one.
     pub now: Option<String>,
     /// Where it was found.
     pub from: Vec<String>,

@@ -1,10 +1,10 @@
-//! Authorities and keys of the administrator's own, for the founding of a cluster.
+//! CAs and keys that the administrator supplies for a new cluster.
 //!
-//! In: the files that the inventory names. Out: checked authorities, and warnings; or what is wrong, with what to do. They are
-//! read once, into the vault. Each is tried out: it signs a certificate, which is then verified as a Node would, so that an
-//! authority that cannot do its work is found out before there is a cluster. Only self-signed ones are taken: with the root
-//! of an intermediate in the hosts' trust, everyone whom that root vouches for could become administrator, and without it
-//! not every program here can verify the chain.
+//! In: the files that the inventory names. Out: checked CAs and warnings, or an error with a remedy. The files are read
+//! once, into the state directory. Each CA is tested: it signs a certificate, which is then verified as a Node would,
+//! so that an unusable CA is found before there is a cluster. Only self-signed CAs are accepted: if hosts trusted the
+//! root above an intermediate, every subject that the root certifies could become administrator; without the root, not
+//! every program here can verify the chain.
 
 use super::found::new_key;
 use super::sign::signer;
@@ -24,32 +24,32 @@ use x509_parser::pem::{Pem, parse_x509_pem};
 use x509_parser::prelude::FromDer as _;
 use x509_parser::public_key::PublicKey;
 
-/// No certificate and no key comes near this.
+/// No certificate or key comes near this size.
 const LARGEST: u64 = 64 << 10;
-/// An authority with less than this left is warned of.
+/// A CA that expires within this time causes a warning.
 const SOON: Duration = Duration::days(365);
 
-/// What was brought along; what was not is made up.
+/// The supplied CAs and keys; the others are generated.
 #[derive(Default)]
 pub struct Brought {
-    /// Kubernetes' own authority.
+    /// Kubernetes' CA.
     pub cluster: Option<Authority>,
-    /// etcd's authority.
+    /// etcd's CA.
     pub etcd: Option<Authority>,
-    /// The authority of aggregated API servers' callers.
+    /// The front proxy CA, for aggregated API servers.
     pub front_proxy: Option<Authority>,
     /// Signs service account tokens.
     pub service_account: Option<KeyPairPem>,
-    /// What a person should know.
+    /// Warnings for a person.
     pub warnings: Vec<String>,
 }
 
-/// Something is wrong with a file that was brought along.
+/// A supplied file is unusable.
 fn bad(path: &Path, why: impl Into<String>, remedy: impl Into<String>) -> PkiError {
     PkiError::Brought { path: path.to_owned(), why: why.into(), remedy: remedy.into() }
 }
 
-/// Reads and judges everything that the inventory names.
+/// Reads and checks every file that the inventory names.
 pub fn read(named: &BroughtPki, now: OffsetDateTime) -> Result<Brought, PkiError> {
     let mut brought = Brought::default();
     let mut known: Vec<(String, PathBuf)> = Vec::new();
@@ -64,7 +64,7 @@ pub fn read(named: &BroughtPki, now: OffsetDateTime) -> Result<Brought, PkiError
             return Err(bad(
                 &files.cert,
                 format!("it has the key of {}", other.display()),
-                "make a key of its own for each: whoever one vouches for would be let in by the other as well",
+                "give each its own key: with a shared key, certificates of one CA would be valid for the other",
             ));
         }
         known.push((authority.id().to_owned(), files.cert.clone()));
@@ -77,26 +77,27 @@ pub fn read(named: &BroughtPki, now: OffsetDateTime) -> Result<Brought, PkiError
     Ok(brought)
 }
 
-/// Files that name something else than the cluster was founded on, in words. A file that is gone says nothing: after the
-/// founding the vault is what counts.
+/// Files that differ from the CAs the cluster was bootstrapped with, in words. A missing file is ignored: after the
+/// bootstrap only the state directory counts.
 pub fn others(named: &BroughtPki, publics: &Publics) -> Vec<String> {
     let mut found = Vec::new();
     for (files, kept, what) in [
-        (&named.cluster, &publics.cluster, "the cluster's authority"),
-        (&named.etcd, &publics.etcd, "etcd's authority"),
-        (&named.front_proxy, &publics.front_proxy, "the front proxy's authority"),
+        (&named.cluster, &publics.cluster, "the cluster CA"),
+        (&named.etcd, &publics.etcd, "the etcd CA"),
+        (&named.front_proxy, &publics.front_proxy, "the front proxy CA"),
     ] {
         let Some(files) = files.as_ref().filter(|files| files.cert.exists()) else { continue };
         let same = certificate(&files.cert)
             .is_ok_and(|pem| PublicAuthority::new(pem).is_ok_and(|public| public.fingerprint == kept.fingerprint));
         if !same {
-            found.push(format!("{} is not {what} that this cluster was founded on", files.cert.display()));
+            found.push(format!("{} is not {what} that this cluster was bootstrapped with", files.cert.display()));
         }
     }
     if let Some(path) = named.service_account.as_ref().filter(|path| path.exists()) {
         let same = service_account(path).is_ok_and(|key| key.public.trim() == publics.service_account_pem.trim());
         if !same {
-            found.push(format!("{} is not the service account key that this cluster was founded on", path.display()));
+            let what = "the service account key that this cluster was bootstrapped with";
+            found.push(format!("{} is not {what}", path.display()));
         }
     }
     found
@@ -108,13 +109,13 @@ fn bounded(path: &Path) -> Result<String, PkiError> {
         bad(
             path,
             why,
-            "the files of `pki` are needed until the cluster is founded; correct the path or its permissions",
+            "the files of `pki` are required until the cluster is bootstrapped; correct the path or its permissions",
         )
     };
     let mut bytes = Vec::new();
     std::fs::File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes)).map_err(failed)?;
     if bytes.len() as u64 > LARGEST {
-        return Err(bad(path, "it is too large", "name the PEM file alone"));
+        return Err(bad(path, "it is too large", "name a file with only the PEM in it"));
     }
     String::from_utf8(bytes).map_err(|_| {
         bad(path, "it is not PEM", "convert it with `openssl x509 -inform der` or `openssl pkey -inform der`")
@@ -133,16 +134,16 @@ fn certificate(path: &Path) -> Result<String, PkiError> {
     }
     match certificates.len() {
         1 => Ok(certificates.remove(0)),
-        0 => Err(bad(path, "it holds no certificate", "name the PEM file of the authority's certificate")),
+        0 => Err(bad(path, "it holds no certificate", "name the PEM file of the CA certificate")),
         n => Err(bad(
             path,
             format!("it holds {n} certificates"),
-            "name a file with the self-signed authority alone: whoever another one vouches for would be let in too",
+            "name a file with only the self-signed CA: every certificate of another CA in it would be trusted too",
         )),
     }
 }
 
-/// A block by itself, as PEM.
+/// One block as PEM.
 fn pem(block: &Pem) -> String {
     use base64::Engine as _;
     let body = base64::engine::general_purpose::STANDARD.encode(&block.contents);
@@ -151,18 +152,18 @@ fn pem(block: &Pem) -> String {
     format!("-----BEGIN {0}-----\n{1}\n-----END {0}-----\n", block.label, lines.join("\n"))
 }
 
-/// The private key of a file: its own block alone, for `openssl ecparam` writes another before it.
+/// The private key of a file; other blocks are ignored, because `openssl ecparam` writes its parameters before it.
 fn private_key(path: &Path) -> Result<(Secret<String>, KeyPair), PkiError> {
     let text = Secret::new(bounded(path)?);
     let open = std::fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o077 != 0);
     if open {
-        return Err(bad(path, "others on this machine can read it", format!("chmod 600 {}", path.display())));
+        return Err(bad(path, "other users of this machine can read it", format!("chmod 600 {}", path.display())));
     }
     if text.reveal().contains("ENCRYPTED") {
         return Err(bad(
             path,
-            "it is encrypted, and hactl asks for no passphrase",
-            format!("write it without: (umask 077; openssl pkey -in {} -out plain.key)", path.display()),
+            "it is encrypted, and hactl does not ask for a passphrase",
+            format!("decrypt it: (umask 077; openssl pkey -in {} -out plain.key)", path.display()),
         ));
     }
     let blocks = Pem::iter_from_buffer(text.reveal().as_bytes());
@@ -186,7 +187,7 @@ fn service_account(path: &Path) -> Result<KeyPairPem, PkiError> {
     Ok(KeyPairPem { private, public })
 }
 
-/// Keys that every program here can use.
+/// Accepts key types that every program here supports.
 fn strong(path: &Path, pair: &KeyPair, spki: &x509_parser::x509::SubjectPublicKeyInfo<'_>) -> Result<(), PkiError> {
     let curve = [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P384_SHA384].contains(&pair.algorithm());
     let remedy = "use ECDSA (P-256 or P-384) or RSA (2048 bits or more)";
@@ -194,11 +195,11 @@ fn strong(path: &Path, pair: &KeyPair, spki: &x509_parser::x509::SubjectPublicKe
         Ok(PublicKey::RSA(key)) if key.key_size() >= 2048 => Ok(()),
         Ok(PublicKey::RSA(key)) => Err(bad(path, format!("its RSA key has {} bits", key.key_size()), remedy)),
         Ok(PublicKey::EC(_)) if curve => Ok(()),
-        _ => Err(bad(path, "its key is of a kind that not every program here can use", remedy)),
+        _ => Err(bad(path, "its key type is not supported by every program here", remedy)),
     }
 }
 
-/// One authority, and a warning when its end is near. `below`: how many authorities it must be able to have below it.
+/// One CA, and a warning if it expires soon. `below`: how many CAs there must be able to be below it.
 fn authority(
     files: &BroughtAuthority,
     below: u32,
@@ -208,7 +209,7 @@ fn authority(
     let cert_pem = certificate(path)?;
     let (key_pem, pair) = private_key(&files.key)?;
     let warning = {
-        let unreadable = || bad(path, "it holds no readable certificate", "name the PEM file of an authority");
+        let unreadable = || bad(path, "it holds no readable certificate", "name the PEM file of a CA");
         let (_, block) = parse_x509_pem(cert_pem.as_bytes()).map_err(|_| unreadable())?;
         let cert = block.parse_x509().map_err(|_| unreadable())?;
         judge(path, &cert, below)?;
@@ -218,28 +219,24 @@ fn authority(
     let authority = Authority::new(cert_pem, key_pem).map_err(|error| {
         let why = error.to_string();
         let of_key = matches!(error, crate::statedir::BadAuthority::KeyMismatch | crate::statedir::BadAuthority::Key);
-        bad(
-            if of_key { &files.key } else { path },
-            why,
-            "name the certificate and the private key that belong together",
-        )
+        bad(if of_key { &files.key } else { path }, why, "name a certificate and its private key")
     })?;
     try_out(path, &authority, now)?;
     Ok((authority, warning))
 }
 
-/// Whether the certificate allows what it is needed for.
+/// Checks that the certificate has the required extensions.
 fn judge(path: &Path, cert: &X509Certificate<'_>, below: u32) -> Result<(), PkiError> {
-    let make = "make one with `openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 -subj /CN=NAME -keyout ca.key -out ca.crt`";
+    let make = "create one with `openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 -subj /CN=NAME -keyout ca.key -out ca.crt`";
     if !cert.is_ca() {
-        return Err(bad(path, "it is not the certificate of an authority", make));
+        return Err(bad(path, "it is not a CA certificate", make));
     }
     if cert.issuer().as_raw() != cert.subject().as_raw() || cert.verify_signature(Some(cert.public_key())).is_err() {
         return Err(bad(
             path,
             "it is not self-signed",
-            "bring an authority of its own for this cluster: with its root beside it everyone whom that vouches for could \
-             become administrator, and without it not every program can verify the chain",
+            "supply a CA of its own for this cluster: if hosts trusted its root, every subject of that root \
+             could become administrator; without the root, not every program can verify the chain",
         ));
     }
     for extension in cert.extensions() {
@@ -250,8 +247,8 @@ fn judge(path: &Path, cert: &X509Certificate<'_>, below: u32) -> Result<(), PkiE
                 return Err(bad(
                     path,
                     format!("its path length is {}", basic.path_len_constraint.unwrap_or(0)),
-                    "one of at least 1, or none: the controller manager signs with an intermediate below it, so that the \
-                     authority's own key is on no host",
+                    "use one of at least 1, or without a path length: the controller manager signs with an intermediate \
+                     below it, so that the CA's own key is on no host",
                 ));
             }
             ParsedExtension::KeyUsage(usage) if !usage.key_cert_sign() => {
@@ -259,11 +256,11 @@ fn judge(path: &Path, cert: &X509Certificate<'_>, below: u32) -> Result<(), PkiE
             }
             ParsedExtension::ExtendedKeyUsage(usage) if !(usage.any || usage.server_auth && usage.client_auth) => {
                 let why = "its extended key usage does not allow certificates of both servers and clients";
-                return Err(bad(path, why, "one without extended key usage, or with both"));
+                return Err(bad(path, why, "use one without extended key usage, or with both"));
             }
             ParsedExtension::NameConstraints(_) => {
-                let why = "it has name constraints, and the cluster's names are not of one domain";
-                return Err(bad(path, why, "one without name constraints"));
+                let why = "it has name constraints, and the names in a cluster are not in one domain";
+                return Err(bad(path, why, "use one without name constraints"));
             }
             _ => {}
         }
@@ -271,7 +268,7 @@ fn judge(path: &Path, cert: &X509Certificate<'_>, below: u32) -> Result<(), PkiE
     Ok(())
 }
 
-/// Whether it is valid now, and for how long.
+/// Checks the validity period; returns a warning if it ends soon.
 fn term(path: &Path, cert: &X509Certificate<'_>, now: OffsetDateTime) -> Result<Option<String>, PkiError> {
     let (from, to) = (cert.validity().not_before.to_datetime(), cert.validity().not_after.to_datetime());
     if now < from {
@@ -282,12 +279,12 @@ fn term(path: &Path, cert: &X509Certificate<'_>, now: OffsetDateTime) -> Result<
         ));
     }
     if to <= now {
-        return Err(bad(path, format!("it has expired on {}", to.date()), "use one that is valid for ten years or so"));
+        return Err(bad(path, format!("it expired on {}", to.date()), "use one that is valid for about ten years"));
     }
     let soon = to - now < SOON;
     Ok(soon.then(|| {
         format!(
-            "{} expires on {}, in {} days: every certificate of this cluster ends then at the latest",
+            "{} expires on {}, in {} days: no certificate of this cluster is valid longer",
             path.display(),
             to.date(),
             (to - now).whole_days()
@@ -295,9 +292,9 @@ fn term(path: &Path, cert: &X509Certificate<'_>, now: OffsetDateTime) -> Result<
     }))
 }
 
-/// Signs a certificate and verifies it: names in the subject that cannot be written again exactly would break every chain.
+/// Signs a certificate and verifies it: a subject that cannot be encoded identically again would break every chain.
 fn try_out(path: &Path, authority: &Authority, now: OffsetDateTime) -> Result<(), PkiError> {
-    let key = new_key("a trial of an authority")?;
+    let key = new_key("a test of a CA")?;
     let order = Order {
         subject: Subject { common_name: "trial", organizations: &[] },
         sans: &[],
@@ -321,7 +318,7 @@ fn try_out(path: &Path, authority: &Authority, now: OffsetDateTime) -> Result<()
     verified().ok_or_else(|| {
         bad(
             path,
-            "what it signs does not verify: its subject cannot be repeated exactly, or its key identifier is unusual",
+            "its certificates do not verify: its subject cannot be encoded identically, or its key identifier is odd",
             "use one with a plain subject, such as /O=Example/CN=NAME",
         )
     })

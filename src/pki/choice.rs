@@ -1,6 +1,8 @@
-//! What `certs renew` is asked for: names and hosts become leaves, or a sentence about what cannot be renewed.
+//! The arguments of `certs renew`: names and hosts become certificates, or an error that says why one cannot be
+//! renewed.
 //!
-//! In: words of the command line, the inventory. Out: leaves by host, and whether the administrator's kubeconfig is meant.
+//! In: words of the command line, the inventory. Out: certificates by host, and whether the admin kubeconfig is
+//! renewed.
 
 use super::list::ADMIN;
 use super::places::{KUBELET_SERVING, Kind};
@@ -10,16 +12,16 @@ use crate::model::names::HostName;
 use crate::model::target::CertId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is to be renewed.
+/// The certificates to renew.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Chosen {
-    /// Leaves by host; no host is here without one.
+    /// Certificates by host; every host here has at least one.
     pub leaves: BTreeMap<HostName, BTreeSet<CertId>>,
-    /// Whether the administrator's kubeconfig is to be made anew.
+    /// Whether the admin kubeconfig is renewed.
     pub admin: bool,
 }
 
-/// Why something cannot be renewed.
+/// Why a certificate cannot be renewed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotRenewable {
     /// No certificate has this name.
@@ -29,21 +31,19 @@ pub enum NotRenewable {
         name: String,
     },
     /// Its component renews it.
-    #[error(
-        "{name} is the kubelet's own: it asks for another by itself, when a tenth to three tenths of its life are left"
-    )]
+    #[error("{name} belongs to the kubelet, which renews it automatically when 10 to 30 % of its lifetime is left")]
     SelfRenewing {
         /// The name.
         name: String,
     },
-    /// It is an authority.
-    #[error("{name} is an authority: every certificate it signed would have to be replaced with it")]
+    /// It is a CA.
+    #[error("{name} is a CA: every certificate that it signed would have to be replaced too; see `hactl certs rotate`")]
     Authority {
         /// The name.
         name: String,
     },
     /// None of the hosts has it.
-    #[error("no {name} belongs on {}", .hosts.iter().map(HostName::as_str).collect::<Vec<_>>().join(", "))]
+    #[error("{} has no {name}", .hosts.iter().map(HostName::as_str).collect::<Vec<_>>().join(", "))]
     NotThere {
         /// The name.
         name: String,
@@ -52,16 +52,16 @@ pub enum NotRenewable {
     },
 }
 
-/// The names that can be renewed, as people write them.
+/// The names that can be renewed, as they are written on the command line.
 pub fn renewable() -> Vec<String> {
     let ours = CertId::ALL.into_iter().filter(|id| *id != CertId::Kubelet).map(|id| id.to_string());
     ours.chain([ADMIN.to_owned()]).collect()
 }
 
-/// Takes names and hosts; without names every leaf that hactl renews is meant, without hosts every host.
+/// Parses names and hosts; no names means every certificate that hactl renews, no hosts means every host.
 ///
 /// # Errors
-/// A name that is none, or of something that is not renewed so.
+/// An unknown name, or a certificate that cannot be renewed this way.
 pub fn choose(desired: &Desired, names: &[String], hosts: &[HostName]) -> Result<Chosen, NotRenewable> {
     let there: Vec<(&HostName, BTreeSet<CertId>)> = desired
         .hosts
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn without_names_every_leaf_that_hactl_renews_is_meant_and_not_the_kubeconfig() {
         let all = chosen(&[], &[]).unwrap();
-        assert_eq!((count(&all), all.admin), (vec![15, 15], false), "a worker has nothing but its kubelet's own");
+        assert_eq!((count(&all), all.admin), (vec![15, 15], false), "a worker has only its kubelet's");
         assert_eq!(count(&chosen(&[], &["1"]).unwrap()), [15]);
     }
 
@@ -142,9 +142,9 @@ mod tests {
     fn what_cannot_be_renewed_says_why() {
         for (name, word) in [
             ("apiserve", "no certificate apiserve"),
-            ("kubelet", "by itself"),
-            ("kubelet-serving", "by itself"),
-            ("etcd-ca", "an authority"),
+            ("kubelet", "automatically"),
+            ("kubelet-serving", "automatically"),
+            ("etcd-ca", "is a CA"),
         ] {
             let error = chosen(&["apiserver", name], &[]).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");

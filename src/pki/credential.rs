@@ -1,7 +1,7 @@
-//! Credentials for people and for hactl itself, and the kubeconfig that carries them.
+//! Credentials for people and for hactl itself, and the kubeconfig that contains them.
 //!
-//! In: an authority, a name, a lifetime. Out: certificate and key, the key in a [`Secret`]; they are made in memory,
-//! and only a person's kubeconfig is ever written, by whoever asked for it.
+//! In: a CA, a name, a lifetime. Out: certificate and key, the key in a [`Secret`]. They are created in memory; only a
+//! person's kubeconfig is written, by the command that creates it.
 
 use super::PkiError;
 use super::found::new_key;
@@ -18,13 +18,13 @@ use zeroize::Zeroizing;
 
 /// A client certificate with its key.
 pub struct Credential {
-    /// The certificate in PEM, with its intermediate when it has one.
+    /// The certificate in PEM, followed by its intermediate if there is one.
     pub cert_pem: String,
     /// The private key in PEM (PKCS #8).
     pub key_pem: Secret<String>,
-    /// Whom it names.
+    /// Common name.
     pub common_name: String,
-    /// Its groups.
+    /// Organisations, which are groups in Kubernetes.
     pub organizations: Vec<String>,
     /// Serial number, hexadecimal, for the journal.
     pub serial: String,
@@ -32,7 +32,7 @@ pub struct Credential {
     pub not_after: OffsetDateTime,
 }
 
-/// Makes a client credential.
+/// Creates a client credential.
 pub fn client_credential(
     ca: &Authority,
     common_name: &str,
@@ -58,22 +58,22 @@ pub fn client_credential(
     })
 }
 
-/// hactl's own credential for one run: one hour, kept in memory alone. It must work before any RBAC object exists.
+/// hactl's own credential for one run: valid for one hour, in memory only. It must work before any RBAC object exists.
 pub fn own_credential(ca: &Authority, now: OffsetDateTime) -> Result<Credential, PkiError> {
     client_credential(ca, "hactl", &["system:masters".to_owned()], Duration::hours(1), now)
 }
 
-/// A person's everyday credential: 365 days, its rights given by a binding that can be taken away.
+/// A person's everyday credential: 365 days, with rights from a binding that can be deleted.
 pub fn admin_credential(ca: &Authority, now: OffsetDateTime) -> Result<Credential, PkiError> {
     client_credential(ca, "admin", &[ADMINISTRATORS.to_owned()], Duration::days(365), now)
 }
 
-/// A person's credential for when RBAC itself is broken: 8 hours, nothing can take its rights away.
+/// A person's credential for when RBAC itself is broken: 8 hours, with rights that cannot be revoked.
 pub fn break_glass_credential(ca: &Authority, now: OffsetDateTime) -> Result<Credential, PkiError> {
     client_credential(ca, "break-glass", &["system:masters".to_owned()], Duration::hours(8), now)
 }
 
-/// A kubeconfig with everything in it.
+/// A kubeconfig with all certificates and keys embedded.
 pub fn kubeconfig(cluster: &ClusterName, server_url: &str, ca_pem: &str, credential: &Credential) -> Secret<String> {
     let user = format!("{}@{cluster}", credential.common_name);
     let key = Zeroizing::new(STANDARD.encode(credential.key_pem.reveal()));
@@ -107,12 +107,13 @@ pub fn kubeconfig(cluster: &ClusterName, server_url: &str, ca_pem: &str, credent
     Secret::new(text)
 }
 
-/// A JSON string is a YAML string that nothing can be mistaken for: `no`, `1.30` and `a: b` stay text.
+/// A JSON string is an unambiguous YAML string: `no`, `1.30` and `a: b` stay text.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// How Kubernetes names a key in the tokens that it signs: by the SHA-256 of its public half (`pkg/serviceaccount/jwt.go`). `None`: it is no PEM.
+/// The key identifier in Kubernetes' tokens: the SHA-256 of the public key (`pkg/serviceaccount/jwt.go`). `None`: not
+/// PEM.
 pub fn key_id(public_pem: &str) -> Option<String> {
     let body: String = public_pem.lines().filter(|line| !line.starts_with("-----")).collect();
     let der = STANDARD.decode(body.trim()).ok()?;

@@ -1,8 +1,9 @@
-//! The authorities and keys of a new cluster.
+//! The CAs and keys of a new cluster.
 //!
-//! In: the cluster's name, what was brought along, and the time. Out: [`Contents`] for its vault. Authorities live ten years. Two signing keys
-//! leave the vault, and both can sign nothing but leaves: the intermediate's, which lives five, and that of the CA of kubelets' serving
-//! certificates, which is below no other and is trusted for nothing else.
+//! In: the cluster's name, the supplied CAs and keys, the time. Out: [`Contents`] for the state directory. CAs are
+//! valid for ten years. Two signing keys leave the state directory, and neither can sign a CA: the signing
+//! intermediate's, valid for five years, and that of the CA for kubelet serving certificates, which is below no other
+//! CA and trusted for nothing else.
 
 use super::PkiError;
 use super::brought::Brought;
@@ -20,14 +21,14 @@ use time::{Duration, OffsetDateTime};
 const AUTHORITY_DAYS: i64 = 3652;
 const INTERMEDIATE_DAYS: i64 = 1826;
 
-/// Makes everything a new cluster is founded on, around what was brought along.
+/// Creates the CAs and keys of a new cluster, except for those that were supplied.
 pub fn found(cluster: &ClusterName, brought: Brought, now: OffsetDateTime) -> Result<Contents, PkiError> {
     let or_made = |brought: Option<Authority>, what: &str, below: u8| match brought {
         Some(authority) => Ok(authority),
-        None => root(&format!("{cluster} {what} authority"), below, now),
+        None => root(&format!("{cluster} {what} CA"), below, now),
     };
     let cluster_ca = or_made(brought.cluster, "cluster", BELOW_CLUSTER)?;
-    let signing = intermediate(&format!("{cluster} signing authority"), &cluster_ca, now)?;
+    let signing = intermediate(&format!("{cluster} signing CA"), &cluster_ca, now)?;
     let service_account = match brought.service_account {
         Some(pair) => pair,
         None => token_key()?,
@@ -44,20 +45,21 @@ pub fn found(cluster: &ClusterName, brought: Brought, now: OffsetDateTime) -> Re
     })
 }
 
-/// How many authorities may be below the cluster's, one under the other: itself as the one before it vouches for it, and who signs for it,
-/// which is the signing intermediate or a host's issuer.
+/// How many CAs there may be below the cluster CA, one under the other: its successor, cross-signed by it, and the CA
+/// that signs for it, which is the signing intermediate or a host's issuer.
 pub(super) const BELOW_CLUSTER: u8 = 2;
-/// How many may be below the others: a host's issuer.
+/// How many CAs there may be below the others: a host's issuer.
 pub(super) const BELOW_OTHERS: u8 = 1;
 
-/// A new authority that signs itself.
+/// A new self-signed CA.
 pub(super) fn root(name: &str, below: u8, now: OffsetDateTime) -> Result<Authority, PkiError> {
     let key = new_key(name)?;
     let cert = params(name, below, now + Duration::days(AUTHORITY_DAYS), now)?.self_signed(&key);
     joined(name.to_owned(), cert, &key)
 }
 
-/// A new CA of kubelets' serving certificates: for servers alone, and below nobody, so that whoever trusts the cluster does not trust it.
+/// A new CA for kubelet serving certificates: for servers only, and below no other CA, so that trust in the cluster CA
+/// does not include it.
 pub(super) fn kubelet_serving(name: &str, now: OffsetDateTime) -> Result<Authority, PkiError> {
     let key = new_key(name)?;
     let mut params = params(name, 0, now + Duration::days(AUTHORITY_DAYS), now)?;
@@ -65,14 +67,14 @@ pub(super) fn kubelet_serving(name: &str, now: OffsetDateTime) -> Result<Authori
     joined(name.to_owned(), params.self_signed(&key), &key)
 }
 
-/// A new authority below another one, which may sign nothing but leaves.
+/// A new intermediate below another CA; it may not sign CAs.
 pub(super) fn intermediate(name: &str, above: &Authority, now: OffsetDateTime) -> Result<Authority, PkiError> {
     let key = new_key(name)?;
     let cert = below(name, &key, 0, above, (now + Duration::days(INTERMEDIATE_DAYS), now))?;
     joined(name.to_owned(), Ok(cert), &key)
 }
 
-/// An authority that is there already, signed by another one as well; in PEM.
+/// An existing CA cross-signed by another one, in PEM.
 pub(super) fn signed_by(
     authority: &Authority,
     name: &str,
@@ -82,7 +84,7 @@ pub(super) fn signed_by(
     let key = KeyPair::from_pem(authority.key().reveal());
     let key = key.map_err(|source| IssueError::Sign { what: name.to_owned(), source })?;
     let last = OffsetDateTime::from_unix_timestamp(authority.public().not_after_s).unwrap_or(now);
-    // As much below it as there is room for under the one that vouches.
+    // The path length that the cross-signing CA allows below itself.
     let room = above.public().below.map_or(BELOW_CLUSTER - 1, |most| most.saturating_sub(1).min(BELOW_CLUSTER - 1));
     below(name, &key, room, above, (last, now)).map(|cert| cert.pem())
 }
@@ -98,7 +100,7 @@ fn below(
     let issuer = KeyPair::from_pem(above.key().reveal())
         .and_then(|key| Issuer::from_ca_cert_pem(above.cert_pem(), key))
         .map_err(failed)?;
-    // One that outlives the authority above it would only look valid.
+    // An intermediate that outlives its CA would only look valid.
     let last = OffsetDateTime::from_unix_timestamp(above.public().not_after_s).unwrap_or(now);
     Ok(params(name, room, until.min(last), now)?.signed_by(key, &issuer).map_err(failed)?)
 }

@@ -1,7 +1,7 @@
-//! Every certificate of a host as a row: what it is, who signed it, when it ends, what becomes of it.
+//! Every certificate of a host as a row: name, signer, end of validity, and what happens to it.
 //!
-//! In: what should be there, what the host said. Out: rows for `certs list`. Whether a leaf is due is asked of the same rule that
-//! the planner asks.
+//! In: the certificates a host should have, and those that it reported. Out: rows for `certs list`. The planner's rule
+//! decides whether a certificate is due.
 
 use super::places::{KUBELET_SERVING, Kind, authority_paths, serving, serving_path};
 use crate::model::certificate::{CertFact, Certificate, Fate, OfHost, Presented, Seen, Term};
@@ -13,12 +13,12 @@ use crate::model::target::CertSpec;
 use crate::statedir::Publics;
 use std::collections::BTreeMap;
 
-/// The name of the administrator's kubeconfig in lists, which is whom it names.
+/// The name of the admin kubeconfig in lists: its common name.
 pub const ADMIN: &str = "admin";
-/// A kubeconfig with less than this left is made anew, days.
+/// The kubeconfig is renewed when it has fewer days left than this.
 pub const RENEW_KUBECONFIG_DAYS: i64 = 30;
 
-/// The certificates of a host that answered. `leaves` are those that it should have.
+/// The certificates of a reachable host. `leaves` are those that it should have.
 pub fn of_host(desired: &Desired, host: &Host, leaves: &[CertSpec], publics: &Publics, facts: &HostFacts) -> OfHost {
     let presented = presented(desired, host, leaves, facts);
     let mut rows: Vec<Certificate> = leaves
@@ -36,7 +36,7 @@ pub fn of_host(desired: &Desired, host: &Host, leaves: &[CertSpec], publics: &Pu
     OfHost::sorted(rows, facts.now_ms)
 }
 
-/// What the administrator keeps: the authorities, and the kubeconfig with this certificate in it.
+/// The certificates on the administrator's machine: the CAs, and the certificate in the kubeconfig.
 pub fn of_administrator(publics: &Publics, kubeconfig: (String, Option<CertFact>), now_ms: i64) -> OfHost {
     let (path, found) = kubeconfig;
     let mut rows: Vec<Certificate> = Kind::ALL
@@ -65,7 +65,7 @@ pub fn of_administrator(publics: &Publics, kubeconfig: (String, Option<CertFact>
     OfHost::sorted(rows, now_ms)
 }
 
-/// Who signed it, by name.
+/// The name of its signer.
 fn signer(found: &CertFact, publics: &Publics) -> String {
     if found.authority.is_empty() || found.authority == found.key_id {
         return if found.key_id.is_empty() { "unknown" } else { "itself" }.to_owned();
@@ -77,7 +77,7 @@ fn signer(found: &CertFact, publics: &Publics) -> String {
     other.map_or_else(|| "unknown".to_owned(), |(what, stage, _)| other_name(*what, *stage))
 }
 
-/// The name of an authority that is trusted beside the one that signs.
+/// The name of a CA that is trusted beside the one that signs.
 fn other_name(what: Rotatable, stage: Stage) -> String {
     match stage {
         Stage::Spread => format!("{what}.next"),
@@ -89,7 +89,7 @@ fn first<'a>(facts: &'a HostFacts, path: &str) -> Option<&'a CertFact> {
     facts.certificates.files.get(path)?.first()
 }
 
-/// Which host's issuer signed it, by the name of that one's row: its certificate follows in the file.
+/// The host's issuer that signed it, by the name of its row: the issuer's certificate follows in the file.
 fn issuer(found: &CertFact, file: &[CertFact], publics: &Publics) -> Option<String> {
     let signer = file.iter().skip(1).find(|behind| behind.key_id == found.authority)?;
     let known = |kind: &Kind| kind.of(publics).id == found.authority;
@@ -124,7 +124,7 @@ fn of_leaf(leaf: &CertSpec, unattended: bool, publics: &Publics, facts: &HostFac
 fn of_kubelet(path: &str, publics: &Publics, facts: &HostFacts) -> Certificate {
     let found = first(facts, path).cloned();
     let fate = match &found {
-        None => Fate::Missing("the kubelet asks the API for it, and hactl-approver approves it".to_owned()),
+        None => Fate::Missing("the kubelet requests it from the API, and hactl-approver approves it".to_owned()),
         Some(found) if found.term(facts.now_ms) == Term::Ended => Fate::Expired,
         Some(_) => Fate::ByKubelet,
     };
@@ -152,7 +152,7 @@ fn authority_row(name: &str, paths: Vec<String>, found: CertFact, publics: &Publ
     }
 }
 
-/// The authorities that a host trusts: each once, however many files hold it; and what lies in those files without being one of them.
+/// The CAs that a host trusts, each once, even if several files contain it; and other certificates in those files.
 fn authorities(host: &Host, publics: &Publics, facts: &HostFacts) -> Vec<Certificate> {
     let holds = |path: &str, kind: Kind| {
         let all = facts.certificates.files.get(path).map(Vec::as_slice).unwrap_or_default();
@@ -207,7 +207,7 @@ fn authorities(host: &Host, publics: &Publics, facts: &HostFacts) -> Vec<Certifi
     rows
 }
 
-/// What components present, by the name of the certificate that they should.
+/// What components present, by the name of the expected certificate.
 fn presented(desired: &Desired, host: &Host, leaves: &[CertSpec], facts: &HostFacts) -> BTreeMap<String, Presented> {
     let one = |(name, ask): (String, crate::model::certificate::Presenting)| {
         let seen = match (facts.certificates.presented.get(&ask.path)?, first(facts, &ask.path)) {
@@ -250,7 +250,7 @@ mod tests {
         fn leaves(&self) -> Vec<CertSpec> {
             leaves(&self.desired, self.host(), &self.contents.publics())
         }
-        /// A host on which everything is as it should be, `days` after it was made.
+        /// A host on which everything is in order, `days` after the bootstrap.
         fn facts(&self, days: i64) -> HostFacts {
             let publics = self.contents.publics();
             let mut facts =
@@ -350,7 +350,7 @@ mod tests {
         files.insert("/etc/kubernetes/pki/ca.crt".to_owned(), CertFact::read_pem(stranger.cert_pem.as_bytes()));
         let rows = world.rows(&facts);
         assert_eq!(rows["cluster-ca"].fate, Fate::Due("it is not in /etc/kubernetes/pki/ca.crt".to_owned()));
-        assert_eq!(rows["unknown-ca"].subject, "other cluster authority");
+        assert_eq!(rows["unknown-ca"].subject, "other cluster CA");
     }
 
     #[test]

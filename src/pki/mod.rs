@@ -1,8 +1,8 @@
-//! The certificates of a cluster: who signs, who is who, and how a request becomes a certificate.
+//! The certificates of a cluster: their signers and subjects, and how a request becomes a certificate.
 //!
-//! In: the desired state, the vault's authorities, requests from hosts. Out: the certificate table as target leaves,
-//! signed certificates, credentials for people. Leaf keys never come here: hosts send requests, and of a request only
-//! the public key is believed.
+//! In: the desired state, the CAs of the state directory, requests from hosts. Out: the certificate table, signed
+//! certificates, credentials for people. Private keys of hosts' certificates never get here: hosts send requests, and
+//! only the public key of a request is used.
 
 pub mod brought;
 mod choice;
@@ -30,52 +30,52 @@ pub use table::{
 use crate::issue::IssueError;
 use crate::statedir::{BadAuthority, StateDirError};
 
-/// Why a certificate could not be made.
+/// Why a certificate could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
-    /// A key pair could not be made.
-    #[error("cannot make a key pair for {what}")]
+    /// A key pair could not be created.
+    #[error("cannot create a key pair for {what}")]
     MakeKey {
-        /// For what.
+        /// Its purpose.
         what: String,
         /// Why.
         #[source]
         source: rcgen::Error,
     },
-    /// A fresh authority is not one: a fault of this program.
-    #[error("the new authority {what} is unusable")]
+    /// A new CA is invalid: a bug in hactl.
+    #[error("the new CA {what} is unusable; this is a bug in hactl")]
     Authority {
-        /// Which.
+        /// Which CA.
         what: String,
         /// Why.
         #[source]
         source: BadAuthority,
     },
-    /// A file of an authority or key of the administrator's own cannot be used.
+    /// A supplied file with a CA or key cannot be used.
     #[error("{}: {why}\n  do: {remedy}", .path.display())]
     Brought {
         /// Which file.
         path: std::path::PathBuf,
         /// What is wrong with it.
         why: String,
-        /// What to do.
+        /// The remedy.
         remedy: String,
     },
-    /// The authority is not the one the leaf names.
-    #[error("{leaf} is to be signed by authority {wanted}, not by {given}")]
+    /// The CA is not the one that the certificate requires.
+    #[error("{leaf} must be signed by CA {wanted}, not by {given}")]
     WrongAuthority {
-        /// Which leaf.
+        /// Which certificate.
         leaf: String,
-        /// Key identifier asked for.
+        /// Key identifier of the required CA.
         wanted: String,
-        /// Key identifier given.
+        /// Key identifier of the given CA.
         given: String,
     },
-    /// It could not be signed.
+    /// Signing failed.
     #[error(transparent)]
     Issue(#[from] IssueError),
-    /// No randomness.
-    #[error("cannot draw a random number")]
+    /// The random number generator failed.
+    #[error("the random number generator failed")]
     Random(#[source] StateDirError),
 }
 

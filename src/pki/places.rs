@@ -1,7 +1,7 @@
-//! Where certificates lie on a host besides the leaves of the table, and where components present theirs.
+//! The paths of certificates on a host that are not in the table, and the ports where components present certificates.
 //!
-//! In: the inventory, a host. Out: paths with what belongs there, and the question for `hactl host`. A test holds the paths of
-//! authorities to the files that are rendered.
+//! In: the inventory, a host. Out: paths with the expected content, and the query for `hactl host`. A test compares the
+//! paths of CAs with the rendered files.
 
 use crate::model::certificate::{CertificatesAsk, Presenting};
 use crate::model::desired::{Desired, Host, Role};
@@ -10,21 +10,21 @@ use crate::model::target::{CertId, CertSpec, KUBELET_SERVES_WITH};
 use crate::statedir::{PublicAuthority, Publics};
 use std::net::{IpAddr, Ipv4Addr};
 
-/// The name of the certificate that a kubelet serves with.
+/// The name of a kubelet's serving certificate.
 pub const KUBELET_SERVING: &str = "kubelet-serving";
 
-/// An authority of the cluster.
+/// A CA of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Kubernetes' own.
+    /// Kubernetes' CA.
     Cluster,
-    /// etcd's.
+    /// etcd's CA.
     Etcd,
-    /// Of the API server to aggregated API servers.
+    /// The front proxy CA.
     FrontProxy,
-    /// The controller manager's intermediate.
+    /// The signing intermediate, which the controller manager uses.
     Signing,
-    /// Of kubelets' serving certificates.
+    /// The CA for kubelet serving certificates.
     KubeletServing,
 }
 
@@ -32,7 +32,7 @@ impl Kind {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Cluster, Self::Etcd, Self::FrontProxy, Self::Signing, Self::KubeletServing];
 
-    /// Its name in lists, which is that of its file in the state.
+    /// Its name in lists, which is also the name of its file in the state directory.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cluster => "cluster-ca",
@@ -42,7 +42,7 @@ impl Kind {
             Self::KubeletServing => "kubelet-serving-ca",
         }
     }
-    /// The leaf that signs for it on a host, where hosts renew their own.
+    /// Its issuer on a host, where hosts renew their own certificates.
     pub const fn issuer(self) -> Option<CertId> {
         match self {
             Self::Cluster => Some(CertId::ClusterIssuer),
@@ -61,7 +61,7 @@ impl Kind {
             Self::KubeletServing => &publics.kubelet_serving,
         }
     }
-    /// The files of a host that hold it.
+    /// The files of a host that contain it.
     pub fn paths(self, host: &Host) -> Vec<&'static str> {
         let (node, control_plane, etcd) = (host.is_node(), host.is(Role::ControlPlane), host.is(Role::Etcd));
         let all: &[(&str, bool)] = match self {
@@ -83,7 +83,7 @@ impl Kind {
     }
 }
 
-/// The files of a host that hold authorities, each once.
+/// The files of a host that contain CAs, each once.
 pub fn authority_paths(host: &Host) -> Vec<&'static str> {
     let mut paths: Vec<&str> = Kind::ALL.iter().flat_map(|kind| kind.paths(host)).collect();
     paths.sort_unstable();
@@ -91,12 +91,12 @@ pub fn authority_paths(host: &Host) -> Vec<&'static str> {
     paths
 }
 
-/// Where the kubelet of a host keeps the certificate that it serves with; `None` where there is no kubelet.
+/// The path of a kubelet's serving certificate; `None` without a kubelet.
 pub fn serving_path(host: &Host) -> Option<&'static str> {
     host.is_node().then_some(KUBELET_SERVES_WITH)
 }
 
-/// The components of a host that serve with a certificate, with the name of it. `leaves` are the host's.
+/// The components of a host that serve TLS, with the names of their certificates. `leaves` are the host's.
 pub fn serving(desired: &Desired, host: &Host, leaves: &[CertSpec]) -> Vec<(String, Presenting)> {
     let local = IpAddr::from(Ipv4Addr::LOCALHOST);
     let pair = |id: CertId| {
@@ -107,7 +107,7 @@ pub fn serving(desired: &Desired, host: &Host, leaves: &[CertSpec]) -> Vec<(Stri
         let (path, _) = pair(id)?;
         Some((id.to_string(), Presenting { path, at, identity }))
     };
-    // etcd demands a certificate of those who ask, and notes who shows none.
+    // etcd requires a client certificate, and logs connections without one.
     let all = [
         of(CertId::EtcdServer, (local, ETCD_CLIENTS), pair(CertId::EtcdObserver)),
         of(CertId::EtcdPeer, (host.address, ETCD_PEERS), pair(CertId::EtcdPeer)),
@@ -120,7 +120,7 @@ pub fn serving(desired: &Desired, host: &Host, leaves: &[CertSpec]) -> Vec<(Stri
     all.into_iter().flatten().collect()
 }
 
-/// Everything about the certificates of a host that its leaves do not say.
+/// The query for a host's certificates that are not in `leaves`.
 pub fn certificates_ask(desired: &Desired, host: &Host, leaves: &[CertSpec]) -> CertificatesAsk {
     let fixed = authority_paths(host).into_iter().chain(serving_path(host)).map(str::to_owned);
     CertificatesAsk {

@@ -1,7 +1,7 @@
-//! A new authority or key in place of another one, in stages: made and spread, then used, then alone.
+//! Replaces a CA or key in stages: created and distributed, then used, then the only one.
 //!
-//! In: the contents of a vault, the time. Out: the same at the next stage. When a stage is over is not known here: whoever calls has seen
-//! that every host is as this one asks.
+//! In: the contents of a state directory, the time. Out: the contents at the next stage. This module does not know when
+//! a stage is complete: its caller has checked every host.
 
 use super::PkiError;
 use super::found::{BELOW_CLUSTER, BELOW_OTHERS, intermediate, kubelet_serving, root, signed_by, token_key};
@@ -14,10 +14,10 @@ use crate::statedir::{
 };
 use time::OffsetDateTime;
 
-/// Makes what is to come. Nothing changes where a rotation is under way.
+/// Creates the new CA or key. Changes nothing if a rotation is in progress.
 ///
 /// # Errors
-/// Keys that cannot be made.
+/// Keys that cannot be created.
 pub fn begin(
     cluster: &ClusterName,
     contents: &mut Contents,
@@ -27,11 +27,11 @@ pub fn begin(
     if contents.stage(what).is_some() {
         return Ok(());
     }
-    // Two authorities of one name would be told apart by their keys alone, and not every program does.
+    // Two CAs of the same name would differ only in their keys, which not every program handles.
     let stamp = now
         .format(time::macros::format_description!("[year]-[month]-[day] [hour]:[minute]:[second]"))
         .unwrap_or_default();
-    let name = |which: &str| format!("{cluster} {which} authority of {stamp}");
+    let name = |which: &str| format!("{cluster} {which} CA of {stamp}");
     let mut made: Vec<(Rotatable, KeyText)> = Vec::new();
     match what {
         Rotatable::ClusterCa => {
@@ -70,10 +70,10 @@ fn of(authority: &Authority) -> KeyText {
     KeyText { public: authority.cert_pem().to_owned(), private: Secret::new(authority.key().reveal().clone()) }
 }
 
-/// The new one takes the old one's place, and the old one is trusted beside it. Nothing changes where that is so already.
+/// The new one replaces the old one, which stays trusted. Changes nothing if that is done already.
 ///
 /// # Errors
-/// What was made is not what it should be: a fault of this program.
+/// The new CA or key is invalid: a bug in hactl.
 pub fn issue(contents: &mut Contents, what: Rotatable, now: OffsetDateTime) -> Result<(), PkiError> {
     if contents.stage(what) != Some(Stage::Spread) {
         return Ok(());
@@ -91,7 +91,7 @@ pub fn issue(contents: &mut Contents, what: Rotatable, now: OffsetDateTime) -> R
         if what == Rotatable::Encryption {
             contents.rotations.retired.push(Secret::new(old.private.reveal().clone()));
         }
-        // Its key signs nothing any more, so it is not kept.
+        // The old key signs nothing any more, so it is not kept.
         let other = KeyText { public: old.public, private: Secret::new(String::new()) };
         contents.rotations.under_way.insert(what, turn_at(Stage::Issued, other, now));
     }
@@ -99,7 +99,7 @@ pub fn issue(contents: &mut Contents, what: Rotatable, now: OffsetDateTime) -> R
     Ok(())
 }
 
-/// The cluster's next authority as the one before it vouches for it; nothing where that one's word is worth nothing any more.
+/// The new cluster CA, cross-signed by the previous one; `None` if the previous one has expired.
 fn cross(contents: &Contents, now: OffsetDateTime) -> Result<Option<PublicAuthority>, PkiError> {
     let what = Rotatable::ClusterCa;
     let Some(turn) = contents.rotations.under_way.get(&what) else { return Ok(None) };
@@ -117,7 +117,7 @@ fn unusable(what: Rotatable, source: BadAuthority) -> PkiError {
     PkiError::Authority { what: what.to_string(), source }
 }
 
-/// Every host is as this stage asks; noted the first time.
+/// Every host is at this stage; recorded the first time only.
 pub fn arrived(contents: &mut Contents, what: Rotatable, now: OffsetDateTime) {
     for what in what.along() {
         if let Some(turn) = contents.rotations.under_way.get_mut(what) {
@@ -126,7 +126,7 @@ pub fn arrived(contents: &mut Contents, what: Rotatable, now: OffsetDateTime) {
     }
 }
 
-/// The old one is to be trusted no more. Nothing changes where the new one is not in use.
+/// Ends trust in the old one. Changes nothing if the new one is not in use.
 pub fn end(contents: &mut Contents, what: Rotatable, now: OffsetDateTime) {
     if contents.stage(what) != Some(Stage::Issued) {
         return;
@@ -151,13 +151,14 @@ pub fn finish(contents: &mut Contents, what: Rotatable) {
     }
 }
 
-/// Data of a bundle is back that may be encrypted with any key there ever was: all of them decrypt again, until everything is written anew.
+/// Data restored from a snapshot may be encrypted with any earlier key: all of them decrypt again, until everything has
+/// been rewritten.
 pub fn reread(contents: &mut Contents, now: OffsetDateTime) {
     let turn = contents.rotations.under_way.get(&Rotatable::Encryption);
     if contents.rotations.retired.is_empty() || turn.is_some_and(|turn| turn.stage == Stage::Issued) {
         return;
     }
-    // A key that was spread and not used yet is none that anything was encrypted with.
+    // A key that was distributed but not used yet encrypts nothing.
     let other = KeyText { public: String::new(), private: Secret::new(String::new()) };
     contents.rotations.under_way.insert(Rotatable::Encryption, turn_at(Stage::Issued, other, now));
     contents.rotations.stages += 1;
@@ -209,7 +210,7 @@ mod tests {
             issue(&mut contents, what, at(2)).unwrap();
             let new = contents.pair(what).public;
             assert_ne!(new, old, "{what}: the new one signs");
-            assert_eq!(trusted(&contents), spread, "{what}: who trusts both needs no other file");
+            assert_eq!(trusted(&contents), spread, "{what}: a host that trusts both needs no other file");
             assert!(contents.rotations.under_way[&what].other.private.reveal().is_empty(), "{what}: its key is gone");
 
             arrived(&mut contents, what, at(3));
@@ -221,20 +222,16 @@ mod tests {
             );
             end(&mut contents, what, at(5));
             assert_eq!(trusted(&contents).trim(), new.trim(), "{what}: the old one is trusted no more");
-            assert_eq!(contents.stage(what), Some(Stage::Ending), "{what}: until all hosts have heard of that");
+            assert_eq!(contents.stage(what), Some(Stage::Ending), "{what}: until all hosts have reached that stage");
             let stages = contents.rotations.stages;
             finish(&mut contents, what);
-            assert_eq!(
-                (stages, contents.rotations.stages),
-                (3, 3),
-                "{what}: hosts hear of three stages, and see no fourth"
-            );
+            assert_eq!((stages, contents.rotations.stages), (3, 3), "{what}: hosts go through three stages, not four");
             assert_eq!(trusted(&contents).trim(), new.trim(), "{what}");
             assert!(contents.rotations.under_way.is_empty());
             assert_eq!(
                 contents.rotations.founded,
                 founded_with(&old, what, &contents),
-                "{what}: the cluster is who it was"
+                "{what}: the cluster keeps its identity"
             );
         }
     }
@@ -276,14 +273,14 @@ mod tests {
         let old = contents.cluster.public().clone();
         begin(&cluster, &mut contents, Rotatable::ClusterCa, at(1)).unwrap();
         issue(&mut contents, Rotatable::ClusterCa, at(2)).unwrap();
-        let cross = contents.rotations.cross.as_ref().expect("one that is in force vouches");
+        let cross = contents.rotations.cross.as_ref().expect("one that has not expired cross-signs");
         let fact = CertFact::read_pem(cross.cert_pem.as_bytes()).remove(0);
         let new = CertFact::read_pem(contents.cluster.cert_pem().as_bytes()).remove(0);
         assert_eq!((fact.authority, &fact.key_id), (old.id, &new.key_id), "the same key, signed by the old one");
         assert_eq!(fact.common_name, new.common_name);
         assert!(fact.not_after_s <= old.not_after_s);
         finish(&mut contents, Rotatable::ClusterCa);
-        assert!(contents.rotations.cross.is_some(), "whoever was not started anew since still needs it");
+        assert!(contents.rotations.cross.is_some(), "programs that have not been restarted since still need it");
     }
 
     #[test]
@@ -297,7 +294,7 @@ mod tests {
 
         begin(&cluster, &mut contents, what, at(1)).unwrap();
         let spread = contents.publics();
-        assert_eq!(spread.kubelet_serving, signing, "who signed before signs still");
+        assert_eq!(spread.kubelet_serving, signing, "the previous signer still signs");
         assert_eq!(certificates(&spread.trusted.kubelet_serving), 2);
         assert!(spread.trusted.kubelet_serving.contains(signing.cert_pem.trim()));
 
@@ -308,7 +305,7 @@ mod tests {
         end(&mut contents, what, at(3));
         finish(&mut contents, what);
         assert_eq!(contents.publics().trusted.kubelet_serving.trim(), issued.kubelet_serving.cert_pem.trim());
-        assert_eq!(contents.signing.public(), &signing, "what signs for clients stays");
+        assert_eq!(contents.signing.public(), &signing, "the signer for clients stays");
         assert!(!contents.publics().cluster_bundle_pem().contains(issued.kubelet_serving.cert_pem.trim()));
     }
 
@@ -344,7 +341,7 @@ mod tests {
         }
         reread(&mut contents, at(9));
         let names: Vec<String> = keys(&contents).into_iter().map(|(name, _)| name).collect();
-        assert_eq!(names, ["key3", "key2", "key1"], "a bundle may be of any time");
+        assert_eq!(names, ["key3", "key2", "key1"], "a snapshot may be of any age");
         assert!(keys(&contents).contains(&first));
     }
 }

@@ -1,6 +1,7 @@
-//! What authorities sign: leaves by the table, and the chain that goes with them.
+//! Signs certificates of the table and appends the chain.
 //!
-//! In: a host's request, the leaf as the table has it, its authority. Out: the certificate in PEM, followed by what vouches for it.
+//! In: a host's request, the certificate's row of the table, its CA. Out: the certificate in PEM, followed by its
+//! chain.
 
 use super::PkiError;
 use crate::issue::{self, Signer};
@@ -8,7 +9,7 @@ use crate::model::target::CertSpec;
 use crate::statedir::{Authority, PublicAuthority};
 use time::OffsetDateTime;
 
-/// An authority as who signs: what one below another signs comes with its certificate.
+/// A CA as a signer: an intermediate's own certificate follows what it signs.
 pub(super) fn signer(ca: &Authority) -> Signer<'_> {
     let public = ca.public();
     Signer {
@@ -19,10 +20,10 @@ pub(super) fn signer(ca: &Authority) -> Signer<'_> {
     }
 }
 
-/// Signs the public key of a request as the leaf says.
+/// Signs the public key of a request for a row of the table.
 ///
 /// # Errors
-/// A [`PkiError`] for another authority than the leaf's, or a request that is none.
+/// A [`PkiError`] if the CA is not the row's, or the request is invalid.
 pub fn sign(csr_pem: &str, leaf: &CertSpec, ca: &Authority, now: OffsetDateTime) -> Result<String, PkiError> {
     if ca.id() != leaf.authority {
         return Err(PkiError::WrongAuthority {
@@ -34,8 +35,8 @@ pub fn sign(csr_pem: &str, leaf: &CertSpec, ca: &Authority, now: OffsetDateTime)
     Ok(issue::sign(csr_pem, leaf, &signer(ca), now)?)
 }
 
-/// The same, with what vouches for its authority behind it where the leaf is shown to clients, or signs what is: whoever trusts only the
-/// authority of before goes on trusting it.
+/// Like [`sign`], followed by the CA's cross-signed certificate if the certificate is presented to clients or is an
+/// issuer: clients that trust only the previous CA accept it too.
 ///
 /// # Errors
 /// As [`sign`].

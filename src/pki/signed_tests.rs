@@ -1,4 +1,4 @@
-//! Snapshots signed by hosts with leaves of the table, and judged by the CAs of a state.
+//! Snapshots signed by hosts with certificates of the table, and verified with the CAs of a state directory.
 
 use super::*;
 use crate::model::authentic::{Authenticity, Signed};
@@ -29,7 +29,7 @@ fn contents() -> Contents {
     found(&"lab".parse().unwrap(), brought::Brought::default(), at(0)).unwrap()
 }
 
-/// A key with the certificate of the leaf that this host has.
+/// A key with the certificate of this row on this host.
 fn signer_as(leaf: CertId, desired: &Desired, host: usize, contents: &Contents, by: &Authority, day: i64) -> Signer {
     let host = desired.with(Role::Etcd).nth(host).unwrap();
     let leaf = leaves(desired, host, &contents.publics()).into_iter().find(|one| one.id == leaf).unwrap();
@@ -37,7 +37,7 @@ fn signer_as(leaf: CertId, desired: &Desired, host: usize, contents: &Contents, 
     let key = KeyPair::generate().unwrap();
     let request = CertificateParams::default().serialize_request(&key).unwrap().pem().unwrap();
     let pem = sign(&request, &leaf, by, at(day)).unwrap();
-    // What vouches for an intermediate goes along, and a signer has no use for it.
+    // The chain of an intermediate follows; a signer does not use it.
     let own = pem.split_inclusive("-----END CERTIFICATE-----").next().unwrap().to_owned();
     Signer::new(&key.serialize_pem(), own).unwrap()
 }
@@ -50,7 +50,7 @@ fn name(host: &str) -> HostName {
     host.parse().unwrap()
 }
 
-/// A bundle's file.
+/// A snapshot file.
 struct Made {
     folder: tempfile::TempDir,
     claimed: Claimed,
@@ -94,17 +94,17 @@ fn made(host: &str, taken_ms: i64, signer: Option<&Signer>) -> Made {
     Made { folder, claimed }
 }
 
-/// Other words.
+/// Edits a manifest.
 type Change = fn(&mut serde_json::Value);
 
-/// Where the manifest of a file begins, and where it ends.
+/// Start and end of the manifest in a file.
 fn manifest_in(bytes: &[u8]) -> (usize, usize) {
     let end = bytes.len() - 36;
     let size = u32::from_be_bytes(bytes[end..end + 4].try_into().unwrap()) as usize;
     (end - size, end)
 }
 
-/// What `forge.py` does: other words in the manifest, and what can be renewed without a key is renewed.
+/// Like `forge.py`: edits the manifest and recomputes everything that needs no key.
 fn relabelled(bytes: &[u8], change: impl Fn(&mut serde_json::Value)) -> Vec<u8> {
     let (begun, end) = manifest_in(bytes);
     let mut manifest = serde_json::from_slice(&bytes[begun..end]).unwrap();
@@ -145,7 +145,7 @@ fn what_a_host_signed_is_its_own_and_neither_a_changed_word_nor_a_signature_take
     let both = made.open(&relabelled(&bare, |m| m["host"] = "cp2".into())).unwrap();
     assert_eq!(trust.judge(&both), Authenticity::Unsigned);
     assert!(!Authenticity::Unsigned.may_be_taken(false) && Authenticity::Unsigned.may_be_taken(true));
-    assert!(!Authenticity::Unchecked.may_be_taken(true), "whoever forgets to ask takes nothing");
+    assert!(!Authenticity::Unchecked.may_be_taken(true), "a caller that does not ask accepts nothing");
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn a_signers_certificate_authenticates_no_client_and_no_server_and_lasts_as_long
     let pem = made("cp1", ms(1), Some(&signer(0, &contents, 0))).claimed.signed.unwrap().seal.certificate;
     let (_, block) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).unwrap();
     let leaf = block.parse_x509().unwrap();
-    let usage = leaf.extended_key_usage().unwrap().expect("without one it would be good for everything").value;
+    let usage = leaf.extended_key_usage().unwrap().expect("without one it would be valid for everything").value;
     assert!(!usage.any && !usage.client_auth && !usage.server_auth && usage.other.len() == 1, "{usage:?}");
     assert!(leaf.subject().iter_organization().next().is_none() && leaf.subject_alternative_name().unwrap().is_none());
     let days = |unattended_days| {
@@ -210,9 +210,9 @@ fn what_is_told_of_a_file_must_be_what_was_signed_and_under_its_own_name_and_on_
     forged(&judged(None, &|fact| fact.authority = Digest::of(b"another")), "something else than what is told");
     forged(&judged(None, &|fact| fact.signed.as_mut().unwrap().manifest.push(' ')), "changed after it was signed");
     assert_eq!(judged(None, &|fact| fact.signed = None), Authenticity::Unsigned);
-    // A host may not say how it is judged.
+    // A host cannot decide how its snapshot is judged.
     let mut told = serde_json::to_value(&fact).unwrap();
-    assert!(told.get("authenticity").is_none(), "a host that has not asked says nothing");
+    assert!(told.get("authenticity").is_none(), "a host that has not checked reports nothing");
     assert_eq!(serde_json::from_value::<BundleFact>(told.clone()).unwrap(), fact);
     told["authenticity"] = serde_json::json!({"signed": "cp1"});
     assert!(serde_json::from_value::<BundleFact>(told).is_err());
@@ -233,7 +233,7 @@ fn a_ca_that_was_replaced_vouches_for_what_was_taken_in_its_time_and_the_chain_f
             assert_eq!(
                 contents.snapshot_trust().judge(&between),
                 Authenticity::Signed(name("cp1")),
-                "not all are told yet"
+                "not every host has the new CA yet"
             );
         }
         rotate::end(&mut contents, Rotatable::ClusterCa, at(turn * 10 + 3));
@@ -243,7 +243,7 @@ fn a_ca_that_was_replaced_vouches_for_what_was_taken_in_its_time_and_the_chain_f
         forged(&trust.judge(&made("cp1", ms(turn * 10 + 4), Some(&old)).claimed), "was replaced");
         let lineage = contents.lineage();
         assert!(lineage.is_whole() && lineage.anchor() == first && lineage.has(&contents.cluster.fingerprint()));
-        // It survives being carried.
+        // It survives export and import of the state.
         let carried = crate::statedir::carry(&cluster, &contents, &new_identity(), "");
         assert_eq!(crate::statedir::uncarry(&carried).unwrap().contents.lineage(), lineage);
     }
@@ -276,7 +276,7 @@ fn neither_another_ca_nor_the_signing_intermediate_passes_for_the_heir_of_a_clus
     assert!(!lineage.is_whole() && !lineage.has(&first));
 }
 
-/// A signed bundle and what its CA says, made once.
+/// A signed snapshot with its manifest and CAs, created once.
 fn one() -> &'static (Vec<u8>, Manifest, crate::snapshot::Trust) {
     static ONE: std::sync::OnceLock<(Vec<u8>, Manifest, crate::snapshot::Trust)> = std::sync::OnceLock::new();
     ONE.get_or_init(|| {

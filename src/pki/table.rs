@@ -1,6 +1,6 @@
-//! The certificate table: one literal row for each leaf, and what it becomes on a host.
+//! The certificate table: one literal row for each certificate, and its form on a host.
 //!
-//! In: the desired state, a host, the authorities' public halves. Out: the host's target leaves.
+//! In: the desired state, a host, the CAs' public halves. Out: the certificates that the host should have.
 
 use crate::model::authentic::{SIGNER_CERT, SIGNER_KEY};
 use crate::model::desired::{Desired, Host, Role};
@@ -10,45 +10,45 @@ use crate::statedir::{PublicAuthority, Publics};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// How long a leaf is valid, days.
+/// Validity of a certificate, days.
 pub const LEAF_DAYS: u32 = 365;
-/// The group of `hactl host` as the API sees it; bound to reading only.
+/// The group of `hactl host` in the API; bound to read-only rights.
 pub const OBSERVERS: &str = "hactl:observers";
 /// The group of the approvers of kubelet serving certificates.
 pub const APPROVERS: &str = "hactl:approvers";
-/// The group of the API servers as kubelets see them; bound to `system:kubelet-api-admin`.
+/// The group of API servers as clients of kubelets; bound to `system:kubelet-api-admin`.
 pub const KUBELET_API: &str = "hactl:kubelet-api";
-/// The group of the people who administer the cluster; bound to `cluster-admin`, so that it can be unbound again,
-/// unlike `system:masters`.
+/// The group of administrators; bound to `cluster-admin`, so that the binding can be deleted, unlike the rights of
+/// `system:masters`.
 pub const ADMINISTRATORS: &str = "hactl:administrators";
 
-/// Which hosts have a leaf.
+/// The hosts that have a certificate.
 #[derive(Clone, Copy)]
 enum On {
     Etcd,
     ControlPlane,
     Nodes,
-    /// Whoever has leaves of etcd's authority.
+    /// Every host that has certificates of etcd's CA.
     EtcdOrControlPlane,
 }
 
-/// Which names a leaf is valid for.
+/// The subject alternative names of a certificate.
 #[derive(Clone, Copy)]
 enum Names {
     None,
-    /// The host by name and address, and as it calls itself.
+    /// The host's name and address, and localhost.
     Own,
-    /// What clients call the API server.
+    /// The names and addresses by which clients reach the API server.
     Api,
 }
 
-/// Who signs.
+/// The CA that signs it.
 #[derive(Clone, Copy)]
 enum By {
     Cluster,
     Etcd,
     FrontProxy,
-    /// The intermediate that also renews: first issue and renewals then come from one authority.
+    /// The intermediate that also renews, so that the first certificate and renewals come from one CA.
     Signing,
 }
 
@@ -57,13 +57,13 @@ enum Usage {
     Client,
     Server,
     Both,
-    /// Neither: it signs what the host's snapshots say of themselves.
+    /// Neither: it signs the manifests of the host's snapshots.
     Documents,
-    /// Signs the host's other leaves of its authority; only where that is asked for.
+    /// Signs the host's other certificates of its CA; only if `unattended` is set.
     Issuer,
 }
 
-/// One row. `{host}` stands for the host's name.
+/// One row. `{host}` is replaced by the host's name.
 struct Row {
     id: CertId,
     on: On,
@@ -86,7 +86,7 @@ const TABLE: [Row; 16] = [
         common_name: "{host}",
         organization: None,
         names: Names::Own,
-        // etcd's own JSON gateway dials the member with this certificate as a client.
+        // etcd's own JSON gateway connects to the member with this certificate as a client.
         usage: Usage::Both,
         cert: "/etc/etcd/pki/server.crt",
         key: "/etc/etcd/pki/server.key",
@@ -290,8 +290,8 @@ const TABLE: [Row; 16] = [
     },
 ];
 
-/// The leaves a host should have, in the order of the table. An authority that may have nobody below it has no issuers either: what it signed
-/// is renewed by `up` alone ([`attended`]).
+/// The certificates that a host should have, in the order of the table. A CA with path length 0 has no issuers either:
+/// only `up` renews its certificates ([`attended`]).
 pub fn leaves(desired: &Desired, host: &Host, authorities: &Publics) -> Vec<CertSpec> {
     let all = rows(desired, host).map(|row| (row, row.leaf(desired, host, authorities)));
     all.filter(|(row, _)| !row.id.issues() || row.by.authority(authorities).1.below != Some(0))
@@ -299,9 +299,10 @@ pub fn leaves(desired: &Desired, host: &Host, authorities: &Publics) -> Vec<Cert
         .collect()
 }
 
-/// A member stays who it is under its earlier address for as long as its host has that, too: from a host with both the connections come by the
-/// older one, and members let in only those whose certificate names where they come from (etcd has checked that since 3.2). Kept is what the
-/// certificate names already, so that nothing is added that hactl did not once give the host itself.
+/// A member certificate keeps the member's previous address while the host has that address too: on a host with both,
+/// connections originate from the older one, and members accept only peers whose certificate contains the source
+/// address (since etcd 3.2). Only addresses in the current certificate are kept, so that no name is added that hactl
+/// did not issue.
 pub fn keep_addresses(leaves: &mut [CertSpec], facts: &HostFacts) {
     let Some(leaf) = leaves.iter_mut().find(|leaf| leaf.id == CertId::EtcdPeer) else { return };
     let Some(found) = facts.leaves.get(&leaf.id) else { return };
@@ -311,19 +312,19 @@ pub fn keep_addresses(leaves: &mut [CertSpec], facts: &HostFacts) {
     leaf.sans.dedup();
 }
 
-/// The authorities whose certificates nobody renews but `up`, although hosts are to renew their own: they may have nobody below them.
+/// The CAs whose certificates only `up` renews although hosts are to renew their own: their path length is 0.
 pub fn attended(desired: &Desired, authorities: &Publics) -> Vec<CaId> {
     let issuers = TABLE.iter().filter(|row| row.id.issues() && desired.unattended_days.is_some());
     issuers.map(|row| row.by.authority(authorities)).filter(|(_, ca)| ca.below == Some(0)).map(|(id, _)| id).collect()
 }
 
-/// The names of the leaves a host should have, and whether its component renews each by itself.
+/// The names of the certificates that a host should have, and whether a component renews each itself.
 pub fn leaf_ids(desired: &Desired, host: &Host) -> impl Iterator<Item = (CertId, bool)> {
     rows(desired, host).map(|row| (row.id, row.self_renewing))
 }
 
-/// The files of leaves that a host has no more by its roles, with the leaf that each is of: certificates, keys, and keys that waited for
-/// their certificates. The kubelet's own go with its data.
+/// The files of certificates that a host's roles no longer require, each with its row: certificates, keys, and keys
+/// without a certificate yet. The kubelet's files are removed with its data.
 pub fn former_files(host: &Host) -> Vec<(CertId, String)> {
     let gone = TABLE.iter().filter(|row| !row.on.includes(host) && row.id != CertId::Kubelet);
     gone.flat_map(|row| {
@@ -348,7 +349,7 @@ impl By {
     }
 }
 
-/// How long an issuer is valid, days: `up` makes another when a tenth of that is gone, and what is left is never less than was asked for.
+/// Validity of an issuer, days: `up` renews it after a tenth of that, and the rest is never less than was asked for.
 fn issuer_days(unattended: u32) -> u32 {
     unattended + unattended / 9 + 1
 }
@@ -365,8 +366,9 @@ impl On {
 }
 
 impl Row {
-    /// How long it is valid. No issuer renews a signer, because an issuer's word would be worth as much as the CA's then: `up` renews it when a third is
-    /// left, so that it lasts for as long as nobody is to look after the cluster. It authenticates nobody, and may live longer than others.
+    /// Validity in days. No issuer renews a snapshot signer, because the issuer could then sign snapshots like the CA.
+    /// `up` renews it when a third is left, so that it lasts as long as the cluster is unattended. It authenticates no
+    /// client or server and may live longer than others.
     fn days(&self, unattended: Option<u32>) -> u32 {
         match (unattended, self.usage) {
             (Some(days), Usage::Issuer) => issuer_days(days),
@@ -396,10 +398,11 @@ impl Row {
 }
 
 impl Names {
-    /// Sorted texts, each once.
+    /// Sorted, without duplicates.
     ///
-    /// An API server answers for its own host and for the endpoint, not for the other control-plane hosts: nobody
-    /// reaches it by their addresses, and so the certificates of all others stay as they are when a host joins or leaves.
+    /// An API server's certificate covers its own host and the endpoint, not the other control-plane hosts: no client
+    /// connects to it by their addresses, and so the certificates of the others stay the same when a host joins or
+    /// leaves.
     fn sans(self, desired: &Desired, host: &Host) -> Vec<String> {
         let own = || [san(host.name.as_str()), san("localhost"), address(Ipv4Addr::LOCALHOST), address(host.address)];
         let all: BTreeSet<String> = match self {
@@ -421,7 +424,7 @@ fn address(ip: impl Into<IpAddr>) -> String {
     format!("IP:{}", ip.into())
 }
 
-/// An address where the text is one, else a DNS name.
+/// An address if the text is one, else a DNS name.
 fn san(text: &str) -> String {
     text.parse::<IpAddr>().map_or_else(|_| format!("DNS:{text}"), address)
 }

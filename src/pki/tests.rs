@@ -1,4 +1,4 @@
-//! Certificates issued, read back and judged.
+//! Certificates issued, parsed and checked.
 
 use super::*;
 use crate::issue::IssueError;
@@ -145,14 +145,14 @@ fn hosts_that_renew_their_own_have_an_issuer_for_each_authority_that_signed_for_
     for issuer in leaves(&unattended(), &unattended().hosts[0], &publics).iter().filter(|leaf| leaf.id.issues()) {
         let place = crate::model::renewal::issuer_paths(issuer.id);
         assert_eq!(place, (issuer.cert_path.clone(), issuer.key_path.clone()));
-        assert!(i64::from(issuer.days) * 9 / 10 >= 1095, "a tenth of its life may be gone when up is content with it");
+        assert!(i64::from(issuer.days) * 9 / 10 >= 1095, "`up` accepts it until a tenth of its lifetime has passed");
     }
 }
 
 #[test]
 fn an_authority_that_may_have_nobody_below_it_has_no_issuers_and_is_named() {
     let mut contents = founded();
-    contents.etcd = found::root("etcd authority of before", 0, now()).unwrap();
+    contents.etcd = found::root("previous etcd CA", 0, now()).unwrap();
     let publics = contents.publics();
     let all = leaves(&unattended(), &unattended().hosts[0], &publics);
     assert!(!all.iter().any(|leaf| leaf.id == CertId::EtcdIssuer) && all.iter().any(|leaf| leaf.id.issues()));
@@ -188,7 +188,8 @@ fn what_a_hosts_issuer_signed_is_trusted_by_who_trusts_the_authority_and_by_who_
         let (good, said) = openssl(dir.path(), &arguments);
         assert!(good, "{root}: {said}");
     }
-    // An issuer signs leaves, and nothing that signs. Of its own name that would be itself, which counts for nothing on a path.
+    // An issuer signs leaf certificates but no CAs. With its own name it would be self-issued, which does not count for
+    // path lengths.
     let other = CertSpec { common_name: "another issuer".to_owned(), ..issuer.clone() };
     let below = crate::issue::sign(&request(&own), &other, &signer, now()).unwrap();
     std::fs::write(dir.path().join("below.crt"), below).unwrap();
@@ -249,7 +250,7 @@ fn a_member_stays_valid_for_the_address_of_before_while_its_host_has_it() {
         let mut leaves = vec![leaf_of(0, CertId::Apiserver, &founded()), leaf_of(0, CertId::EtcdPeer, &founded())];
         let api = leaves[0].clone();
         keep_addresses(&mut leaves, facts);
-        assert_eq!(leaves[0], api, "clients find an API server by its new address alone");
+        assert_eq!(leaves[0], api, "clients reach an API server by its new address only");
         leaves.remove(1).sans
     };
     assert_eq!(kept(&facts), own, "a host without a certificate gets its own names");
@@ -257,9 +258,9 @@ fn a_member_stays_valid_for_the_address_of_before_while_its_host_has_it() {
     let mut both = own.clone();
     both.push("IP:10.88.0.7".into());
     both.sort();
-    assert_eq!(kept(&facts), both, "what it names and the host has; neither alone");
+    assert_eq!(kept(&facts), both, "addresses in the certificate that the host still has; neither alone");
     facts.addresses.remove(0);
-    assert_eq!(kept(&facts), own, "the address has gone, and with it the name");
+    assert_eq!(kept(&facts), own, "the host no longer has the address, so the name goes too");
 }
 
 #[test]
@@ -274,7 +275,7 @@ fn no_two_leaves_of_a_host_share_a_file_and_every_leaf_names_somebody() {
     assert_eq!(paths.len(), count);
     for leaf in &all {
         assert!(!leaf.common_name.contains('{') && !leaf.common_name.is_empty(), "{}", leaf.id);
-        assert!(leaf.server || leaf.client || leaf.id == CertId::SnapshotSigner, "{} is good for nothing", leaf.id);
+        assert!(leaf.server || leaf.client || leaf.id == CertId::SnapshotSigner, "{} has no usage", leaf.id);
         assert_eq!(leaf.server, !leaf.sans.is_empty(), "{} is a server exactly when it has names", leaf.id);
     }
 }
@@ -337,7 +338,7 @@ fn a_request_that_is_not_its_own_keys_or_of_another_kind_is_refused() {
     };
     let good = request(&KeyPair::generate().unwrap());
     let mut lines: Vec<String> = good.lines().map(str::to_owned).collect();
-    // The last full line lies within the signature.
+    // The last full line is part of the signature.
     let at = lines.len() - 2;
     lines[at] = lines[at].chars().map(|c| if c == 'A' { 'B' } else { 'A' }).take(lines[at].len()).collect();
     assert!(!refused(&lines.join("\n")).is_empty());
@@ -368,7 +369,7 @@ fn a_kubelets_first_certificate_and_its_renewals_come_from_one_authority() {
     let leaf = leaf_of(2, CertId::Kubelet, &contents);
     assert_eq!(leaf.authority, contents.signing.id());
     let pem = signed(&contents, &leaf);
-    assert_eq!(pem.matches("BEGIN CERTIFICATE").count(), 2, "the intermediate comes along");
+    assert_eq!(pem.matches("BEGIN CERTIFICATE").count(), 2, "the intermediate follows");
     let apiserver = signed(&contents, &leaf_of(0, CertId::Apiserver, &contents));
     assert_eq!(apiserver.matches("BEGIN CERTIFICATE").count(), 1);
 }
@@ -464,14 +465,14 @@ fn openssl_agrees_with_every_certificate() {
         }
         assert!(text.contains("Version: 3") && text.contains("ecdsa-with-SHA256") && text.contains("prime256v1"));
     }
-    // What the controller manager signs comes alone: the bundle must carry it.
+    // Certificates signed by the controller manager come without the intermediate: the CA bundle must contain it.
     let kubelet = signed(&contents, &leaf_of(0, CertId::Kubelet, &contents));
     let end = kubelet.find("-----END CERTIFICATE-----").unwrap() + 26;
     std::fs::write(at("alone.crt"), &kubelet[..end]).unwrap();
     assert!(openssl(dir.path(), "verify -x509_strict -purpose sslclient -CAfile bundle.crt alone.crt").0);
     assert!(!openssl(dir.path(), "verify -CAfile cluster.crt alone.crt").0);
 
-    // The CA of kubelets' serving certificates: for servers alone, none below it, and nobody's word but its own.
+    // The CA for kubelet serving certificates: servers only, path length 0, and not certified by any other CA.
     let serving = contents.kubelet_serving.as_ref().unwrap();
     std::fs::write(at("serving.crt"), serving.cert_pem()).unwrap();
     let (_, text) = openssl(dir.path(), "x509 -in serving.crt -noout -text");

@@ -1,7 +1,8 @@
-//! Leaf certificates anew, and nothing else: what `certs renew` has to do.
+//! The plan of `certs renew`: new leaf certificates, and nothing else.
 //!
-//! In: what `up` plans by, with a renewal in the [`Intent`]. Out: a plan of certificates, and of what has to read them. What else the
-//! inventory asks for is left to `up`: whoever renews after a suspicion must not have to take a new version along.
+//! In: the input of `up`, with a renewal in the [`Intent`]. Out: a plan of certificates and of the units that must read
+//! them. Everything else is left to `up`: a person who renews after a suspected leak must not have to install a new
+//! version as well.
 
 use super::Intent;
 use super::configure::{certify, run_as_it_is};
@@ -13,11 +14,11 @@ use crate::model::plan::{Condition, Plan};
 use crate::model::refusal::Refusal;
 use crate::model::target::{FileSet, Target};
 
-/// One host after the other, so that a certificate that is not accepted is noticed on the first. On a host that is asked for, what is
-/// due by itself goes along.
+/// One host after the other, so that a certificate that is not accepted shows on the first. On these hosts,
+/// certificates that are due anyway are renewed as well.
 ///
 /// # Errors
-/// A [`Refusal`] when going on would not be safe.
+/// A [`Refusal`] when it would not be safe to proceed.
 pub fn certs(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -> Result<Plan, Refusal> {
     let mut draft = Draft::new(desired, target, facts, intent)?;
     let mut last: Option<Condition> = None;
@@ -28,7 +29,7 @@ pub fn certs(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent)
         requires.extend(last.clone());
         let due = certify(&mut draft, name, requires);
         if !ready {
-            // It is told as waiting for `up`; the others do not wait for it.
+            // It is reported as waiting for `up`; the other hosts do not wait for it.
             continue;
         }
         if due {
@@ -37,7 +38,7 @@ pub fn certs(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent)
         let sets = draft.host_target(name).sets.iter().filter(|(_, set)| !set.reads.is_empty());
         let readers: Vec<(FileSet, UnitName)> = sets.filter_map(|(set, of)| Some((*set, of.unit.clone()?))).collect();
         for (set, unit) in readers {
-            // What lies still reads them when `up` starts it.
+            // A stopped unit reads them when `up` starts it.
             if draft.look().is_active(name, &unit) {
                 run_as_it_is(&mut draft, name, set, vec![]);
                 last = Some(Condition::Running(name.clone(), unit)).filter(|running| draft.plans(running)).or(last);

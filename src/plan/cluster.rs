@@ -1,4 +1,4 @@
-//! What belongs to the cluster rather than to a host: the endpoint, the objects, the Nodes.
+//! Steps for the cluster rather than for a host: the endpoint, the objects, the Nodes.
 
 use super::draft::Draft;
 use crate::model::desired::{Cni, Role};
@@ -8,13 +8,13 @@ use crate::model::plan::{Action, Condition, NodeEnd, object_in_words};
 use crate::model::target::{FileSet, MANIFESTS, Place};
 use std::collections::BTreeMap;
 
-/// An API server answers, and so does the endpoint.
+/// Waits for an API server and for the endpoint.
 pub(super) fn endpoint(d: &mut Draft) {
     let mut requires = Vec::new();
     for host in d.reachable_with(Role::ControlPlane) {
         requires.push(Condition::Configured(host.name, FileSet::ControlPlane));
     }
-    d.ensure(Action::AwaitApi, "none is ready", requires.clone(), Condition::Api);
+    d.ensure(Action::AwaitApi, "no API server is ready", requires.clone(), Condition::Api);
     for host in d.reachable() {
         for set in [FileSet::LoadBalancer, FileSet::Keepalived] {
             if let Some(unit) = d.host_target(&host.name).sets.get(&set).and_then(|s| s.unit.clone()) {
@@ -22,13 +22,13 @@ pub(super) fn endpoint(d: &mut Draft) {
             }
         }
     }
-    let why = format!("{} does not say ready", d.desired.endpoint.url());
+    let why = format!("{} is not ready", d.desired.endpoint.url());
     d.ensure(Action::AwaitEndpoint, why, requires, Condition::Endpoint);
 }
 
-/// The objects hactl owns. RBAC first: what observes and approves depends on it.
+/// The objects that hactl owns. RBAC first: observation and the CSR approver depend on it.
 pub(super) fn objects(d: &mut Draft) {
-    // By component: an add-on needs the image of its own name, so that its pods find it on every Node.
+    // By component: an add-on requires the image of its name, so that its pods find it on every Node.
     let mut images: Vec<(String, Condition)> = Vec::new();
     for host in d.reachable().into_iter().filter(crate::model::desired::Host::is_node) {
         for part in &d.host_target(&host.name).parts {
@@ -44,8 +44,8 @@ pub(super) fn objects(d: &mut Draft) {
         }
     }
     for addon in &d.target.addons {
-        // Objects go to an API server itself, and the endpoint's address may still be on its way. What asks the endpoint
-        // must find it: pods that do not are started again only after a pause.
+        // Objects are sent to an API server directly, while the endpoint's VIP may not be up yet. Pods that use the
+        // endpoint wait for it: a pod that cannot reach it is restarted only after a back-off.
         let asks_endpoint = matches!(addon.name.as_str(), "flannel" | "kube-proxy");
         let mut requires = vec![if asks_endpoint { Condition::Endpoint } else { Condition::Api }];
         d.after_turns(&mut requires);
@@ -57,11 +57,11 @@ pub(super) fn objects(d: &mut Draft) {
             requires.extend(super::upgrade::older_and_silent(d));
         }
         if addon.name == "node-labels" {
-            // A Node that does not exist yet must be made by its kubelet, or it would lack its taints.
+            // A Node that does not exist yet must be created by its kubelet, or it would lack its taints.
             requires.extend(kubelets.iter().cloned());
         }
         if addon.name == MANIFESTS {
-            // Last, when everything that they may stand on is there.
+            // Last, when everything that they may depend on exists.
             let own = d.target.addons.iter().filter(|other| other.name != MANIFESTS);
             requires.extend(own.map(|other| Condition::Applied(other.name.clone())));
         }
@@ -74,11 +74,11 @@ pub(super) fn objects(d: &mut Draft) {
                     .filter(|object| Facts::can_exist(object, &d.facts.hosts))
                     .map(crate::model::target::object_key)
                     .collect(),
-                "no API server could be asked yet".to_owned(),
+                "no API server has answered yet".to_owned(),
             ),
         };
         if d.limited() {
-            // What belongs to all hosts is none of a few hosts' business; what belongs to one is.
+            // A limited run applies only the objects of its own hosts, not those of the whole cluster.
             let own = |key: &String| {
                 let name = key.rsplit('|').next().and_then(|name| name.parse().ok());
                 key.starts_with("v1|Node|") && name.is_some_and(|name| d.may_change(&name))
@@ -93,10 +93,10 @@ pub(super) fn objects(d: &mut Draft) {
     }
 }
 
-/// So many of the user's objects are told one by one.
+/// So many of the user's objects are listed one by one.
 const MOST_TOLD: usize = 30;
 
-/// Why objects are applied: the first of our own, which are all of one making, and each of the user's.
+/// Why objects are applied: the first of our own, which change together, and each of the user's.
 fn reasons(drift: &[(String, String)], addon: &str) -> String {
     let told = if addon == MANIFESTS { MOST_TOLD } else { 1 };
     let one = |(key, what): &(String, String)| format!("{}: {what}", object_in_words(key));
@@ -106,14 +106,14 @@ fn reasons(drift: &[(String, String)], addon: &str) -> String {
     format!("{}{more}", words.join("; "))
 }
 
-/// Objects that hactl applied and that nobody asks for any more: when everything else is there.
+/// Deletes objects that hactl applied and that are no longer wanted, after everything else is applied.
 pub(super) fn prune(d: &mut Draft) {
     for (addon, stale) in &d.facts.stale {
         let (keep, delete): (Vec<_>, Vec<_>) = stale.iter().partition(|s| s.kept.is_some());
         let keys = |list: &[&Stale]| list.iter().map(|s| s.key.clone()).collect::<Vec<_>>();
         let mut why: Vec<String> = Vec::new();
         if !delete.is_empty() {
-            why.push("the inventory does not ask for it any more".to_owned());
+            why.push("the inventory no longer asks for it".to_owned());
         }
         let stays = |s: &&&Stale| s.kept.as_ref().map(|reason| format!("{} stays: {reason}", object_in_words(&s.key)));
         why.extend(keep.iter().take(MOST_TOLD).filter_map(|s| stays(&s)));
@@ -125,12 +125,13 @@ pub(super) fn prune(d: &mut Draft) {
     }
 }
 
-/// Nodes of hosts that the inventory does not name any more. One whose kubelet is silent leaves when it is named. After a recovery from a
-/// bundle those that were hactl's leave: the hosts that they were are lost, or nobody would have asked for that.
+/// Nodes of hosts that are no longer in the inventory. A Node whose kubelet does not report is deleted when it is
+/// named. After a recovery from a snapshot, hactl's own Nodes are deleted: their hosts are lost, or the recovery would
+/// not have been requested.
 pub(super) fn unknown_nodes(d: &mut Draft) {
     if d.limited() {
         if !d.intent.prune.is_empty() {
-            d.warn("with --limit no Node leaves: run `hactl up --prune` without it".to_owned());
+            d.warn("with --limit no Node is deleted: run `hactl up --prune` without it".to_owned());
         }
         return;
     }
@@ -146,24 +147,25 @@ pub(super) fn unknown_nodes(d: &mut Draft) {
     d.after_turns(&mut requires);
     for (name, node) in seen {
         let asked = d.intent.prune.contains(&name);
-        // A host that is in the inventory, and no Node any more, may be alive.
+        // A host that is in the inventory and is no longer a Node may be running.
         let abandoned = d.intent.abandons && node.ours && d.desired.host(&name).is_none();
         let why = match (asked, abandoned) {
-            // Its host lives and leaves, or stays without it, in its turn.
+            // Its host answers: it is removed, or stays without its Node, in its turn.
             _ if super::remove_hosts::lives(d, &name).is_some() || d.host_facts(&name).is_some() => continue,
-            (true, _) if super::remove_hosts::kubelet_is_off(d, &name) => "its host has left",
-            (true, _) if node.unreachable => "it was named with --prune, and its kubelet is silent",
-            // Off for less than a minute, most likely: that is waited for.
+            (true, _) if super::remove_hosts::kubelet_is_off(d, &name) => "its host was removed",
+            (true, _) if node.unreachable => "it was named with --prune, and its kubelet does not report",
+            // Powered off for less than a minute, most likely: the step waits for that.
             (true, _) if matches!(d.facts.leaving.get(&name), Some(Err(_))) => {
                 "it was named with --prune, and its host does not answer"
             }
             (true, _) => {
                 d.warn(format!(
-                    "the kubelet of {name} still reports: its Node stays until that host is off, then `hactl up --prune {name}`"
+                    "the kubelet of {name} still reports, so its Node stays: power the host off, then run `hactl up \
+                     --prune {name}`"
                 ));
                 continue;
             }
-            (false, true) => "etcd was recovered from a bundle, and the inventory names no such host any more",
+            (false, true) => "etcd was recovered from a snapshot, and the host is no longer in the inventory",
             (false, false) => continue,
         };
         let end = match (asked, super::remove_hosts::kubelet_is_off(d, &name)) {
@@ -176,7 +178,7 @@ pub(super) fn unknown_nodes(d: &mut Draft) {
     }
 }
 
-/// Every Node is there and Ready, unless nobody was asked to connect pods.
+/// Waits for every Node to be Ready, unless the inventory asks for no CNI.
 pub(super) fn nodes(d: &mut Draft) {
     if d.desired.network.cni == Cni::None {
         return;
@@ -189,14 +191,14 @@ pub(super) fn nodes(d: &mut Draft) {
         if let Some(unit) = d.host_target(&host.name).sets.get(&FileSet::Kubelet).and_then(|s| s.unit.clone()) {
             requires.push(Condition::Running(host.name.clone(), unit));
         }
-        // A kubelet beside an API server asks that one alone.
+        // A kubelet on a control-plane host uses only the local API server.
         requires.extend(Some(Condition::Serving(host.name.clone())).filter(|serving| d.plans(serving)));
         requires.extend(addons.iter().cloned());
         if d.desired.network.cni == Cni::Flannel
             && let Some((pod_cidr_mismatch, pods)) = d.look().pod_cidr_mismatch(&host.name)
         {
             let why = format!(
-                "{} has {}, and its Node's range is {pods} now: other hosts do not find its pods",
+                "{} has {}, but the Pod CIDR of its Node is {pods}: other hosts cannot reach its pods",
                 pod_cidr_mismatch.interface, pod_cidr_mismatch.address
             );
             let action = Action::RecreatePodNetwork { host: host.name.clone() };

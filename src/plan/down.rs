@@ -1,10 +1,10 @@
-//! Taking a cluster down: every reachable host is wiped; nothing depends on anything.
+//! The plan of `hactl down`: every reachable host is wiped, and no step depends on another.
 
 use super::draft::Draft;
 use crate::model::plan::{Action, Condition, Plan, Precondition};
 use crate::model::refusal::Refusal;
 
-/// What `hactl down` has to do. With `delete` the data is deleted, else moved aside.
+/// The plan of `hactl down`. With `delete` the data is deleted, otherwise it is moved aside.
 ///
 /// # Errors
 /// A host that belongs to another cluster.

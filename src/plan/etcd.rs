@@ -1,4 +1,5 @@
-//! etcd: founding a cluster, waking one that lies still, or refusing to guess. Healing one that speaks is in `reconcile_members`.
+//! etcd without a quorum: bootstrap a cluster, start stopped members, or refuse to guess. A cluster with a quorum is in
+//! `reconcile_members`.
 
 use super::conditions::etcd_unit;
 use super::draft::Draft;
@@ -13,7 +14,7 @@ use crate::model::refusal::Refusal;
 use crate::model::target::FileSet;
 use std::collections::BTreeSet;
 
-/// What an etcd host needs before its member can start.
+/// The conditions that an etcd host requires before its member can start.
 pub(super) fn ready_to_start(d: &Draft, host: &HostName) -> Vec<Condition> {
     let mut requires = vec![
         Condition::ClusterIdWritten(host.clone()),
@@ -28,7 +29,7 @@ pub(super) fn ready_to_start(d: &Draft, host: &HostName) -> Vec<Condition> {
     requires
 }
 
-/// Brings etcd to what the inventory asks for, as far as the facts allow.
+/// Plans etcd as the inventory asks for it, as far as the facts allow.
 pub(super) fn converge(d: &mut Draft) -> Result<(), Refusal> {
     let hosts = d.reachable_with(Role::Etcd);
     in_place(d, &hosts)?;
@@ -44,7 +45,8 @@ pub(super) fn converge(d: &mut Draft) -> Result<(), Refusal> {
             let token = format!("{}-{}", d.intent.bootstrap_token, fingerprint(d));
             found(d, &hosts, &token)
         }
-        // Once it was born, blank disks beside a founder's are a loss: only what holds data may start.
+        // Once it was bootstrapped, empty disks beside an initial member's are lost data: only members with data may
+        // start.
         Etcd::Bootstrapping { token } => match born_before(d) {
             Some(trace) => start_stopped(d, &hosts, &evidence(d, &trace)),
             None if !token.ends_with(&format!("-{}", fingerprint(d))) => Err(other_founders(d)),
@@ -56,8 +58,8 @@ pub(super) fn converge(d: &mut Draft) -> Result<(), Refusal> {
     }
 }
 
-/// A member that starts with a quota below what it stores takes no more writes, nor do the others: refused before anything restarts. Where the
-/// quota stays as it is, that is a case for making room.
+/// A member that starts with a quota below the size of its database refuses writes, and so does the whole cluster:
+/// refused before anything restarts. If the quota is unchanged, the remedy is to free space.
 pub(super) fn room(d: &Draft) -> Result<(), Refusal> {
     let wanted = i64::from(d.desired.etcd.quota_gib) << 30;
     let view = |h: &Host| Some((h.name.clone(), etcd_fact(d, &h.name)?.view.as_ref()?));
@@ -73,7 +75,7 @@ pub(super) fn room(d: &Draft) -> Result<(), Refusal> {
     if members.is_empty() { Ok(()) } else { Err(Refusal::QuotaBelowStored { wanted, members }) }
 }
 
-/// Data that lies elsewhere than the inventory says would be abandoned: each member would begin anew on an empty disk.
+/// Data stored elsewhere than the inventory says would be abandoned: each member would start with an empty directory.
 fn in_place(d: &Draft, hosts: &[Host]) -> Result<(), Refusal> {
     let elsewhere = |h: &Host| Some((h.name.clone(), etcd_fact(d, &h.name)?.elsewhere.clone()?));
     let hosts: Vec<(HostName, String)> = hosts.iter().filter_map(elsewhere).collect();
@@ -81,11 +83,11 @@ fn in_place(d: &Draft, hosts: &[Host]) -> Result<(), Refusal> {
     if hosts.is_empty() { Ok(()) } else { Err(Refusal::DataElsewhere { hosts, wanted }) }
 }
 
-/// The trace of an earlier birth, in words: the journal's, or static pods, which are never written before every member is
-/// sealed.
+/// The evidence of an earlier bootstrap, in words: the journal, or static pods, which are never written before every
+/// member has the bootstrapped marker.
 fn born_before(d: &Draft) -> Option<String> {
     if d.intent.bootstrapped {
-        return Some("although this cluster was born; is a volume not mounted?".to_owned());
+        return Some("although this cluster was bootstrapped; is a volume not mounted?".to_owned());
     }
     let manifests = |h: &&Host| {
         let files = d.host_target(&h.name).sets.get(&FileSet::ControlPlane).map(|s| s.files.as_slice());
@@ -96,10 +98,11 @@ fn born_before(d: &Draft) -> Option<String> {
     Some(format!("although an API server was set up on {}; is a volume not mounted?", host.name))
 }
 
-/// Names the list of founders inside the token: founders that were told different lists would found different clusters.
+/// A fingerprint of the initial members, for the token: members started with different lists would bootstrap different
+/// clusters.
 fn fingerprint(d: &Draft) -> String {
     let initial_members = d.desired.with(Role::Etcd).flat_map(|h| format!("{}={},", h.name, h.peer_url()).into_bytes());
-    // FNV-1a: told apart are lists of one inventory, not of an adversary.
+    // FNV-1a: it distinguishes the lists of one inventory, not those of an adversary.
     let hash = initial_members.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     format!("{hash:08x}")
 }
@@ -109,8 +112,8 @@ fn other_founders(d: &Draft) -> Refusal {
     let begun: Vec<String> = d.desired.with(Role::Etcd).filter(|h| begun(h)).map(|h| h.name.to_string()).collect();
     Refusal::Preflight {
         problems: vec![format!(
-            "{}: the founding of this cluster was begun with other etcd hosts than the inventory names now; name the \
-             same hosts and addresses as then, or begin anew with `hactl down`",
+            "{}: the bootstrap of this cluster was started with other etcd hosts than the inventory names now; name the \
+             same hosts and addresses again, or start over with `hactl down`",
             begun.join(", ")
         )],
     }
@@ -120,14 +123,14 @@ pub(super) fn etcd_fact<'a>(d: &Draft<'a>, host: &HostName) -> Option<&'a EtcdFa
     d.host_facts(host).and_then(|f| f.etcd.as_ref())
 }
 
-/// What each etcd host has, for a refusal where blank disks are a loss.
+/// What each etcd host has, for a refusal where empty disks are lost data.
 fn evidence(d: &Draft, trace: &str) -> Vec<Evidence> {
     let of = |h: &Host| {
         let fact = etcd_fact(d, &h.name);
         let has_data = fact.is_some_and(|e| e.data);
         let what = match fact {
             None => "did not answer".to_owned(),
-            Some(_) if has_data => "holds data of an unfinished founding".to_owned(),
+            Some(_) if has_data => "has data of an unfinished bootstrap".to_owned(),
             Some(_) => format!("its disk is empty, {trace}"),
         };
         Evidence { host: h.name.clone(), what, has_data, reachable: fact.is_some() }
@@ -135,7 +138,8 @@ fn evidence(d: &Draft, trace: &str) -> Vec<Evidence> {
     d.desired.with(Role::Etcd).map(of).collect()
 }
 
-/// All founders start together, with one list and one token; then quorum is proven and every disk is sealed.
+/// All initial members start together, with one list and one token; then quorum is confirmed and every member is marked
+/// as bootstrapped.
 fn found(d: &mut Draft, hosts: &[Host], token: &str) -> Result<(), Refusal> {
     let unreachable: Vec<HostName> =
         d.desired.with(Role::Etcd).filter(|h| etcd_fact(d, &h.name).is_none()).map(|h| h.name.clone()).collect();
@@ -155,7 +159,7 @@ fn found(d: &mut Draft, hosts: &[Host], token: &str) -> Result<(), Refusal> {
         let requires = ready_to_start(d, &host.name);
         d.ensure(
             Action::StartMember { host: host.name.clone(), state },
-            "no cluster was ever born here",
+            "no cluster was bootstrapped here",
             requires,
             mark.clone(),
         );
@@ -163,21 +167,21 @@ fn found(d: &mut Draft, hosts: &[Host], token: &str) -> Result<(), Refusal> {
     }
     let member = |name: &HostName| Member { id: 0, name: name.to_string(), learner: false, healthy: true };
     d.forecast(Members(initial_members.iter().map(|(name, peer)| (peer.clone(), member(name))).collect()));
-    d.must(Action::ProveQuorum, "the API needs a quorum", started, Condition::Quorum, Precondition::None);
+    d.must(Action::ProveQuorum, "API servers need a quorum", started, Condition::Quorum, Precondition::None);
     for host in hosts {
         seal(d, &host.name, vec![Condition::Quorum]);
     }
     Ok(())
 }
 
-/// Marks a member's disk as born.
+/// Writes the bootstrapped marker of a member.
 pub(super) fn seal(d: &mut Draft, host: &HostName, after: Vec<Condition>) {
     let action = Action::Seal { host: host.clone() };
-    d.ensure(action, "a later start must never found a second cluster", after, Condition::Sealed(host.clone()));
+    d.ensure(action, "a later start must not bootstrap a second cluster", after, Condition::Sealed(host.clone()));
 }
 
-/// Whether the data on a host is of before a recovery that the journal knows to have made a cluster, or of one that was given up. While nobody of that one
-/// speaks, etcd's own fence could not tell.
+/// Whether the data on a host is older than a completed recovery in the journal, or of an abandoned recovery. While no
+/// member of the recovered cluster answers, etcd's own fence could not detect that.
 pub(super) fn of_the_past(d: &Draft, host: &HostName) -> bool {
     if etcd_fact(d, host).is_some_and(|etcd| d.intent.gave_up(etcd)) {
         return true;
@@ -186,10 +190,11 @@ pub(super) fn of_the_past(d: &Draft, host: &HostName) -> bool {
     d.intent.recovered.zip(revision).is_some_and(|(base, revision)| far_below(revision, base))
 }
 
-/// Nobody speaks. Members that lie still with their data may be started, and members whose certificates have run out
-/// may get new ones, which they read without a restart. Neither harms anything; all else is for `hactl recover`.
+/// No member has a quorum. Stopped members with data may be started, and members with expired certificates may get new
+/// ones, which they read without a restart. Neither can do harm; everything else is for `hactl recover`.
 fn start_stopped(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<(), Refusal> {
-    // One that is to be no member any more, and has its vote still, is needed like the others until there is a quorum to take it out by.
+    // A member to be removed still has its vote: it is needed like the others until there is a quorum that can remove
+    // it.
     let still_votes = |h: &Host| !h.is(Role::Etcd) && etcd_fact(d, &h.name).is_some_and(|etcd| etcd.data);
     let hosts: Vec<Host> = hosts.iter().cloned().chain(d.reachable().into_iter().filter(still_votes)).collect();
     let hosts = hosts.as_slice();
@@ -199,17 +204,17 @@ fn start_stopped(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result
     let mut births = BTreeSet::new();
     let mut clusters = BTreeSet::new();
     let mut holders = 0;
-    // A host that bears no trace of etcd may be new in the inventory: it is not counted as a member that lost its data.
+    // A host without any trace of etcd may be new in the inventory: it does not count as a member that lost its data.
     let bare = |h: &&Host| {
         d.host_facts(&h.name).is_some_and(|f| !f.ran_etcd())
             && etcd_fact(d, &h.name).is_some_and(|e| !e.data && e.bootstrapped.is_none())
     };
-    // The newest data knows who has a vote; where it cannot be read, the inventory is taken.
+    // The newest data lists the voters; if it cannot be read, the inventory is used.
     let lists = |facts: &&HostFacts| facts.etcd.as_ref().is_some_and(|e| e.disk.as_ref().is_some_and(DiskFact::lists));
     let unfit = |host: &Host| positions::unfit(d.desired, d.facts, host);
     let of_now = hosts.iter().filter(|h| !of_the_past(d, &h.name)).filter_map(|h| d.host_facts(&h.name));
     let newest = newest(of_now.filter(lists));
-    // Members find one another by these addresses and no others: one that has changed is for a recovery.
+    // Members reach one another only at these peer URLs: a changed one needs a recovery.
     let known: Option<BTreeSet<PeerUrl>> =
         newest.and_then(|disk| disk.members.as_ref()).map(|all| all.iter().map(|m| m.2.clone()).collect());
     let pod_cidr_mismatch = |host: &Host| known.as_ref().is_some_and(|known| !known.contains(&host.peer_url()));
@@ -238,17 +243,18 @@ fn start_stopped(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result
             hopes.push(certified);
         }
     }
-    // Data of two origins must not be brought together by us: one of them may be what a recovery left behind, or is about to replace.
+    // Data of two clusters must never be mixed: one of them may be left over from a recovery, or about to be replaced
+    // by one.
     let one_origin = geneses.len() <= 1 && births.len() <= 1 && clusters.len() <= 1;
     if (still.is_empty() && hopes.is_empty()) || holders < majority || !one_origin {
         let with_age = |found: &Evidence| {
             let mut found = found.clone();
             if of_the_past(d, &found.host) {
-                found.what.push_str("; it is of before the recovery, so it is not started");
+                found.what.push_str("; its data is older than the recovery, so it is not started");
             } else if let Some(unfit) = d.desired.host(&found.host).and_then(unfit) {
                 found.what = format!("{}, so it is not started; {}", unfit.on(&found.host), found.what);
             } else if found.has_data && d.desired.host(&found.host).is_some_and(pod_cidr_mismatch) {
-                found.what.push_str("; the members know it by another address than the inventory says");
+                found.what.push_str("; its peer URL in the member list is not the address in the inventory");
             }
             found
         };
@@ -258,10 +264,10 @@ fn start_stopped(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result
         let mark = Condition::Started(host.clone());
         let requires = ready_to_start(d, &host);
         let action = Action::StartMember { host, state: InitialClusterState::Restart };
-        d.must(action, "it holds data and does not run", requires, mark.clone(), Precondition::None);
+        d.must(action, "it has data and does not run", requires, mark.clone(), Precondition::None);
         hopes.push(mark);
     }
-    d.must(Action::ProveQuorum, "nobody answers yet", hopes, Condition::Quorum, Precondition::None);
-    d.stop_at("what else is to do shows once a quorum answers".to_owned());
+    d.must(Action::ProveQuorum, "etcd has no quorum yet", hopes, Condition::Quorum, Precondition::None);
+    d.stop_at("the other steps are planned once etcd has a quorum".to_owned());
     Ok(())
 }

@@ -1,7 +1,9 @@
-//! Whether each host is the one that the inventory calls it: a name or an address that was mistyped would move what one machine is to another.
+//! Checks that each host is the one that the inventory names: a mistyped name or address would give one machine the
+//! role of another.
 //!
-//! In: the stamps of hosts of this cluster, and where each was when it was taken in. Out: nothing, or a refusal with both names. A stamp that
-//! does not say which host it is was written by an earlier version: then the address that another host had speaks against it.
+//! In: the identities of hosts of this cluster, and the address of each when it joined. Out: nothing, or a refusal with
+//! both names. An identity without a host name was written by an earlier version: then an address that belonged to
+//! another host is the evidence.
 
 use super::draft::Draft;
 use crate::model::desired::Host;
@@ -9,7 +11,7 @@ use crate::model::facts::HostFacts;
 use crate::model::names::HostName;
 use crate::model::refusal::{Misnamed, Refusal};
 
-/// Refuses where a host is another one, or another machine, and nobody said that this is meant.
+/// Refuses a host that is another one, or another machine, unless a person reassigned it.
 pub(super) fn judge(d: &Draft) -> Result<(), Refusal> {
     let asked = d.desired.hosts.iter().filter(|host| !d.intent.reassign.contains(&host.name));
     let misnamed = |host: &Host| other(d, host, d.host_facts(&host.name)?);
@@ -17,7 +19,7 @@ pub(super) fn judge(d: &Draft) -> Result<(), Refusal> {
     if hosts.is_empty() { Ok(()) } else { Err(Refusal::OtherHost { hosts }) }
 }
 
-/// That this is another host, or another machine; `None`: nothing speaks against it.
+/// The evidence that this is another host or another machine; `None`: there is none.
 fn other(d: &Draft, host: &Host, facts: &HostFacts) -> Option<Misnamed> {
     let is = |is: Option<&HostName>| {
         let (address, is) = (host.address, is.cloned());

@@ -1,7 +1,7 @@
-//! The planner: compares what should be with what is, and answers with a plan or a refusal.
+//! The planner: compares the target with the facts and returns a plan or a refusal.
 //!
-//! Pure: imports `model/` only. No I/O, no clock, no randomness; what needs them (a genesis token, the time) comes in
-//! with the [`Intent`] or the facts. The same question always gets the same answer.
+//! Pure: imports `model/` only. No I/O, no clock, no randomness; values that need them (an initial cluster token, the
+//! time) are part of the [`Intent`] or the facts. The same input always returns the same plan.
 
 mod certs;
 mod cluster;
@@ -39,58 +39,62 @@ pub use down::down;
 pub use ranges::seen as ranges_seen;
 pub use recover::{Away, RecoveryRequest, alarmed, diagnose, recover};
 
-/// What cannot be observed: choices and random values made outside.
+/// Input that cannot be observed: choices, random values and what the journal remembers.
 #[derive(Debug, Clone)]
 pub struct Intent {
-    /// This cluster's stamp.
+    /// The identity of this cluster.
     pub stamp: ClusterId,
-    /// The token for a genesis, should one be needed; written to the journal before any host hears of it.
+    /// The initial cluster token, should a bootstrap be needed; written to the journal before any host gets it.
     pub bootstrap_token: String,
-    /// Whether the journal knows that this cluster's etcd was born: then empty disks are a loss, never a beginning.
+    /// Whether the journal records that etcd was bootstrapped: then empty disks are lost data, never a new cluster.
     pub bootstrapped: bool,
-    /// The revision that the last recovery began at, as the journal knows it: data from far below it is of the past.
+    /// The first revision after the last recovery, as the journal records it: data far below it is older than the
+    /// recovery.
     pub recovered: Option<i64>,
-    /// The highest revision that any recovery was to begin at, as the journal knows it: the next one begins above it, whatever is left to see.
+    /// The highest first revision of any recovery, as the journal records it: the next one starts above it, whatever
+    /// data is left.
     pub leapt: i64,
-    /// The ranges of pods and of Services that the cluster lives with, as far as a run noted them.
+    /// The Pod CIDR and the Service CIDR of the cluster, if a run recorded them.
     pub ranges: Option<(Cidr, Cidr)>,
-    /// Hosts that may leave the cluster.
+    /// Hosts that may be removed from the cluster.
     pub prune: Vec<HostName>,
-    /// Hosts that were taken in, are in the inventory no more, and that nobody let go.
+    /// Hosts that joined, are no longer in the inventory, and were not removed.
     pub removed_hosts: Vec<Host>,
-    /// Hosts that stay and had the endpoint's address to share when they were seen last, and are no balancers any more.
+    /// Hosts that stay, could hold the endpoint's VIP when they were last seen, and are no longer load balancers.
     pub balanced: BTreeSet<HostName>,
     /// The hosts that may be changed; `None`: all.
     pub limit: Option<BTreeSet<HostName>>,
-    /// Recoveries that were given up, by their ids: what they restored counts for nothing.
+    /// Abandoned recoveries, by id: the data that they restored does not count.
     pub dropped: BTreeSet<String>,
-    /// The ids of all clusters that ever answered, as far as the journal goes.
+    /// The ids of all clusters that ever answered, as the journal records them.
     pub lived: BTreeSet<String>,
-    /// When a cluster under this authority was taken down last, milliseconds since 1970: bundles from before are of another life.
+    /// When a cluster of this CA was last taken down, milliseconds since 1970: older snapshots are of a previous
+    /// cluster.
     pub taken_down_ms: Option<i64>,
-    /// Members that are to leave and join anew though they run, each by the id that it has now.
+    /// Running members to be removed and added again, each with its current id.
     pub replace: BTreeMap<HostName, u64>,
-    /// Hosts that are another machine on purpose, or were another host of the cluster.
+    /// Hosts that a person reassigned: they are another machine, or were another host of the cluster.
     pub reassign: BTreeSet<HostName>,
-    /// The addresses that hosts had when they were taken in last, by name: what tells a host that does not carry its name yet.
+    /// The last known addresses of hosts, by name: they identify a host whose identity does not include its name yet.
     pub remembered: BTreeMap<HostName, IpAddr>,
-    /// Whether Nodes of hosts that the inventory does not name any more leave: a recovery from a bundle is not whole yet.
+    /// Whether Nodes of hosts that are no longer in the inventory are deleted: a recovery from a snapshot is not
+    /// complete yet.
     pub abandons: bool,
-    /// Leaves that are wanted anew although they are good.
+    /// Certificates to be renewed although they are valid.
     pub renew: Renewal,
 }
 
 impl Intent {
-    /// Whether the data in its place is what a recovery restored that was given up.
+    /// Whether the data of the member was restored by an abandoned recovery.
     fn gave_up(&self, etcd: &EtcdFact) -> bool {
         etcd.data && etcd.token.as_ref().is_some_and(|token| self.dropped.contains(token))
     }
 }
 
-/// What `hactl up` has to do.
+/// The plan of `hactl up`.
 ///
 /// # Errors
-/// A [`Refusal`] when going on would not be safe.
+/// A [`Refusal`] when it would not be safe to proceed.
 pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -> Result<Plan, Refusal> {
     let plan = drafted(desired, target, facts, intent)?;
     draft::quorate(&plan)?;
@@ -129,7 +133,7 @@ fn drafted(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -
         configure::kubelet(&mut draft, host);
     }
     upgrade::save(&mut draft);
-    // Whoever does not serve yet comes first: it may have to stand in while the others restart.
+    // API servers that do not serve yet come first: they may have to serve while the others restart.
     let (serving, rising): (Vec<_>, Vec<_>) = hosts.iter().partition(|h| draft.serves_now(&h.name));
     let order: Vec<_> = rising.into_iter().chain(serving).collect();
     if draft.rollout.api_first {

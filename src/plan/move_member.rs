@@ -1,7 +1,7 @@
-//! A member follows its data: its host has another address now, or its disk came to another host.
+//! A member moves with its data: its host has another address, or its disk is in another host.
 //!
-//! In: data on a host that no member of the list has the peer URL of. Out: the list changed under the member's own id, and the member started
-//! where it is: nothing is copied and nothing is lost.
+//! In: data on a host whose peer URL is not in the member list. Out: the member gets the new peer URL under its own id,
+//! and is started where its data is. No data is copied or lost.
 
 use super::conditions::etcd_unit;
 use super::draft::Draft;
@@ -14,16 +14,16 @@ use crate::model::plan::{Action, Condition, HowToRun, InitialClusterState, Preco
 use crate::model::refusal::Refusal;
 use std::collections::BTreeSet;
 
-/// How the data on a host that is not listed came to be there.
+/// Where the data on a host comes from whose peer URL is not in the member list.
 pub(super) enum Moved {
-    /// It is the member of this peer URL, and nobody else runs it.
+    /// It is the member of this peer URL, and no other process runs that member.
     From(PeerUrl),
-    /// It is a member whose own host may come back with it.
+    /// It is a member whose own host may come back with a copy.
     Doubtful,
 }
 
-/// Whether the data on a host is of a member that is listed under another peer URL: the host has another address now, or the disk came from
-/// a host that is gone. Two processes with one vote must never be.
+/// Whether the data on a host is of a member with another peer URL: the host has another address, or the disk is from a
+/// host that is gone. Two processes must never share one vote.
 pub(super) fn moved(d: &Draft, host: &Host, members: &Members) -> Option<Moved> {
     let fact = etcd_fact(d, &host.name).filter(|e| e.data)?;
     if members.0.contains_key(&host.peer_url()) || d.intent.prune.contains(&host.name) {
@@ -39,7 +39,7 @@ pub(super) fn moved(d: &Draft, host: &Host, members: &Members) -> Option<Moved> 
         return None;
     }
     let own = member.name == host.name.as_str();
-    // Named, not in the inventory any more, and not answering: then it is its disk that came here.
+    // Named with --prune, no longer in the inventory, and unreachable: then its disk was moved here.
     let left = |name: &HostName| {
         d.desired.host(name).is_none() && d.intent.prune.contains(name) && d.facts.leaver(name).is_none()
     };
@@ -48,8 +48,8 @@ pub(super) fn moved(d: &Draft, host: &Host, members: &Members) -> Option<Moved> 
     Some(if own && (runs_here || !member.healthy) || inherited { Moved::From(from.clone()) } else { Moved::Doubtful })
 }
 
-/// Members whose data is on a host of another address than the list has: the list follows them, one after the other, and each is seen to run
-/// there before the next.
+/// Members whose data is on a host with another address than the member list has. Their peer URLs are changed one after
+/// the other, and each member must run before the next is moved.
 pub(super) fn move_member(
     d: &mut Draft,
     chain: &mut Chain,
@@ -71,12 +71,18 @@ pub(super) fn move_member(
             let running = Condition::Running(host.name.clone(), etcd_unit());
             requires.extend(balancers_first(d));
             let action = Action::RunUnit { host: host.name.clone(), unit: etcd_unit(), how: HowToRun::Restart };
-            d.must(action, "it runs by its earlier address", requires, running.clone(), Precondition::None);
+            d.must(action, "it still uses its previous peer URL", requires, running.clone(), Precondition::None);
             running
         } else {
             let started = Condition::Started(host.name.clone());
             let action = Action::StartMember { host: host.name.clone(), state: InitialClusterState::Restart };
-            d.must(action, "it goes on where it is now", requires, started.clone(), Precondition::None);
+            d.must(
+                action,
+                "its peer URL is current, and it does not run",
+                requires,
+                started.clone(),
+                Precondition::None,
+            );
             started
         };
         if let Some(member) = chain.list.0.get_mut(&to) {

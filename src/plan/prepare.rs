@@ -1,4 +1,4 @@
-//! Stamping, preparing and filling a host: everything that needs nothing but the host itself.
+//! Identity, preparation and parts of a host: everything that depends only on the host itself.
 
 use super::draft::Draft;
 use crate::model::desired::Host;
@@ -6,29 +6,29 @@ use crate::model::names::HostName;
 use crate::model::plan::{Action, Condition};
 use crate::model::target::{FileSet, Place};
 
-/// The host learns which cluster it belongs to before anything else is written to it, and how far rotations are before it gets what is of
-/// a later stage. Then older state is refused; so that state lies sealed on hosts before.
+/// The host gets the cluster's identity before anything else, and the stage of each rotation before files of a later
+/// stage. From then on it refuses an older state, so the encrypted state is stored on hosts first.
 pub(super) fn stamp(d: &mut Draft, host: &Host) {
     let name = host.name.clone();
-    let (mut why, mut requires) = ("it carries no cluster's stamp yet", Vec::new());
+    let (mut why, mut requires) = ("the host belongs to no cluster yet", Vec::new());
     let found = d.host_facts(&name).and_then(|facts| facts.stamp.as_ref());
     if found.is_some_and(|stamp| stamp.same_cluster(&d.intent.stamp) && stamp.stages == d.intent.stamp.stages) {
-        why = "its stamp does not say which host and machine it is";
+        why = "its identity does not name the host and the machine yet";
     } else if is_stamped(d, &name) {
-        why = "it has not heard of this stage of a rotation";
+        why = "it does not know this stage of the rotation yet";
         let keep = d.changing().into_iter().filter(|h| d.host_target(&h.name).sets.contains_key(&FileSet::State));
         requires.extend(keep.map(|h| Condition::Configured(h.name, FileSet::State)));
     }
     d.ensure(Action::WriteClusterId { host: name.clone() }, why, requires, Condition::ClusterIdWritten(name));
 }
 
-/// What has to hold before anything of a later stage of a rotation is written to a host of this cluster: it has heard of that stage. One
-/// that is new is stamped before it is prepared.
+/// The condition for files of a later stage of a rotation on a host of this cluster: the host knows that stage. A new
+/// host gets its identity before it is prepared.
 pub(super) fn heard(d: &Draft, host: &HostName) -> Option<Condition> {
     is_stamped(d, host).then(|| Condition::ClusterIdWritten(host.clone()))
 }
 
-/// Whether it is a host of this cluster already.
+/// Whether the host belongs to this cluster already.
 fn is_stamped(d: &Draft, host: &HostName) -> bool {
     let found = d.host_facts(host).and_then(|facts| facts.stamp.as_ref());
     found.is_some_and(|stamp| stamp.same_cluster(&d.intent.stamp))
@@ -41,7 +41,7 @@ pub(super) fn prepare(d: &mut Draft, host: &Host) {
     let stamped = if is_stamped(d, &name) { vec![] } else { vec![Condition::ClusterIdWritten(name.clone())] };
     d.ensure(
         Action::Prepare { host: name.clone(), gaps },
-        "a kubelet and etcd need it",
+        "the kubelet and etcd need it",
         stamped.clone(),
         Condition::Prepared(name.clone()),
     );
@@ -53,13 +53,13 @@ pub(super) fn prepare(d: &mut Draft, host: &Host) {
         .collect();
     d.ensure(
         Action::InstallPackages { host: name.clone(), packages: missing.into_iter().collect() },
-        "the host has not got them",
+        "they are not installed",
         stamped,
         Condition::Packaged(name),
     );
 }
 
-/// What an API server needs to start; on a host that has none yet everything else comes after it.
+/// Parts that an API server needs to start. On a host that has none yet, everything else comes after it.
 const FIRST: [&str; 10] = [
     "etcd",
     "containerd",
@@ -78,22 +78,22 @@ pub(super) fn deliver_first(d: &mut Draft, host: &Host) {
     deliver(d, host, |part| FIRST.contains(&part), None);
 }
 
-/// Tools for people, who have nothing to ask before the endpoint serves.
+/// Tools for people: of no use before the endpoint is ready.
 const LAST: [&str; 3] = ["kubectl", "etcdctl", "etcdutl"];
 
-/// All other parts. While the host's API server is still to be started, they would only be in its way.
+/// All other parts. Before the host's API server is up, they would only delay it.
 pub(super) fn deliver_rest(d: &mut Draft, host: &Host) {
     let rising = |d: &Draft, mark: Condition| (d.plans(&mark) && !d.serves_now(&host.name)).then_some(mark);
     let manifests = rising(d, Condition::Configured(host.name.clone(), FileSet::ControlPlane));
     deliver(d, host, |part| !FIRST.contains(&part) && !LAST.contains(&part) && part != "coredns", manifests);
-    // Nothing asks the Pods' DNS before there are Nodes for Pods.
+    // No pod uses cluster DNS before there are Nodes for pods.
     let serving = rising(d, Condition::Serving(host.name.clone()));
     deliver(d, host, |part| part == "coredns", serving);
     let endpoint = rising(d, Condition::Endpoint);
     deliver(d, host, |part| LAST.contains(&part), endpoint);
 }
 
-/// Some tools at once, for a recovery.
+/// Only the tools that a recovery needs.
 pub(super) fn deliver_tools(d: &mut Draft, host: &Host, tools: &[&str]) {
     deliver(d, host, |part| tools.contains(&part), None);
 }
@@ -104,7 +104,7 @@ fn deliver(d: &mut Draft, host: &Host, which: impl Fn(&str) -> bool, after: Opti
     let turn = d.delivery_turn(name, after.is_none());
     for part in d.host_target(name).parts.iter().filter(|p| which(&p.name)) {
         let action = Action::Deliver { host: name.clone(), part: part.name.clone(), digest: part.digest };
-        let why = format!("{} {} is not there, or not intact", part.name, part.version);
+        let why = format!("{} {} is missing or damaged", part.name, part.version);
         let delivered = Condition::Delivered(name.clone(), part.digest);
         let requires =
             std::iter::once(Condition::Prepared(name.clone())).chain(after.clone()).chain(turn.clone()).collect();
@@ -113,7 +113,7 @@ fn deliver(d: &mut Draft, host: &Host, which: impl Fn(&str) -> bool, after: Opti
             let action = Action::Import { host: name.clone(), reference: reference.clone(), digest: part.digest };
             let containerd = super::configure::containerd_unit();
             let requires = vec![delivered, Condition::Running(name.clone(), containerd)];
-            d.ensure(action, "containerd has not got it", requires, Condition::Imported(name.clone(), part.digest));
+            d.ensure(action, "containerd does not have it", requires, Condition::Imported(name.clone(), part.digest));
         }
     }
 }

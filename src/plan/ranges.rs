@@ -1,7 +1,9 @@
-//! The ranges of addresses that pods and Services have: a cluster keeps them for life, for Nodes and Services have addresses out of them.
+//! The Pod CIDR and the Service CIDR: a cluster keeps them for life, because Nodes and Services have addresses from
+//! them.
 //!
-//! In: what the inventory asks for, what was noted at the first run, and, where nothing was, what the add-ons are to be and what the API servers
-//! hold. Out: a refusal before anything is changed. API servers would take another range, and hand out addresses that nobody leads anywhere.
+//! In: the inventory, the CIDRs that the first run recorded, and, where none were recorded, the add-ons as wanted and
+//! as the API servers have them. Out: a refusal before anything is changed. API servers would accept another CIDR and
+//! assign addresses that are not routed.
 
 use super::Intent;
 use crate::model::desired::Desired;
@@ -10,10 +12,10 @@ use crate::model::refusal::Refusal;
 use crate::model::target::{Target, object_key};
 use serde_json::Value;
 
-/// What a range is a setting of, what shows it, what it is and what it would be.
+/// The setting, the value in words, the current value and the wanted one.
 type Shown = (&'static str, &'static str, String, String);
 
-/// Refuses another range than the one that the cluster lives with.
+/// Refuses a CIDR other than that of the cluster.
 pub(super) fn judge(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -> Result<(), Refusal> {
     let settings: Vec<Shown> = match intent.ranges {
         Some((pods, services)) => {
@@ -27,12 +29,12 @@ pub(super) fn judge(desired: &Desired, target: &Target, facts: &Facts, intent: &
     changed.map_or(Ok(()), |(setting, what, is, will)| Err(Refusal::RangeChanged { setting, what, is, will }))
 }
 
-/// Whether an API server shows what the cluster lives with.
+/// Whether an API server shows the CIDRs of the cluster.
 pub fn seen(target: &Target, facts: &Facts) -> bool {
     shown(target, facts).next().is_some()
 }
 
-/// What the API servers hold, beside what it is to be.
+/// The values that the API servers have, with the wanted ones.
 fn shown(target: &Target, facts: &Facts) -> impl Iterator<Item = Shown> {
     target.addons.iter().flat_map(|addon| &addon.objects).filter_map(|wanted| {
         let (setting, what, will) = range(wanted)?;
@@ -43,7 +45,7 @@ fn shown(target: &Target, facts: &Facts) -> impl Iterator<Item = Shown> {
     })
 }
 
-/// The setting behind what an object says of a range: the key, what it is, and its value.
+/// The setting that an object contains: the key, the value in words, and the value.
 fn range(object: &Value) -> Option<(&'static str, &'static str, String)> {
     let text = |at: &str| object.pointer(at).and_then(Value::as_str);
     match (object.get("kind").and_then(Value::as_str)?, text("/metadata/name")?) {
@@ -63,8 +65,8 @@ fn range(object: &Value) -> Option<(&'static str, &'static str, String)> {
     }
 }
 
-const PODS: &str = "the range of pods";
-const SERVICES: &str = "the range of Services";
+const PODS: &str = "the Pod CIDR";
+const SERVICES: &str = "the Service CIDR";
 
 #[cfg(test)]
 mod tests {

@@ -1,8 +1,8 @@
-//! Healing an etcd cluster that speaks: dead members out, still ones started, learners in one at a time, and members
-//! that run by older files restarted when the others can carry the cluster.
+//! Reconciles the members of an etcd cluster with a quorum: removes lost members, starts stopped ones, adds learners
+//! one at a time, and restarts members with older files while the others keep quorum.
 //!
-//! Every change of the list is chained behind the one before and guarded by the list it assumes: the quorum after each
-//! needs a total order. Restarts come behind the last change.
+//! Every change of the member list follows the previous one and has the list it assumes as its precondition: quorum
+//! after each change needs a total order. Restarts follow the last change.
 
 use super::conditions::{etcd_balancer_unit, etcd_unit};
 use super::draft::Draft;
@@ -21,39 +21,39 @@ use crate::model::target::FileSet;
 pub(super) struct Chain {
     pub list: Members,
     pub last: Option<Condition>,
-    /// Members that are counted as healthy only once these hold.
+    /// Members that count as healthy only once these conditions hold.
     pub woken: Vec<Condition>,
 }
 
 impl Chain {
-    /// Whether the list can spare one more member, without counting those that are only about to start.
+    /// Whether the list tolerates the loss of one more member, without counting members that are yet to start.
     fn spares_one(&self) -> bool {
         self.list.healthy().saturating_sub(self.woken.len()) > self.list.quorum()
     }
 }
 
-/// How a host of the inventory stands to the member list.
+/// The state of an etcd host of the inventory in relation to the member list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stand {
     /// Nothing is known about etcd on it.
     Unknown,
     /// Listed, with data, and running.
     Runs,
-    /// Listed, with data, and not running.
+    /// Listed, with data, and stopped.
     Still,
-    /// Listed, but its disk is not the member's, empty, left by another one or damaged; or its member is to be replaced.
+    /// Listed, but its disk is empty, damaged or of another member; or its member is to be replaced.
     Dead,
-    /// Listed as a learner that has not started yet.
+    /// Listed as a learner that was never started.
     Expected,
     /// Not listed.
     Absent,
 }
 
-/// A quorum speaks: dead members out first, then learners in, one at a time.
+/// etcd has a quorum: lost members are removed first, then learners are added, one at a time.
 pub(super) fn reconcile_members(d: &mut Draft, hosts: &[Host], members: &Members) -> Result<(), Refusal> {
     one_cluster(d, hosts, members)?;
     if !d.intent.bootstrapped {
-        let why = "the journal does not know yet that this cluster was born";
+        let why = "the journal does not record yet that this cluster was bootstrapped";
         d.must(Action::ProveQuorum, why, vec![], Condition::Quorum, Precondition::None);
     }
     let mut chain = Chain { list: members.clone(), last: None, woken: Vec::new() };
@@ -66,10 +66,10 @@ pub(super) fn reconcile_members(d: &mut Draft, hosts: &[Host], members: &Members
         let peer = host.peer_url();
         match stand {
             Stand::Unknown => {
-                d.warn(format!("{} says nothing about etcd: nothing is planned for its member", host.name));
+                d.warn(format!("{} reports nothing about etcd: nothing is planned for its member", host.name));
             }
-            // A voter that still serves is replaced in its own turn below, when the others are whole again.
-            // Left as it is, and counted as it is: quorum is judged over all members, whoever may be changed.
+            // A voter that still serves is replaced in its turn below, once the others are healthy again.
+            // Left as it is, but counted: quorum is calculated over all members, including those outside --limit.
             _ if !d.may_change(&host.name) => {}
             Stand::Dead if !chain.list.0.get(&peer).is_some_and(|m| m.healthy && !m.learner) => {
                 let why = dead_because(d, host);
@@ -81,7 +81,7 @@ pub(super) fn reconcile_members(d: &mut Draft, hosts: &[Host], members: &Members
     }
     let waits = |(h, s): &&(&Host, Stand)| matches!(s, Stand::Dead | Stand::Absent) && d.may_change(&h.name);
     let mut joining: Vec<&Host> = stands.iter().filter(waits).map(|(h, _)| *h).collect();
-    // Whoever joins copies the leader's keys: one that is to be replaced goes first if it leads.
+    // A new member copies the leader's data: a leader that is to be replaced goes first.
     joining.sort_by_key(|h| !leads(d, h));
     if finish_learners(d, &mut chain, &stands, !joining.is_empty())? {
         for host in joining {
@@ -99,8 +99,8 @@ pub(super) fn reconcile_members(d: &mut Draft, hosts: &[Host], members: &Members
     Ok(())
 }
 
-/// All that speak with a quorum behind them must speak of one cluster, and no host may be a member under another address
-/// than the inventory's: either would make us move living data aside.
+/// All members with a quorum must be of one cluster, and no host may be a member at another address than the
+/// inventory's: in both cases hactl would move live data aside.
 fn one_cluster(d: &Draft, hosts: &[Host], members: &Members) -> Result<(), Refusal> {
     let mut problems = Vec::new();
     let views = || hosts.iter().filter_map(|h| etcd_fact(d, &h.name)?.view.as_ref().map(|v| (&h.name, v)));
@@ -128,14 +128,14 @@ fn one_cluster(d: &Draft, hosts: &[Host], members: &Members) -> Result<(), Refus
         }
         if let Some((peer, member)) = members.0.iter().find(own).filter(|(_, m)| m.name != host.name.as_str()) {
             problems.push(format!(
-                "{}: the data on its disk is of the member {} at {peer}; if that host is gone for good, `hactl up --prune {}` goes on from \
-                 this disk, else bring it back and clear this one",
+                "{}: its disk holds the data of member {} at {peer}; if that host is lost for good, `hactl up --prune {}` \
+                 continues with this disk; otherwise bring it back and clear this one",
                 host.name, member.name, member.name
             ));
         } else if let Some((peer, _)) = members.0.iter().find(own) {
             problems.push(format!(
-                "{}: its etcd is a member as {peer}, and the inventory says {}; give the host its address back, or \
-                 `hactl up --prune {}` while other members carry the cluster",
+                "{}: its etcd member has the peer URL {peer}, but the inventory says {}; give the host its previous address, \
+                 or run `hactl up --prune {}` while the other members have a quorum",
                 host.name,
                 host.peer_url(),
                 host.name
@@ -145,7 +145,7 @@ fn one_cluster(d: &Draft, hosts: &[Host], members: &Members) -> Result<(), Refus
     for (host, other) in positions::swapped(d.desired, d.facts) {
         problems.push(Unfit::Swapped(other).on(&host.name));
     }
-    // One that may leave is not at odds with the inventory.
+    // A member that may be removed does not contradict the inventory.
     problems.retain(|p| !d.intent.prune.iter().any(|n| p.starts_with(&format!("{n}: "))));
     if problems.is_empty() { Ok(()) } else { Err(Refusal::Preflight { problems }) }
 }
@@ -160,14 +160,14 @@ fn stand(d: &Draft, host: &Host, members: &Members) -> Stand {
     let unit = d.host_facts(&host.name).and_then(|f| f.units.get(&etcd_unit()));
     let process = unit.is_some_and(|u| u.started_ms > 0 && u.runs_or_starts());
     let ours = d.facts.living_cluster();
-    // The seal may be missing, or the log unreadable; either tells.
+    // The bootstrapped marker may be missing, or the log unreadable; either one is enough.
     let mut of = fact.bootstrapped.iter().chain(fact.disk.as_ref().map(|disk| &disk.cluster));
     let foreign = ours.is_some_and(|ours| of.any(|cluster| cluster != ours)) && fact.view.is_none();
     match (fact.data, process) {
         (false, _) if unstarted => Stand::Expected,
         (false, _) => Stand::Dead,
         (true, _) if foreign => Stand::Dead,
-        // A learner that never made itself known cannot have left this data, unless it is about to.
+        // A learner that never published its name cannot have written this data, unless it is just starting.
         (true, false) if unstarted => Stand::Dead,
         (true, false) if damaged(fact) => Stand::Dead,
         (true, true) => Stand::Runs,
@@ -175,22 +175,23 @@ fn stand(d: &Draft, host: &Host, members: &Members) -> Stand {
     }
 }
 
-/// What speaks against the data on a host.
+/// Why the data on a host must not be used, if there is a reason.
 pub(super) fn unfit(d: &Draft, host: &Host) -> Option<Unfit> {
     positions::unfit(d.desired, d.facts, host)
 }
 
-/// Whether a member that does not run could not: its log or its store cannot be read to the end. The others have what it had.
+/// Whether a stopped member could not start: its log or its database cannot be read to the end. The other members have
+/// its data.
 fn damaged(fact: &EtcdFact) -> bool {
     let useless = |disk: &DiskFact| disk.damaged || disk.revision.is_none();
     fact.data && fact.view.is_none() && fact.disk.as_ref().is_none_or(useless)
 }
 
-/// Why a member is taken out, in words.
+/// Why a member is removed, in words.
 fn dead_because(d: &Draft, host: &Host) -> String {
     let fact = etcd_fact(d, &host.name);
     if d.intent.replace.contains_key(&host.name) {
-        return format!("the keys on {} are not those of the others", host.name);
+        return format!("the keys on {} differ from those of the other members", host.name);
     }
     if let Some(unfit) = unfit(d, host) {
         return unfit.on(&host.name);
@@ -201,17 +202,17 @@ fn dead_because(d: &Draft, host: &Host) -> String {
             let said = flaws.map(String::as_str).collect::<Vec<_>>().join("; ");
             format!("its data on {} is damaged: {said}", host.name)
         }
-        None => format!("the disk on {} is not this member's, so it is dead", host.name),
+        None => format!("the disk of {} does not hold this member's data", host.name),
     }
 }
 
-/// Members that the inventory no longer names: they leave only when named.
+/// Members that the inventory no longer names: they are removed only when named with `--prune`.
 fn prune(d: &mut Draft, chain: &mut Chain, members: &Members) -> Result<(), Refusal> {
     for (peer, member) in &members.0 {
         if d.desired.with(Role::Etcd).any(|h| &h.peer_url() == peer) {
             continue;
         }
-        // One that serves and whose host leaves in its turn goes last: new in first.
+        // A serving member whose host is removed in its turn goes last: new members are added first.
         if member.healthy && !member.learner && super::remove_hosts::carries(d, peer) {
             continue;
         }
@@ -243,7 +244,7 @@ fn start_again(d: &mut Draft, chain: &mut Chain, host: &Host) {
         chain.woken.push(started);
     }
     d.forecast(chain.list.clone());
-    from_its_data(d, host, "it is a member and does not run");
+    from_its_data(d, host, "it is a member and is stopped");
 }
 
 fn from_its_data(d: &mut Draft, host: &Host, why: &str) {
@@ -252,18 +253,18 @@ fn from_its_data(d: &mut Draft, host: &Host, why: &str) {
     d.must(action, why, requires, Condition::Started(host.name.clone()), Precondition::None);
 }
 
-/// The mark that a member with data has been started. One that systemd is starting still, as right after an interrupted
-/// run, is waited for by starting it: what follows would otherwise have to wait for the next run.
+/// The condition that a member with data was started. If systemd is still starting it, as after an interrupted run, it
+/// is started again to wait for it: the steps that follow would otherwise have to wait for the next run.
 fn awake(d: &mut Draft, host: &Host) -> Condition {
     let started = Condition::Started(host.name.clone());
     if !d.holds(&started) && !d.plans(&started) {
-        from_its_data(d, host, "it is starting still");
+        from_its_data(d, host, "it is still starting");
     }
     started
 }
 
-/// Brings the learner in flight to its vote. Says whether another may follow: one that cannot finish stands in the way,
-/// and is taken out when somebody waits behind it, because it has no vote to lose.
+/// Promotes the current learner. Returns whether another learner may follow: one that cannot be promoted blocks the
+/// next, and is removed if another host waits, because it has no vote to lose.
 fn finish_learners(
     d: &mut Draft,
     chain: &mut Chain,
@@ -276,7 +277,7 @@ fn finish_learners(
         let stand = stands.iter().find(|(h, _)| h.peer_url() == peer);
         if let Some((host, _)) = stand.filter(|(h, _)| !d.may_change(&h.name)) {
             if others_wait {
-                d.warn(format!("no host can become a member while the learner on {} is in flight", host.name));
+                d.warn(format!("no host can become a member while {} is a learner that was not promoted", host.name));
                 free = false;
             }
             continue;
@@ -284,7 +285,7 @@ fn finish_learners(
         match stand {
             Some((host, Stand::Expected)) => start_learner(d, chain, host)?,
             Some((host, Stand::Runs | Stand::Still)) => {
-                let why = "it is a learner still".to_owned();
+                let why = "it is still a learner".to_owned();
                 let started = awake(d, host);
                 change(d, chain, &peer, Change::Promote, why, vec![started])?;
             }
@@ -292,9 +293,9 @@ fn finish_learners(
             Some((_, Stand::Unknown | Stand::Absent)) | None => {
                 let wanted = d.desired.with(Role::Etcd).any(|h| h.peer_url() == peer);
                 if others_wait {
-                    // It has no vote to lose, whoever it is: only a voter leaves by name alone.
+                    // A learner has no vote to lose; only a voter has to be named with --prune.
                     let what = if wanted { "does not answer" } else { "is not in the inventory" };
-                    let why = format!("this learner {what}, and another host is to be a member");
+                    let why = format!("this learner {what}, and another host is to become a member");
                     remove(d, chain, &peer, why)?;
                 }
             }
@@ -303,7 +304,7 @@ fn finish_learners(
     Ok(free)
 }
 
-/// A host becomes a member: what is left of an older one goes aside, then it starts as a learner on an empty disk.
+/// Makes a host a member: data of an older member is moved aside, then etcd starts as a learner on an empty disk.
 fn join(d: &mut Draft, chain: &mut Chain, host: &Host) -> Result<(), Refusal> {
     let peer = host.peer_url();
     if chain.list.0.contains_key(&peer) {
@@ -314,7 +315,7 @@ fn join(d: &mut Draft, chain: &mut Chain, host: &Host) -> Result<(), Refusal> {
         }
         change(d, chain, &peer, Change::Remove, why, requires)?;
     }
-    // Listed only once it can start at once: a learner that is not there is in everybody's way.
+    // Added only once it can start immediately: a learner that does not start blocks all other changes.
     let mut requires = ready_to_start(d, &host.name);
     if etcd_fact(d, &host.name).is_some_and(|e| e.data) {
         let cleared = Condition::Cleared(host.name.clone());
@@ -324,14 +325,14 @@ fn join(d: &mut Draft, chain: &mut Chain, host: &Host) -> Result<(), Refusal> {
         let precondition = Precondition::Members { list: chain.list.shape() };
         let action = Action::ArchiveData { host: host.name.clone() };
         let why =
-            unfit(d, host).map_or("its data is of no member in the list".to_owned(), |unfit| unfit.on(&host.name));
+            unfit(d, host).map_or("its data belongs to no current member".to_owned(), |unfit| unfit.on(&host.name));
         d.must(action, why, first, cleared, precondition);
     }
-    change(d, chain, &peer, Change::Learn, format!("{} is to be a member", host.name), requires)?;
+    change(d, chain, &peer, Change::Learn, format!("{} is to become a member", host.name), requires)?;
     start_learner(d, chain, host)
 }
 
-/// The learner starts on an empty disk, catches up, votes, and is sealed.
+/// The learner starts on an empty disk, catches up, is promoted, and is marked as bootstrapped.
 fn start_learner(d: &mut Draft, chain: &mut Chain, host: &Host) -> Result<(), Refusal> {
     let peer = host.peer_url();
     let mut requires = ready_to_start(d, &host.name);
@@ -340,13 +341,13 @@ fn start_learner(d: &mut Draft, chain: &mut Chain, host: &Host) -> Result<(), Re
     let members = initial_cluster(d, &chain.list);
     let action = Action::StartMember { host: host.name.clone(), state: InitialClusterState::Existing { members } };
     let precondition = Precondition::Members { list: chain.list.shape() };
-    d.must(action, "it joins as a learner", requires, started.clone(), precondition);
-    change(d, chain, &peer, Change::Promote, "a learner does not vote".to_owned(), vec![started])?;
+    d.must(action, "new members join as learners", requires, started.clone(), precondition);
+    change(d, chain, &peer, Change::Promote, "a learner has no vote".to_owned(), vec![started])?;
     seal(d, &host.name, vec![Condition::Voter(peer)]);
     Ok(())
 }
 
-/// Name and peer URL of every member. etcd takes a name that is there twice for one member and refuses an empty one.
+/// Name and peer URL of every member. etcd treats a repeated name as one member and refuses an empty one.
 fn initial_cluster(d: &Draft, list: &Members) -> Vec<(String, PeerUrl)> {
     let known = |url: &PeerUrl| d.desired.with(Role::Etcd).find(|h| &h.peer_url() == url).map(|h| h.name.to_string());
     let taken: Vec<String> = list.0.keys().filter_map(known).collect();
@@ -360,8 +361,8 @@ fn initial_cluster(d: &Draft, list: &Members) -> Vec<(String, PeerUrl)> {
     list.0.iter().enumerate().map(other).collect()
 }
 
-/// Members that run by older files, or run without answering, are restarted one after the other, the leader last; and so are those whose store
-/// is to be written anew.
+/// Members with older files, or that run without answering, are restarted one after the other, the leader last. So are
+/// members whose database is to be defragmented.
 fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
     let mut due = Vec::new();
     for (host, stand) in stands {
@@ -378,28 +379,29 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
         let believed = d.host_facts(&host.name).is_some_and(|facts| facts.doubts.is_empty());
         if deaf && etcd_fact(d, &host.name).is_some_and(|etcd| etcd.slow) {
             d.warn(format!(
-                "etcd on {} is slow: its process answers its own health check, and nothing else within seconds; it is left alone",
+                "etcd on {} is slow: it answers its own health check, but nothing else within seconds; it is left as it is",
                 host.name
             ));
         }
         let deaf = deaf && believed && !etcd_fact(d, &host.name).is_some_and(|etcd| etcd.slow);
         let leads = view.is_some_and(EtcdView::leads);
         let loose = view.filter(|v| v.is_loose());
-        // It tells its name and where it answers at each start; another one, started from a copy of its data, did so in its stead.
+        // A member publishes its name and client URLs at each start; here another member, started from a copy of its
+        // data, did that.
         let listed = chain.list.0.get(&host.peer_url()).filter(|m| view.is_some_and(|v| v.member == m.id));
         let misnamed = listed.filter(|m| !m.name.is_empty() && m.name != host.name.as_str());
         if older || deaf || misnamed.is_some() {
             let why = match versions::member_changes(d, host).filter(|_| older) {
                 Some((runs, wanted)) => format!("etcd {runs} becomes {wanted}"),
-                None if older => "it runs by older files".to_owned(),
-                None if deaf => "it runs and does not answer".to_owned(),
-                None => format!("the list calls it {}", misnamed.map_or("", |m| m.name.as_str())),
+                None if older => "it runs with older files".to_owned(),
+                None if deaf => "it runs but does not answer".to_owned(),
+                None => format!("the member list names it {}", misnamed.map_or("", |m| m.name.as_str())),
             };
             due.push((leads, *host, why, false));
         } else if let Some(view) = loose {
             let megabytes = |bytes: i64| bytes >> 20;
             let why = format!(
-                "{} MiB of its {} hold nothing",
+                "{} of the {} MiB of its database are free pages",
                 megabytes(view.db_bytes - view.in_use_bytes),
                 megabytes(view.db_bytes)
             );
@@ -409,11 +411,11 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
     due.sort_by_key(|(leads, ..)| *leads);
     for (leads, host, why, loose) in due {
         let healthy = chain.list.0.get(&host.peer_url()).is_some_and(|m| m.healthy);
-        // One that does not answer takes nothing away, unless the others that answer are too few to be certain of.
+        // Restarting a member that does not answer costs no quorum, unless too few others are known to answer.
         let spare = chain.list.spare();
         if chain.list.voters() > 1 && (spare.is_none() || healthy && spare == Some(0)) {
             d.warn(format!(
-                "etcd on {} is to be restarted ({why}); that waits until another member is healthy",
+                "etcd on {} has to be restarted ({why}); the restart waits until another member is healthy",
                 host.name
             ));
             continue;
@@ -452,31 +454,32 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
     }
 }
 
-/// Balancers in front of etcd that are to read their files anew do so before a member is restarted: one that does so meanwhile forgets whom
-/// it passes over.
+/// etcd balancers that have to reload their files do so before a member is restarted: a balancer that reloads meanwhile
+/// forgets which member it has taken out of service.
 pub(super) fn balancers_first(d: &Draft) -> Vec<Condition> {
     let unit = etcd_balancer_unit();
     let there = d.reachable_with(Role::ControlPlane).into_iter().filter(|host| d.look().is_active(&host.name, &unit));
     there.map(|host| Condition::Running(host.name, unit.clone())).filter(|running| d.plans(running)).collect()
 }
 
-/// Whether the member on a host leads.
+/// Whether the member on a host is the leader.
 fn leads(d: &Draft, host: &Host) -> bool {
     etcd_fact(d, &host.name).and_then(|e| e.view.as_ref()).is_some_and(EtcdView::leads)
 }
 
-/// The member on a host hands over the lead before it is away, to one that is well and stays.
+/// Transfers leadership away from the member on a host before it stops, to a healthy voter that stays.
 fn hand_over(d: &mut Draft, list: &Members, host: &Host, requires: &mut Vec<Condition>) {
     let stays = |url: &PeerUrl| d.desired.with(Role::Etcd).any(|h| &h.peer_url() == url && h.name != host.name);
     let Some((to, _)) = list.0.iter().find(|(url, m)| m.healthy && !m.learner && stays(url)) else { return };
     let (action, follows) =
         (Action::MoveLeader { host: host.name.clone(), to: to.clone() }, Condition::Follows(host.name.clone()));
-    let why = "it leads, and an election would keep writers waiting";
+    let why = "it is the leader, and an election would delay writes";
     d.must(action, why, requires.clone(), follows.clone(), Precondition::None);
     requires.push(follows);
 }
 
-/// The member on a host that leaves, or is to be none any more, while it serves: it hands over the lead, then it goes. What holds when it has gone.
+/// Removes the serving member of a host that is removed or loses the role: leadership is transferred first. Returns the
+/// conditions that hold afterwards.
 pub(super) fn remove_hosts(
     d: &mut Draft,
     host: &Host,
@@ -491,8 +494,8 @@ pub(super) fn remove_hosts(
     }
     let mut chain = Chain { list, last: None, woken: Vec::new() };
     let why = match d.desired.host(&host.name) {
-        Some(_) => format!("{} is to be no member any more", host.name),
-        None => format!("{} leaves", host.name),
+        Some(_) => format!("the inventory no longer gives {} the role etcd", host.name),
+        None => format!("{} is removed from the cluster", host.name),
     };
     change(d, &mut chain, &peer, Change::Remove, why, requires)?;
     Ok(vec![Condition::Gone(peer)])
@@ -510,7 +513,7 @@ fn remove(d: &mut Draft, chain: &mut Chain, peer: &PeerUrl, why: String) -> Resu
     change(d, chain, peer, Change::Remove, why, vec![])
 }
 
-/// One change of the list, chained behind the one before: quorum after each needs a total order.
+/// One change of the member list, after the previous one: quorum after each change needs a total order.
 pub(super) fn change(
     d: &mut Draft,
     chain: &mut Chain,

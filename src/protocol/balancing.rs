@@ -1,32 +1,34 @@
-//! The words in which a host's balancer in front of etcd is asked to stand still, or to pass a member over.
+//! Requests to pause the etcd balancer of a host, or to drain a member from it.
 
 use crate::model::names::HostName;
 use serde::{Deserialize, Serialize};
 
-/// Where haproxy listens for what it is to do, for root alone.
+/// The admin socket of haproxy, for root alone.
 pub const ETCD_BALANCER_SOCKET: &str = "/run/hactl-etcd-balancer.sock";
 
-/// What the balancer is to do. Whatever it is ends by itself, so that neither a killed hactl nor a lost connection leaves a balancer that way.
+/// A request to the balancer. Each one ends automatically, so that neither a killed hactl nor a lost connection
+/// leaves the balancer in that state.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Balancing {
-    /// It stands still until [`Balancing::Resume`]: who talks through it waits.
+    /// It is paused until [`Balancing::Resume`]: its clients wait.
     Pause {
-        /// For so long at most, milliseconds.
+        /// At most for so long, milliseconds.
         most_ms: u32,
     },
     /// It runs again.
     Resume,
-    /// It sends nobody to a member and ends the connections of those who are there, until [`Balancing::PassTo`]: they connect anew, to another.
+    /// It sends no client to a member and ends the member's connections, until [`Balancing::PassTo`]: the clients
+    /// reconnect, to another member.
     PassOver {
-        /// The member, by its host's name.
+        /// The member, by the name of its host.
         member: HostName,
-        /// For so long at most, seconds.
+        /// At most for so long, seconds.
         most_s: u32,
     },
-    /// It sends whoever comes to a member again.
+    /// It sends clients to the member again.
     PassTo {
-        /// The member, by its host's name.
+        /// The member, by the name of its host.
         member: HostName,
     },
 }

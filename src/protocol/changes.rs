@@ -1,6 +1,7 @@
-//! Which operations change a host: the boundary of what may be asked without the run's lock.
+//! Which operations change a host: the others do not need the lock of the run.
 //!
-//! In: an operation. Out: whether it needs the lock. The match is exhaustive, so that a new operation has to be placed on one side.
+//! In: an operation. Out: whether it needs the lock. The match is exhaustive, so that a new operation must be
+//! classified.
 
 use super::Op;
 
@@ -19,7 +20,7 @@ pub fn changes(op: &Op) -> bool {
         | Op::Await { .. }
         | Op::Relay { .. }
         | Op::Gather(_)
-        // These change nothing that a run would look at.
+        // These change nothing that a run would observe.
         | Op::Balance { .. }
         | Op::SaveBundle
         | Op::ReadBundle { .. }

@@ -1,55 +1,55 @@
-//! The words in which hosts are asked to find out who reaches whom.
+//! Requests to test the connectivity between hosts.
 
 use crate::model::survey::Way;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// A host's part in finding out which hosts reach which.
+/// The part of one host in the connectivity test.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConnectivityTest {
-    /// Who this is, as the others expect it.
+    /// The number of this host, as the others expect it.
     pub who: u16,
     /// The host's own address.
     pub address: IpAddr,
-    /// Who will knock here.
+    /// The probes that this host will receive.
     pub expected: Vec<Expected>,
-    /// Whom to knock at.
+    /// The probes that this host sends.
     pub knocks: Vec<Probe>,
-    /// How long a knock may take to get through, milliseconds; listeners wait a little longer.
+    /// How long a probe may take, milliseconds; listeners wait a little longer.
     pub within_ms: u64,
 }
 
-/// A knock that will come.
+/// A probe to be received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expected {
-    /// Who will knock.
+    /// The number of the sending host.
     pub who: u16,
-    /// On which way.
+    /// The port.
     pub way: Way,
 }
 
-/// What became of a knock that was to come.
+/// The result of a probe to be received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProbeResult {
-    /// Who was to knock.
+    /// The number of the sending host.
     pub who: u16,
-    /// On which way.
+    /// The port.
     pub way: Way,
-    /// Whether it was heard; `None`: somebody else has that port, so nobody could listen.
+    /// Whether it was received; `None`: another process uses the port, so nothing could listen.
     pub heard: Option<bool>,
 }
 
-/// Whom to knock at.
+/// A probe to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Probe {
     /// The other host's address.
     pub to: IpAddr,
-    /// On which way.
+    /// The port.
     pub way: Way,
-    /// Whether a listener of ours is to echo; else a connection is enough, for a component listens there already.
+    /// Whether a listener of ours echoes; else a connection suffices, because a component listens there already.
     pub echo: bool,
 }

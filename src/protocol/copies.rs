@@ -1,32 +1,32 @@
-//! The words in which hosts are asked for copies of recovery bundles in directories, such as a mounted share.
+//! Requests for copies of snapshots in directories, such as a mounted share.
 
 use crate::model::names::{ClusterName, Digest};
 use serde::{Deserialize, Serialize};
 
-/// What is asked. Neither changes anything.
+/// The request. Neither changes anything.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum CopiesAsk {
-    /// Which copies there are: the newest of each host that took some, as far as they can be read.
+    /// The existing copies: the newest of each host that took some, as far as they are readable.
     Find {
         /// Of this cluster.
         cluster: ClusterName,
-        /// And of this authority; `None`: nobody knows it.
+        /// And of this CA; `None`: it is not known.
         authority: Option<Digest>,
-        /// The file that a person asks for by its name: it is read in any case.
+        /// The file that the user asks for by its name: it is read in any case.
         named: Option<String>,
-        /// Whether the names of all others are wanted as well.
+        /// Whether the names of all others are returned as well.
         all: bool,
-        /// Where, absolute.
+        /// The directories, absolute.
         directories: Vec<String>,
     },
-    /// A piece of one.
+    /// A piece of a copy.
     Read {
-        /// Where it lies, absolute.
+        /// Its directory, absolute.
         directory: String,
-        /// Its file's name.
+        /// The name of its file.
         name: String,
-        /// From which byte.
+        /// The first byte.
         from: u64,
     },
 }

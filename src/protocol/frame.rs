@@ -1,8 +1,8 @@
 //! Frames: how messages and blobs share one byte stream, on both sides.
 //!
 //! A frame is a 4-byte big-endian length of the payload, one kind byte, the payload. In: any byte stream. Out: whole
-//! frames no larger than [`LARGEST_FRAME`], or a [`FrameError`] that tells a cut stream, a foreign stream and a greedy one apart.
-//! A payload is allocated as it arrives, so that a claimed length alone costs nothing.
+//! frames no larger than [`LARGEST_FRAME`], or a [`FrameError`] that distinguishes a cut stream, a foreign stream and
+//! an oversized frame. A payload is allocated as it arrives, so that a claimed length alone costs nothing.
 
 use super::LARGEST_FRAME;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Bytes before the payload.
 pub const HEADER: usize = 5;
-/// What is set aside for a payload before any of it has arrived.
+/// The initial allocation for a payload, before any of it has arrived.
 const FIRST_ALLOCATION: usize = 256 << 10;
 
 /// One frame.
@@ -32,25 +32,25 @@ pub enum FrameError {
     Truncated {
         /// Bytes of the frame that had arrived.
         got: usize,
-        /// Bytes that the frame should have had, header included; [`HEADER`] when not even that was complete.
+        /// Bytes that the frame should have had, header included; [`HEADER`] if even that was incomplete.
         of: usize,
     },
-    /// The kind byte is none of ours: most likely the other side is not hactl.
-    #[error("the stream does not speak in frames: kind byte {:#04x}", header[4])]
+    /// The kind byte is unknown: most likely the other side is not hactl.
+    #[error("the stream does not consist of frames: kind byte {:#04x}", header[4])]
     UnknownKind {
         /// The five bytes that were read as a header.
         header: [u8; HEADER],
     },
     /// The frame is larger than either side accepts.
-    #[error("a frame of {length} bytes is larger than the {LARGEST_FRAME} accepted")]
+    #[error("a frame of {length} bytes exceeds the limit of {LARGEST_FRAME} bytes")]
     TooLarge {
         /// The length claimed by the header, or that of the message to be written.
         length: usize,
-        /// The five bytes that were read as a header; zeros when the frame was to be written.
+        /// The five bytes that were read as a header; zeros if the frame was to be written.
         header: [u8; HEADER],
     },
-    /// The message could not be put into JSON.
-    #[error("the message could not be written as JSON")]
+    /// The message could not be serialized as JSON.
+    #[error("the message could not be serialized as JSON")]
     Encode(#[source] serde_json::Error),
     /// The stream itself failed.
     #[error("the stream failed")]
@@ -82,9 +82,9 @@ pub async fn write_end<W: AsyncWrite + Unpin>(to: &mut W) -> Result<(), FrameErr
     Ok(to.flush().await?)
 }
 
-/// Reads the next frame; `None` when the stream ends between two frames.
+/// Reads the next frame; `None` if the stream ends between two frames.
 ///
-/// Not cancel-safe: dropped halfway, the stream stands in the middle of a frame and must not be read any more.
+/// Not cancel-safe: if dropped halfway, the stream is in the middle of a frame and must not be read any more.
 pub async fn read_frame<R: AsyncRead + Unpin>(from: &mut R) -> Result<Option<Frame>, FrameError> {
     let mut header = [0; HEADER];
     let mut got = 0;

@@ -11,17 +11,17 @@ pub struct MemberStart {
     pub unit: UnitName,
     /// The data directory.
     pub data_dir: String,
-    /// The first-boot file, read by the unit as an environment file and outside drift detection.
+    /// The first-boot file: the environment file of the unit, excluded from drift detection.
     pub first_boot: String,
-    /// `new` with a token for a genesis, `existing` for a join; `None`: start from the data that is there.
+    /// `new` with a token to bootstrap, `existing` to join; `None`: start from the existing data.
     pub first: Option<FirstBoot>,
 }
 
-/// What an etcd member is told at its first start.
+/// The settings of the first start of an etcd member.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FirstBoot {
-    /// The token of a genesis; `None`: join.
+    /// The token of the bootstrap; `None`: join.
     pub token: Option<String>,
     /// Name and peer URL of every member.
     pub members: Vec<(String, PeerUrl)>,
@@ -31,14 +31,14 @@ pub struct FirstBoot {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum MemberChange {
-    /// Takes a member out; done already is done.
+    /// Removes a member; idempotent.
     Remove(PeerUrl),
-    /// Adds a learner; done already is done.
+    /// Adds a learner; idempotent.
     AddLearner(PeerUrl),
     /// Promotes a learner, retrying while it catches up.
     Promote(PeerUrl),
-    /// Lists the member of the first peer URL under the second; done already is done.
+    /// Changes the peer URL of a member from the first to the second; idempotent.
     Move(PeerUrl, PeerUrl),
-    /// Hands the lead over, where this member has it; done already is done.
+    /// Transfers the leadership if this member is the leader; idempotent.
     Lead(PeerUrl),
 }

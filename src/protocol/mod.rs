@@ -1,8 +1,9 @@
-//! The closed vocabulary spoken with `hactl host`: what can be asked, and what comes back.
+//! The closed vocabulary of `hactl host`: the requests and the replies.
 //!
-//! Frames on the channel's stdin and stdout: a 4-byte big-endian length, one kind byte, the payload. Kind `J` is JSON
-//! ([`Request`], [`Response`]), kind `B` is a piece of a blob or of what a relay carries, kind `E` ends it. Nothing is interpolated into a shell.
-//! Replies are bounded to [`LARGEST_FRAME`]; anything else on the channel is an error naming the host.
+//! Frames on stdin and stdout of the channel: a 4-byte big-endian length, one kind byte, the payload. Kind `J` is
+//! JSON ([`Request`], [`Response`]), kind `B` is a piece of a blob or of relayed data, kind `E` ends it. Nothing is
+//! interpolated into a shell. Replies are limited to [`LARGEST_FRAME`]; anything else on the channel is an error that
+//! names the host.
 
 use crate::model::blob::SnapshotBlob;
 use crate::model::copies::CopiesFact;
@@ -39,11 +40,12 @@ pub use observing::{ApiAsk, EtcdAsk, ObserveAsk};
 pub use restore::{RestoreAsk, SNAPSHOT_PIECE, SnapshotAsk, SnapshotUse};
 pub use wait_condition::WaitCondition;
 
-/// Largest frame either side accepts, bytes. A full observation of a cluster of 100 nodes is below 4 MiB.
+/// The largest accepted frame, bytes. A full observation of a cluster of 100 nodes is below 4 MiB.
 pub const LARGEST_FRAME: usize = 16 << 20;
-/// The host's side ends itself when it has heard nothing for this long, seconds; the client pings every 5.
+/// The agent ends if it has received nothing for so long, seconds; the client pings every 5.
 pub const DEAF_AFTER_S: u64 = 30;
-/// The client gives a host up when it has heard nothing (not even a heartbeat, sent every 2 s) for this long, seconds.
+/// The client considers a host lost if it has received nothing (not even a heartbeat, sent every 2 s) for so long,
+/// seconds.
 pub const DEAD_AFTER_S: u64 = 15;
 
 /// One request. Requests on one channel are answered in order.
@@ -52,10 +54,10 @@ pub const DEAD_AFTER_S: u64 = 15;
 pub struct Request {
     /// Chosen by the client, repeated in the response.
     pub id: u64,
-    /// The fencing epoch of the run, from [`Reply::Locked`]; 0 before the lock. Operations that change the host are
-    /// refused when the host has since given the lock to somebody else.
+    /// The fencing epoch of the run, from [`Reply::Locked`]; 0 before the lock. The host refuses an operation that
+    /// changes it if another run has taken the lock since.
     pub epoch: u64,
-    /// What is asked; `None` is a ping and is not answered.
+    /// The operation; `None` is a ping and is not answered.
     pub op: Option<Op>,
 }
 
@@ -67,7 +69,7 @@ pub enum Response {
     Heartbeat {
         /// The request being worked on.
         id: u64,
-        /// What it is waiting for, in words; empty when nothing in particular.
+        /// What it waits for, in words; empty if nothing.
         on: String,
     },
     /// The answer to `id`.
@@ -83,11 +85,12 @@ pub enum Response {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// What kind.
+    /// The kind.
     pub kind: FaultKind,
     /// What happened, one sentence with the path or unit in it.
     pub what: String,
-    /// Last lines of the log that explains it (journal of the unit, output of the program), oldest first, at most 20.
+    /// The last lines of the log that explains it (journal of the unit, output of the program), oldest first, at most
+    /// 20.
     pub tail: Vec<String>,
 }
 
@@ -95,36 +98,36 @@ pub struct Fault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
-    /// The lock belongs to somebody else now.
+    /// Another run holds the lock now.
     Fenced,
     /// No space left.
     DiskFull,
-    /// Content does not have the digest it should have.
+    /// The content does not have the expected digest.
     Corrupt,
     /// A deadline passed.
     TimedOut,
-    /// A check of the new content failed; the old content stands.
+    /// A check of the new content failed; the old content stays.
     Rejected,
-    /// The request makes no sense here.
+    /// The request is invalid here.
     BadRequest,
     /// Anything else.
     Failed,
 }
 
-/// What can be asked of a host.
+/// An operation of a host.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Op {
-    /// Takes the run's lock, held while this process lives and until it gives it back.
+    /// Takes the lock of the run, held while this process lives or until it is released.
     Lock {
-        /// Who: user@machine, pid, verb.
+        /// The holder: user@machine, pid, verb.
         holder: String,
     },
-    /// Gives the run's lock back.
+    /// Releases the lock of the run.
     Unlock,
-    /// Says all that is asked for. Changes nothing.
+    /// Observes all requested facts. Changes nothing.
     Observe(Box<ObserveAsk>),
-    /// The texts of files, as far as they are there: of those that hactl writes, which are none of them large.
+    /// The contents of those files that exist: small files that hactl writes.
     ReadFiles {
         /// Absolute paths.
         paths: Vec<String>,
@@ -136,26 +139,26 @@ pub enum Op {
         /// The revision; 0: the newest.
         revision: i64,
     },
-    /// Asks the network who has an address. Changes nothing.
+    /// Asks the network which hardware address has an IP address. Changes nothing.
     WhoHas {
-        /// The address, of a network of the host's own.
+        /// The address, in a network of the host.
         address: Ipv4Addr,
     },
-    /// What the host is like before it becomes part of a cluster. Changes nothing.
+    /// Surveys the host before it becomes part of a cluster. Changes nothing.
     Survey {
-        /// etcd's data directory, where one will be: its disk is measured.
+        /// The future data directory of etcd: its disk is measured.
         etcd_dir: Option<String>,
         /// The host's own address.
         address: IpAddr,
     },
-    /// Whether registries can be reached: of each one of its places is enough. Changes nothing.
+    /// Whether registries are reachable: one mirror of each is enough. Changes nothing.
     Dial {
-        /// Registry to places, `host:port`.
+        /// Registry to its mirrors, `host:port`.
         registries: BTreeMap<String, Vec<String>>,
     },
-    /// Knocks at other hosts and listens for theirs, at the same time as they do. Changes nothing.
+    /// Sends probes to other hosts and receives theirs at the same time. Changes nothing.
     Meet(ConnectivityTest),
-    /// Writes which cluster this host belongs to.
+    /// Writes the id of the cluster that this host belongs to.
     WriteClusterId(ClusterId),
     /// Users, directories, modules, kernel settings, swap.
     Prepare(Preparation),
@@ -163,17 +166,17 @@ pub enum Op {
     InstallPackages {
         /// Package names.
         packages: Vec<String>,
-        /// The proxy that it fetches them through, as variables; a URL with a password is never among them.
+        /// The proxy for the download, as variables; it is never a URL with a password.
         proxy: Vec<(String, String)>,
     },
-    /// Puts a part in its place: answered with [`Reply::Wanted`] (send from this offset, zstd-compressed, as `B`
-    /// frames closed by `E`) or [`Reply::Done`] when it is there already.
+    /// Installs a part: answered with [`Reply::Wanted`] (send from this offset, zstd-compressed, as `B` frames closed
+    /// by `E`) or [`Reply::Done`] if it is there already.
     Deliver(Part),
-    /// Puts a snapshot where what it is for has its place: answered and fed as [`Op::Deliver`].
+    /// Stores a snapshot for its use: answered and fed as [`Op::Deliver`].
     DeliverSnapshot {
-        /// Which.
+        /// The snapshot.
         snapshot: SnapshotBlob,
-        /// What for.
+        /// Its use.
         to: SnapshotUse,
     },
     /// Imports a delivered image and pins it.
@@ -184,76 +187,79 @@ pub enum Op {
         files: Vec<FilePut>,
         /// Files to remove.
         remove: Vec<String>,
-        /// The set that they are of, where what they replace is to be kept until they have proven themselves. What is kept already
-        /// stays: whatever replaced it has not.
+        /// The set of the files, if the previous files are kept until the new ones have passed their trial. Previous
+        /// files that are kept already stay: the files that replaced them have not passed.
         keep: Option<FileSet>,
     },
-    /// Puts back what was kept of these sets; nothing kept is a fault.
+    /// Restores the previous files of these sets; a fault if there are none.
     RollBack {
-        /// Which.
+        /// The sets.
         sets: Vec<FileSet>,
     },
-    /// Lets go of what was kept of these sets.
+    /// Deletes the previous files of these sets.
     Accept {
-        /// Which.
+        /// The sets.
         sets: Vec<FileSet>,
     },
-    /// Makes a key for each leaf (or keeps the one that is there and unused), answers with requests.
+    /// Makes a key for each leaf certificate (or keeps one that is there and unused), answers with CSRs.
     MakeKeys {
-        /// The leaves.
+        /// The leaf certificates.
         leaves: Vec<CertSpec>,
     },
-    /// Puts certificates beside the keys made by [`Op::MakeKeys`].
+    /// Installs certificates beside the keys made by [`Op::MakeKeys`].
     InstallCerts {
-        /// The leaves with their certificates in PEM.
+        /// The leaf certificates in PEM.
         certs: Vec<(CertSpec, String)>,
     },
     /// Starts, restarts or reloads a unit, enables it, and waits until systemd says active.
     RunUnit {
-        /// Which.
+        /// The unit.
         unit: UnitName,
         /// How.
         how: HowToRun,
         /// Whether to return at once instead of waiting for `active` (etcd without quorum stays `activating`).
         no_wait: bool,
     },
-    /// Asks why a unit does not stay up: always answered with a fault, which has the end of its journal.
+    /// Explains why a unit does not stay up: always answered with a fault, which has the end of its journal.
     Blame {
-        /// Which.
+        /// The unit.
         unit: UnitName,
     },
-    /// Has the balancer in front of etcd do something for a moment.
+    /// Controls the balancer in front of etcd for a while.
     Balance {
-        /// The balancer's unit.
+        /// The unit of the balancer.
         unit: UnitName,
-        /// What.
+        /// The request.
         how: Balancing,
     },
     /// Stops and disables units.
     StopUnits {
-        /// Which.
+        /// The units.
         units: Vec<UnitName>,
     },
     /// Writes the first-boot settings of an etcd member and starts it without waiting for quorum.
     StartMember(MemberStart),
-    /// Stops the member and moves `member/` of its data directory aside, with a timestamp. Refused while the member serves.
+    /// Stops the member and moves `member/` of its data directory aside, with a timestamp. Refused while the member
+    /// serves.
     ArchiveData(EtcdAsk),
-    /// Stops units and kills the pods' processes of these programs, so that nobody reads or writes what is about to be replaced.
+    /// Stops units and kills the processes of these programs in pods, so that none reads or writes the data to be
+    /// replaced.
     Halt {
-        /// How to reach the member: refused while it serves. `None`: whoever asks knows that, and goes back from what it has.
+        /// How to reach the member: refused while it serves. `None`: the caller knows that it serves, and returns to
+        /// an earlier state.
         unless_serving: Option<EtcdAsk>,
-        /// The units: who would start the pods anew, then the others.
+        /// The units: first the one that would restart the pods, then the others.
         units: Vec<UnitName>,
         /// The programs, by name.
         programs: Vec<String>,
     },
-    /// Takes manifests of static pods away, so that the kubelet stops what runs by them: first all but the last, then the last. What it
-    /// does not stop in time is killed.
+    /// Removes manifests of static pods, so that the kubelet stops the pods: first all but the last, then the last.
+    /// Processes that do not stop in time are killed.
     EndPods {
-        /// Absolute paths of the manifests, each named for its program.
+        /// Absolute paths of the manifests, each with the name of its program.
         manifests: Vec<String>,
     },
-    /// Takes a snapshot from the files of a member that is stopped. Its data is only read.
+    /// Takes a snapshot from the files of a stopped member. Its data is only read.
     TakeSnapshot(SnapshotAsk),
     /// A piece of the snapshot taken for a recovery, in its compressed form.
     ReadSnapshot {
@@ -262,29 +268,29 @@ pub enum Op {
         /// From which byte.
         from: u64,
     },
-    /// Puts a delivered snapshot in the place of the member's data, which is moved aside.
+    /// Replaces the data of the member by a delivered snapshot. The data is moved aside.
     Restore(Box<RestoreAsk>),
-    /// Takes a recovery bundle by the settings that lie on the host.
+    /// Takes a snapshot with the settings on the host.
     SaveBundle,
-    /// A piece of a recovery bundle.
+    /// A piece of a snapshot.
     ReadBundle {
-        /// Its file's name.
+        /// The name of its file.
         name: String,
-        /// From which byte.
+        /// The first byte.
         from: u64,
     },
-    /// Finds copies of recovery bundles in directories, or reads one.
+    /// Finds copies of snapshots in directories, or reads one.
     Copies(CopiesAsk),
-    /// Drops the bundles that are not kept any more, by the settings that lie on the host.
+    /// Deletes the snapshots that exceed the retention, with the settings on the host.
     PruneBundles,
-    /// Restores a snapshot that was delivered for a check into an etcd of its own, and removes it, whatever came of that.
+    /// Restores a delivered snapshot into a temporary etcd to check it, and removes it in any case.
     Rehearse {
-        /// Which.
+        /// The snapshot.
         snapshot: SnapshotBlob,
-        /// What was seen when it was taken, where this is a drill that the host is to remember.
+        /// The state of the cluster when it was taken, if this is a drill that the host must record.
         drill: Option<Proof>,
     },
-    /// Marks the member's disk as born.
+    /// Marks the disk of the member as bootstrapped.
     Seal {
         /// The data directory.
         data_dir: String,
@@ -298,18 +304,18 @@ pub enum Op {
         /// The change.
         change: MemberChange,
     },
-    /// Stops the member, writes its store anew, and starts it again whatever became of that.
+    /// Stops the member, defragments its database, and starts it again in any case.
     Defragment {
         /// Its unit.
         unit: UnitName,
         /// The data directory.
         data_dir: String,
     },
-    /// Makes room in a store that has reached its quota.
+    /// Frees space in a database that has reached its quota.
     MakeRoom {
         /// How to reach the member.
         etcd: EtcdAsk,
-        /// Which part of it.
+        /// The step.
         room: Room,
     },
     /// Waits until a condition holds, or the deadline passes.
@@ -319,48 +325,49 @@ pub enum Op {
         /// Milliseconds.
         within_ms: u64,
     },
-    /// Connects to a port of this very host and carries bytes: answered with [`Reply::Connected`], after which `B` frames flow both
-    /// ways until an `E` frame ends each; a second answer says [`Reply::Done`], or what broke. For an sshd that forwards nothing.
+    /// Connects to a port of this host and carries bytes: answered with [`Reply::Connected`], after which `B` frames
+    /// flow in both directions until an `E` frame ends each; a second answer is [`Reply::Done`], or the failure. For
+    /// an sshd that forbids forwarding.
     Relay {
-        /// Loopback, or an address of the host's own: nothing else is ever dialled.
+        /// Loopback, or an address of the host: nothing else is ever dialled.
         to: IpAddr,
         /// The port.
         port: u16,
     },
-    /// Stops everything of the cluster and moves its data aside, or deletes it.
+    /// Stops all components of the cluster and moves their data aside, or deletes it.
     Wipe(WipeAsk),
-    /// Removes what pods that are gone left on the host.
+    /// Removes what deleted pods left on the host.
     Sweep(Leftovers),
-    /// Everything that explains what goes on here, as text without secrets. Changes nothing.
+    /// Collects diagnostics of the host as text without secrets. Changes nothing.
     Gather(GatherAsk),
-    /// Last lines of the journal of some units, for the person at the other end.
+    /// The last lines of the journals of some units, for the user.
     Journal {
-        /// Which units.
+        /// The units.
         units: Vec<UnitName>,
         /// How many lines each, at most 200.
         lines: u32,
     },
 }
 
-/// What comes back.
+/// The result of an operation.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Reply {
-    /// Done, nothing to say.
+    /// Done.
     Done,
-    /// The lock is ours.
+    /// The lock is taken.
     Locked {
-        /// Fencing epoch, larger than all before it on this host.
+        /// Fencing epoch, larger than all previous ones on this host.
         epoch: u64,
     },
-    /// The lock is somebody else's.
+    /// Another run holds the lock.
     Held {
-        /// Who.
+        /// The holder.
         by: String,
         /// Since when, RFC 3339.
         since: String,
     },
-    /// Everything observed.
+    /// The observed facts.
     Facts(Box<HostFacts>),
     /// The etcd hash.
     Hash {
@@ -373,7 +380,7 @@ pub enum Reply {
     },
     /// Send the blob from this offset of its compressed form.
     Wanted {
-        /// Bytes of the compressed form that are already there.
+        /// Bytes of the compressed form that the host has already.
         from: u64,
     },
     /// The relay is open: bytes follow.
@@ -382,31 +389,31 @@ pub enum Reply {
     Taken(SnapshotBlob),
     /// Bytes of a snapshot, in base64; none at its end.
     Bytes(String),
-    /// What is in the directories.
+    /// The copies in the directories.
     Copies(Vec<CopiesFact>),
     /// A bundle was taken.
     Saved(BundleFact),
-    /// What restoring a snapshot showed.
+    /// The result of restoring a snapshot.
     Proved(Proof),
     /// Certificate requests in PEM.
     Requests(BTreeMap<CertId, String>),
-    /// The hardware address of whoever has the address asked for; `None`: nobody answered.
+    /// The hardware address that has the IP address; `None`: no answer.
     Owner(Option<String>),
     /// Lines of text.
     Lines(Vec<String>),
-    /// Texts of files, by path.
+    /// Contents of files, by path.
     Texts(BTreeMap<String, String>),
-    /// What was gathered.
+    /// The collected diagnostics.
     Pages(Vec<Page>),
-    /// What the host is like.
+    /// The survey of the host.
     Surveyed(Box<Survey>),
-    /// Registries that cannot be reached, and why.
+    /// Registries that are unreachable, and why.
     Dialled(BTreeMap<String, String>),
-    /// Who was heard, and who was reached.
+    /// The probes that were received, and the probes that were sent.
     Met {
-        /// Each that was expected.
+        /// Each expected probe.
         heard: Vec<ProbeResult>,
-        /// Per knock, in their order: `None`, or why it did not get through.
+        /// Per sent probe, in their order: `None`, or why it failed.
         knocked: Vec<Option<String>>,
     },
 }
@@ -419,13 +426,14 @@ pub struct Preparation {
     pub users: Vec<String>,
     /// Directories: path, owner, mode.
     pub directories: Vec<(String, String, u32)>,
-    /// Kernel modules to load; those that are built in are fine.
+    /// Kernel modules to load; built-in ones are fine.
     pub modules: Vec<String>,
     /// Kernel settings to set now (files make them persistent).
     pub sysctls: BTreeMap<String, String>,
     /// Whether to turn swap off now and in fstab.
     pub swap_off: bool,
-    /// What an active firewall has to let in for the cluster, now and after the next boot; `None`: it is left alone.
+    /// The ports that an active firewall must open for the cluster, now and after the next boot; `None`: it is not
+    /// changed.
     pub openings: Option<BTreeSet<Opening>>,
 }
 

@@ -1,4 +1,4 @@
-//! What an observation covers, and how the host's side reaches its own member and API server.
+//! What an observation covers, and how the agent reaches its own member and API server.
 
 use crate::model::certificate::CertificatesAsk;
 use crate::model::names::UnitName;
@@ -6,13 +6,13 @@ use crate::model::target::{CertSpec, Part};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// What an observation should cover.
+/// The scope of an observation.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ObserveAsk {
     /// Files, absolute paths.
     pub files: Vec<String>,
-    /// Folders in which every file that hactl wrote is wanted as well: those that say so in their first line.
+    /// Directories of which every file written by hactl is observed as well: those that say so in their first line.
     pub folders: Vec<String>,
     /// Parts that should be there.
     pub parts: Vec<Part>,
@@ -28,21 +28,22 @@ pub struct ObserveAsk {
     pub programs: Vec<String>,
     /// Kernel settings.
     pub sysctls: Vec<String>,
-    /// Ports whose listeners are wanted.
+    /// Ports whose listeners are observed.
     pub ports: Vec<u16>,
-    /// Whether the firewall's openings are wanted.
+    /// Whether the openings of the firewall are observed.
     pub firewall: bool,
     /// etcd, on etcd hosts.
     pub etcd: Option<EtcdAsk>,
-    /// Whether is wanted what lies on the disk though its member speaks, and what was moved aside: reading it takes a moment.
+    /// Whether the data on the disk is read even if its member serves, and the archived data too: reading it takes a
+    /// while.
     pub disk: bool,
     /// The API, on control-plane hosts.
     pub api: Option<ApiAsk>,
-    /// DNS service address to ask from inside a pod, on Nodes.
+    /// DNS service address to query from inside a pod, on Nodes.
     pub dns: Option<IpAddr>,
 }
 
-/// How the host's side reaches its own etcd member.
+/// How the agent reaches its own etcd member.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EtcdAsk {
@@ -58,13 +59,13 @@ pub struct EtcdAsk {
     pub key: String,
 }
 
-/// How the host's side reaches its own API server.
+/// How the agent reaches its own API server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApiAsk {
     /// The API server's own address and port.
     pub own: (IpAddr, u16),
-    /// The endpoint, host and port; `None`: do not ask through it.
+    /// The endpoint, host and port; `None`: do not query through it.
     pub endpoint: Option<(String, u16)>,
     /// CA certificate path.
     pub ca: String,
@@ -72,6 +73,6 @@ pub struct ApiAsk {
     pub cert: String,
     /// Client key path.
     pub key: String,
-    /// Objects wanted, as [`crate::model::target::object_key`] makes them.
+    /// The observed objects, as [`crate::model::target::object_key`] makes them.
     pub objects: Vec<String>,
 }

@@ -1,15 +1,15 @@
-//! What can be waited for.
+//! Conditions to wait for.
 
 use super::EtcdAsk;
 use serde::{Deserialize, Serialize};
 
-/// What can be waited for.
+/// A condition to wait for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum WaitCondition {
     /// A linearizable read through this host's member succeeds.
     EtcdQuorum(EtcdAsk),
-    /// An API server that is found there serves, whoever it is: it answers 200 to what balancers ask.
+    /// Any API server at this address serves: it answers 200 to the health check of balancers.
     ApiServes {
         /// Host and port.
         at: (String, u16),
@@ -24,10 +24,10 @@ pub enum WaitCondition {
         ca: String,
         /// Programs whose process must have started after their manifest last changed: program name, manifest path.
         newer: Vec<(String, String)>,
-        /// How often one of these programs may end by itself until it is given up; `None`: as often as it likes.
+        /// How often one of these programs may exit until the wait fails; `None`: any number of times.
         ends: Option<u32>,
-        /// For how long those of them must have run that say nothing of how they are: one that ends at once is seen running, too.
-        /// Milliseconds.
+        /// How long those of them that report no health must have run: a program that ends at once is seen running,
+        /// too. Milliseconds.
         settled_ms: u64,
     },
 }

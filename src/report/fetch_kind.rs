@@ -2,7 +2,7 @@
 //!
 //! In: a kind. Out: its word for programs, its exit code, and what to do about it.
 
-use super::verdict::exit;
+use super::exit::Exit;
 
 /// In which way a bundle could not be fetched, exported or imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,12 +62,12 @@ impl FetchKind {
             Self::Different => "different-bundle",
         }
     }
-    pub(super) const fn exit(self) -> u8 {
+    pub(super) const fn exit(self) -> Exit {
         match self {
-            Self::NoRelease => exit::USAGE,
-            Self::Checksum | Self::Moved | Self::Tampered | Self::Different => exit::REFUSED,
-            Self::Busy => exit::LOCKED,
-            _ => exit::FAILED,
+            Self::NoRelease => Exit::Usage,
+            Self::Checksum | Self::Moved | Self::Tampered | Self::Different => Exit::Refused,
+            Self::Busy => Exit::Locked,
+            _ => Exit::Failed,
         }
     }
     pub(super) const fn hints(self) -> &'static [&'static str] {

@@ -12,6 +12,7 @@ pub mod checks;
 pub mod consent;
 pub mod copies;
 pub mod difference;
+mod exit;
 mod failure;
 mod fetch_kind;
 mod flow;
@@ -41,6 +42,7 @@ pub mod words;
 
 pub use consent::{ask, ask_name};
 pub use difference::{differences_json, differences_text};
+pub use exit::Exit;
 pub use fetch_kind::FetchKind;
 pub use password::{NoPassword, ask_password};
 pub use plan_text::{plan_json, plan_text};

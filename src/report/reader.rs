@@ -4,12 +4,13 @@
 //! blocks work for longer than a write takes, and an output that is gone (a closed pipe) never stops work.
 
 use super::bars::picture;
+use super::exit::Exit;
 use super::harmless;
 use super::json;
 use super::lines::Reporter;
 use super::live::Live;
 use super::style::{Style, size};
-use super::verdict::{Verdict, exit};
+use super::verdict::Verdict;
 use crate::model::event::{Event, Sink};
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -170,7 +171,7 @@ impl Reader for LineReader {
         let (teller, out, err) = &mut *inner;
         let text = verdict.text(teller.style());
         let text = teller.spaced(&format!("\n{text}"));
-        put(if verdict.exit == exit::OK { out.as_mut() } else { err.as_mut() }, &text);
+        put(if verdict.exit == Exit::Done { out.as_mut() } else { err.as_mut() }, &text);
     }
 }
 

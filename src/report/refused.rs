@@ -2,7 +2,8 @@
 //!
 //! In: a [`Refusal`]. Out: its [`Verdict`], one arm for each.
 
-use super::verdict::{UNTOUCHED, Verdict, exit};
+use super::exit::Exit;
+use super::verdict::{UNTOUCHED, Verdict};
 use super::words::{count, one_line};
 use crate::model::desired::Role;
 use crate::model::facts::Evidence;
@@ -13,7 +14,7 @@ use crate::model::rotation::{NoRotation, Rotatable};
 impl From<&Refusal> for Verdict {
     fn from(refusal: &Refusal) -> Self {
         let mut verdict = Self {
-            exit: exit::REFUSED,
+            exit: Exit::Refused,
             code: "refused",
             headline: one_line(&refusal.to_string()),
             causes: Vec::new(),
@@ -408,7 +409,7 @@ impl From<&Refusal> for Verdict {
             }
         };
         if matches!(refusal, Refusal::Locked { .. } | Refusal::StateInUse { .. }) {
-            verdict.exit = exit::LOCKED;
+            verdict.exit = Exit::Locked;
         }
         Self { code, causes, hints, ..verdict }
     }

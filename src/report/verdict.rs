@@ -3,6 +3,7 @@
 //! In: a [`FailureKind`], or a refusal, and the error behind it. Out: a [`Verdict`], as text for people and as the
 //! last object of `-o json`. Nowhere else, but for refusals (`refused`), is an exit code chosen or a hint worded.
 
+use super::exit::Exit;
 use super::fetch_kind::FetchKind;
 use super::flow::{Flow, pictured};
 use super::inventory_words::InventoryWords;
@@ -17,7 +18,7 @@ use std::error::Error;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// The process's exit code.
-    pub exit: u8,
+    pub exit: Exit,
     /// A stable word for programs, such as `no-quorum`.
     pub code: &'static str,
     /// What happened, in one sentence.
@@ -26,26 +27,6 @@ pub struct Verdict {
     pub causes: Vec<String>,
     /// What to do, the likeliest first.
     pub hints: Vec<String>,
-}
-
-/// Exit codes.
-pub mod exit {
-    /// Done, or nothing to do.
-    pub const OK: u8 = 0;
-    /// Failed.
-    pub const FAILED: u8 = 1;
-    /// Wrong usage, or a bad inventory.
-    pub const USAGE: u8 = 2;
-    /// Refused for safety.
-    pub const REFUSED: u8 = 3;
-    /// `status`: degraded, but it serves.
-    pub const DEGRADED: u8 = 4;
-    /// `plan --exit-code`: there are changes to make.
-    pub const PENDING: u8 = 5;
-    /// Another run holds the lock.
-    pub const LOCKED: u8 = 6;
-    /// `status`: the API or quorum is down.
-    pub const DOWN: u8 = 7;
 }
 
 /// What went wrong, as far as words and exit codes need to know.
@@ -85,21 +66,6 @@ pub enum FailureKind {
     State,
     /// Stopped by a signal.
     Interrupted,
-    /// `status`: something does not work.
-    Degraded {
-        /// How many checks failed.
-        failed: usize,
-    },
-    /// `status`: the API or quorum is down.
-    Down {
-        /// How many checks failed.
-        failed: usize,
-    },
-    /// `plan --exit-code`: there are changes to make.
-    Pending {
-        /// How many steps.
-        steps: usize,
-    },
     /// Anything else.
     Other,
 }
@@ -128,7 +94,7 @@ pub enum ConnectKind {
 impl Verdict {
     /// All went well.
     pub fn ok(headline: impl Into<String>) -> Self {
-        Self { exit: exit::OK, code: "ok", headline: headline.into(), causes: Vec::new(), hints: Vec::new() }
+        Self { exit: Exit::Done, code: "ok", headline: headline.into(), causes: Vec::new(), hints: Vec::new() }
     }
 
     /// The verdict on a failure. `error` is the error behind it, if there is one: it gives headline and causes where the
@@ -141,36 +107,29 @@ impl Verdict {
         let mut own = Vec::new();
         let (exit, code, headline) = match kind {
             FailureKind::Refused(refusal) => return Self::from(refusal),
-            FailureKind::Usage => (exit::USAGE, "usage", or("the command line is not understood")),
+            FailureKind::Usage => (Exit::Usage, "usage", or("the command line is not understood")),
             FailureKind::Inventory => {
                 let told = InventoryWords::of(or("the inventory cannot be used"));
                 causes.splice(0..0, told.more);
                 own.extend(told.to_do);
-                (exit::USAGE, "inventory", told.headline)
+                (Exit::Usage, "inventory", told.headline)
             }
             // Somebody else's machine is no failure to try again.
             FailureKind::Connect { host, kind: kind @ (ConnectKind::ChangedKey | ConnectKind::RevokedKey) } => {
-                (exit::REFUSED, kind.code(), kind.headline(host))
+                (Exit::Refused, kind.code(), kind.headline(host))
             }
-            FailureKind::Connect { host, kind } => (exit::FAILED, kind.code(), kind.headline(host)),
+            FailureKind::Connect { host, kind } => (Exit::Failed, kind.code(), kind.headline(host)),
             FailureKind::Step { host, what, failed, .. } => {
                 let place = host.as_ref().map(|h| format!("{h}: ")).unwrap_or_default();
                 let others =
                     if *failed > 1 { format!(", and {}", count(failed - 1, "other step")) } else { String::new() };
-                (exit::FAILED, "step", format!("{place}could not {what}{others}"))
+                (Exit::Failed, "step", format!("{place}could not {what}{others}"))
             }
-            FailureKind::Bundle => (exit::FAILED, "bundle", or("the components cannot be used")),
+            FailureKind::Bundle => (Exit::Failed, "bundle", or("the components cannot be used")),
             FailureKind::Fetch(kind) => (kind.exit(), kind.code(), or("the components cannot be fetched")),
-            FailureKind::State => (exit::FAILED, "state", or("the state cannot be read or written")),
-            FailureKind::Interrupted => (exit::FAILED, "interrupted", "stopped on request".to_owned()),
-            FailureKind::Degraded { failed } => {
-                (exit::DEGRADED, "degraded", format!("degraded, but it serves: {} failed", count(*failed, "check")))
-            }
-            FailureKind::Down { failed } => {
-                (exit::DOWN, "down", format!("the API or quorum is down: {} failed", count(*failed, "check")))
-            }
-            FailureKind::Pending { steps } => (exit::PENDING, "pending", format!("{} to run", count(*steps, "step"))),
-            FailureKind::Other => (exit::FAILED, "failed", or("something failed")),
+            FailureKind::State => (Exit::Failed, "state", or("the state cannot be read or written")),
+            FailureKind::Interrupted => (Exit::Failed, "interrupted", "stopped on request".to_owned()),
+            FailureKind::Other => (Exit::Failed, "failed", or("something failed")),
         };
         let hints = if own.is_empty() { hints(kind) } else { own };
         Self { exit, code, headline, causes, hints }
@@ -188,12 +147,11 @@ impl Verdict {
 
     /// For people: what happened, why, and what to do. Ends with a line feed.
     pub fn text(&self, style: &Style) -> String {
-        if self.exit == exit::OK {
+        if self.exit == Exit::Done {
             let lead = format!("{} ", style.good());
             return Flow::of(&clean(&self.headline), Paint::Plain).lines(&lead, style.mark_width() + 1, style);
         }
-        let short_of_failure = matches!(self.exit, exit::DEGRADED | exit::PENDING);
-        let lead = format!("{} ", if short_of_failure { style.warn() } else { style.bad() });
+        let lead = format!("{} ", style.bad());
         let mut text = Flow::of(&clean(&self.headline), Paint::Bold).lines(&lead, 2, style);
         for cause in &self.causes {
             // A cause may be a picture, such as the line of an inventory with a mark below: its line breaks are meant.
@@ -213,7 +171,7 @@ impl Verdict {
     pub fn json(&self) -> Value {
         json!({
             "event": "verdict",
-            "exit": self.exit,
+            "exit": self.exit.code(),
             "code": self.code,
             "headline": self.headline,
             "causes": self.causes,
@@ -308,12 +266,6 @@ fn hints(kind: &FailureKind) -> Vec<String> {
             "the state lies beside the inventory in .hactl/, unless --state names another place: see that it can be read and written by you",
         ],
         FailureKind::Interrupted => &["run the same command again: it goes on from what is there"],
-        FailureKind::Degraded { .. } => &["`hactl plan` shows what `hactl up` would do about it"],
-        FailureKind::Down { .. } => &[
-            "`hactl up` starts what lies still and never restores; it says so if that is not enough",
-            "if etcd has lost its majority, `hactl recover --dry-run` says what would bring it back and what that would cost",
-        ],
-        FailureKind::Pending { .. } => &["`hactl up` runs them"],
         FailureKind::Other => &[],
     };
     hints.iter().map(|&hint| hint.to_owned()).collect()

@@ -1,7 +1,8 @@
-//! What it takes to enter hosts: patience, trust, a password for sudo, and a hactl binary for each kind of processor.
+//! The prerequisites to log in to hosts: timeouts, trust, a sudo password, and a hactl binary for each architecture.
 //!
-//! In: the command line. Out: an [`Access`] shared by every [`super::Machine`] of a run; it also keeps the connections to jump hosts,
-//! so that a hundred hosts behind one bastion cost it one connection, and knows whether a password was accepted anywhere yet.
+//! In: the command line. Out: an [`Access`] shared by every [`super::Machine`] of a run. It also keeps the
+//! connections to jump hosts, so that a hundred hosts behind one bastion cost one connection, and knows whether a
+//! password was accepted anywhere yet.
 
 use super::error::HostError;
 use super::ssh::{Jumps, Passwords};
@@ -11,50 +12,50 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Hosts worked on at once, unless somebody says otherwise: enough that fleets go fast, few enough that the machine that runs
-/// hactl keeps up with sending.
+/// Hosts worked on at once by default: enough to make fleets fast, few enough that the machine that runs hactl keeps
+/// up with sending.
 pub const AT_ONCE: usize = 32;
 
-/// How long a host that is said to be powered off may take to accept a connection, which the kernel of one that runs does by itself: two that
-/// are lost on the way are sent again by then.
+/// How long a host that is said to be powered off may take to accept a connection. The kernel of a running host does
+/// so at once: by then two lost packets have been sent again.
 const POWERED_OFF: Duration = Duration::from_secs(4);
 
-/// A hactl binary for one kind of processor.
+/// A hactl binary for one architecture.
 #[derive(Debug, Clone)]
 pub struct Binary {
-    /// As `uname -m` says it.
+    /// As `uname -m` prints it.
     pub architecture: String,
     /// Where it is.
     pub path: PathBuf,
-    /// Digest of its content: what it is called on a host.
+    /// Digest of its content: its name on a host.
     pub digest: Digest,
     /// Its size, bytes.
     pub size: u64,
 }
 
-/// What it takes to enter hosts.
+/// The prerequisites to log in to hosts.
 #[derive(Clone)]
 pub struct Access {
-    /// Whether a host key that nobody vouched for is accepted and recorded. A changed key never is.
+    /// Whether a host key that is not on record is accepted and recorded. A changed key never is.
     pub trust_first_use: bool,
-    /// For each phase of getting in: TCP, key exchange, login, start of the host's side.
+    /// The timeout of each phase: TCP, key exchange, login, start of the agent.
     pub connect_timeout: Duration,
-    /// Hosts that are powered off, as a person says: they are looked for all the same, and a connection is not waited for long. One that
-    /// accepts it has all the time that others have.
+    /// Hosts that are powered off, according to the user: hactl still tries them, but with a short timeout for the
+    /// connection. A host that accepts it has the same timeouts as the others.
     pub powered_off: Vec<String>,
     /// How many hosts are worked on at once.
     pub at_once: usize,
-    /// The binaries at hand, the likeliest first.
+    /// The available binaries, the likeliest first.
     pub binaries: Vec<Binary>,
     /// Where identities and known_hosts are when the inventory names none; `None`: `~/.ssh`.
     pub ssh_dir: Option<PathBuf>,
-    /// The agent's socket; `None`: no agent.
+    /// The socket of the SSH agent; `None`: no agent.
     pub agent: Option<PathBuf>,
-    /// The password that sudo asks for, given for this run: it goes before the files that the inventory names.
+    /// The sudo password of this run: it takes precedence over the files that the inventory names.
     pub sudo_password: Option<Arc<Secret<String>>>,
     pub(super) jumps: Jumps,
     pub(super) passwords: Passwords,
-    /// Whether the host that it is for is one of those.
+    /// Whether this host is one of those.
     said_off: bool,
 }
 
@@ -76,7 +77,7 @@ impl Access {
         access
     }
 
-    /// The same for those on the way to it.
+    /// The same for its jump hosts.
     pub(super) fn to_others(&self) -> Self {
         Self { said_off: false, ..self.clone() }
     }
@@ -86,7 +87,7 @@ impl Access {
         if self.said_off { self.connect_timeout.min(POWERED_OFF) } else { self.connect_timeout }
     }
 
-    /// Access with the given binaries, each with what `uname -m` says where it runs. Reads and digests them.
+    /// Access with the given binaries, each with the output of `uname -m` where it runs. Reads and digests them.
     pub fn with(binaries: &[(String, PathBuf)]) -> Result<Self, HostError> {
         let binaries =
             binaries.iter().map(|(architecture, path)| digest(architecture, path)).collect::<Result<_, _>>()?;
@@ -139,9 +140,13 @@ mod tests {
         assert_eq!(
             off.connect_timeout,
             Duration::from_secs(10),
-            "once it answers it has all the time that others have"
+            "once it answers it has the same timeouts as the others"
         );
-        assert_eq!(off.to_others().dial_timeout(), Duration::from_secs(10), "a jump host is not said to be off");
+        assert_eq!(
+            off.to_others().dial_timeout(),
+            Duration::from_secs(10),
+            "a jump host is not declared as powered off"
+        );
         access.connect_timeout = Duration::from_secs(1);
         assert_eq!(timeout(&access, "cp1"), Duration::from_secs(1), "a person may ask for less");
     }

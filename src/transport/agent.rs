@@ -1,7 +1,7 @@
-//! The seam between what decides and what reaches hosts.
+//! The seam between the code that decides and the code that reaches hosts.
 //!
-//! In: an operation for one host. Out: its reply. SSH and a child process implement it ([`Machine`](super::Machine)), and so does the
-//! simulated world of the tests, which thereby drives the real executor.
+//! In: an operation for one host. Out: its reply. SSH and a child process implement it ([`Machine`](super::Machine)).
+//! So does the simulated world of the tests, which thereby drives the real executor.
 
 use super::{Forward, HostError, Payload, Traffic, Watch};
 use crate::model::names::HostName;
@@ -12,27 +12,27 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A reply on its way.
+/// A pending reply.
 pub type Asking<'a> = BoxFuture<'a, Result<Reply, HostError>>;
-/// A forwarded port on its way.
+/// A forwarded port that is being opened.
 pub type Forwarding<'a> = BoxFuture<'a, Result<Forward, HostError>>;
-/// The agents of the hosts that answer.
+/// The agents of the reachable hosts.
 pub type Agents = BTreeMap<HostName, Arc<dyn Agent>>;
 
-/// The agent of one host, whatever carries the words to it.
+/// The agent of one host, over any transport.
 pub trait Agent: Send + Sync {
     /// The host's name.
     fn name(&self) -> &HostName;
-    /// Where hactl itself is stored on the host.
+    /// Where hactl is stored on the host.
     fn hactl_path(&self) -> String;
-    /// Asks for one operation and waits for its reply, at most for `timeout`. Dropping the future ends the operation.
+    /// Requests one operation and waits for its reply, at most for `timeout`. Dropping the future ends the operation.
     fn call<'a>(&'a self, op: Op, feed: Payload, timeout: Duration, watch: Watch<'a>) -> Asking<'a>;
-    /// A local port whose connections the host makes to a port at this address.
+    /// A local port. The host connects each of its connections to a port at this address.
     fn forward(&self, to: IpAddr, port: u16) -> Forwarding<'_>;
-    /// What talking to the host has cost so far.
+    /// The traffic to the host so far.
     fn counters(&self) -> Traffic;
-    /// Whether the process that took the run's lock on the host still runs, as far as is known here.
+    /// Whether the process that holds the lock of the run on the host still runs, as far as is known here.
     fn holds_lock(&self) -> bool;
-    /// Gives back the lock and ends the connection, in order. Calls still under way end as lost.
+    /// Releases the lock and closes the connection in order. Pending calls end as lost.
     fn close(&self) -> BoxFuture<'_, ()>;
 }

@@ -1,9 +1,10 @@
-//! A line: one `hactl host` process, asked one thing at a time.
+//! An agent session: one `hactl host` process that serves one request at a time.
 //!
-//! In: a [`Wire`] (an SSH channel or a child's pipes) and requests. Out: typed answers, what the host waits for meanwhile, and a
-//! [`HostError`] for everything a far side can do wrong: talk nonsense, talk without end, fall silent, hang up. A line reads all the
-//! time, idle or not, because an unread SSH channel holds up its whole connection. After a call that was cut
-//! short, the line is not [`AgentSession::usable`] any more: what is still under way would be mistaken for the next answer.
+//! In: a [`Wire`] (an SSH channel or the pipes of a child) and requests. Out: typed answers, what the host waits for
+//! meanwhile, and a [`HostError`] for each fault of the other side: garbage, endless output, no heartbeat, a lost
+//! connection. A session always reads, idle or not, because an unread SSH channel blocks its whole connection. After
+//! a call that was cut short, the session is not [`AgentSession::usable`]: its pending answer would be mistaken for
+//! the next one.
 
 mod relay;
 
@@ -24,28 +25,28 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, Sleep, interval, sleep};
 
-/// How often the host hears from us, so that it does not take us for dead.
+/// How often the host hears from us, so that it does not consider us gone.
 const PING: Duration = Duration::from_secs(5);
-/// What is quoted of a far side that does not speak our protocol.
+/// How much is quoted of a process that does not speak the protocol.
 const QUOTED: usize = 200;
-/// How long more of a foreign greeting is waited for, for the quote.
+/// How long more of such a greeting is waited for, for the quote.
 const REST_OF_GARBAGE: Duration = Duration::from_millis(300);
-/// Blob bytes per frame: large enough that framing costs nothing, small enough for a lively progress bar.
+/// Blob bytes per frame: large enough to make framing cheap, small enough for a smooth progress bar.
 const PIECE: usize = 128 << 10;
 
-/// What travels with a request.
+/// The payload of a request.
 #[derive(Debug, Clone)]
 pub enum Payload {
     /// Nothing.
     None,
     /// The zstd-compressed file that a delivery may ask for.
     Blob(PathBuf),
-    /// The same, sealed: it is opened while it is sent.
+    /// The same, encrypted: it is decrypted while it is sent.
     Sealed(Sealed),
 }
 
 impl Payload {
-    /// The file; none: there is nothing.
+    /// The file; none if there is no payload.
     fn path(&self) -> Option<&Path> {
         match self {
             Self::None => None,
@@ -54,7 +55,7 @@ impl Payload {
         }
     }
 
-    /// What is in it from a byte on, and how many bytes it has in all. An offset beyond its end gives nothing.
+    /// Its content from a byte on, and its size in bytes. An offset beyond its end yields nothing.
     fn read(&self, from: u64) -> io::Result<(Box<dyn Read + Send>, u64)> {
         match self {
             Self::None => Ok((Box::new(io::empty()), 0)),
@@ -74,9 +75,9 @@ impl Payload {
 pub enum Progress {
     /// The host waits for something.
     Waiting(String),
-    /// Bytes of the blob are on their way.
+    /// Bytes of the blob were sent.
     Sent {
-        /// Bytes sent, with those that were there already.
+        /// Bytes sent, including those that the host had already.
         done: u64,
         /// Bytes in all.
         total: u64,
@@ -86,12 +87,12 @@ pub enum Progress {
 /// Receives what is known of a call before it is answered.
 pub type Watch<'a> = &'a (dyn Fn(Progress) + Send + Sync);
 
-/// How the far side began.
+/// How the process began.
 #[derive(Debug)]
 pub(super) enum Greeting {
     /// `hactl host` speaks.
     Hello,
-    /// The program ended without a word: most likely it is not there.
+    /// The program ended without output: most likely it is not installed.
     Ended { exit: Option<Exit>, said: String },
 }
 
@@ -113,7 +114,7 @@ pub(super) struct AgentSession {
 
 impl Drop for AgentSession {
     fn drop(&mut self) {
-        // The tasks own the wire's ends: with them goes the channel, and with the channel the process.
+        // The tasks own the ends of the wire: they end the channel, and the channel ends the process.
         self.pinger.abort();
         if let Some(reader) = &self.reader {
             reader.abort();
@@ -126,7 +127,7 @@ impl AgentSession {
         Self::with_patience(wire, Duration::from_secs(DEAD_AFTER_S))
     }
 
-    /// A line that gives up after this much silence.
+    /// A session that is lost after this much time without a frame.
     fn with_patience(wire: Wire, timeout: Duration) -> Self {
         let (answered, answers) = mpsc::channel(4);
         let (beating, beats) = watch::channel((0, String::new()));
@@ -153,7 +154,7 @@ impl AgentSession {
         self.clean && self.reader.as_ref().is_some_and(|reader| !reader.is_finished())
     }
 
-    /// Waits until the host's side speaks for the first time, or is known not to.
+    /// Waits until the agent speaks for the first time, or is known not to.
     pub(super) async fn greeting(&mut self) -> Result<Greeting, HostError> {
         if self.beats.changed().await.is_ok() {
             return Ok(Greeting::Hello);
@@ -166,7 +167,7 @@ impl AgentSession {
         }
     }
 
-    /// Asks one thing. There is no deadline here but the one for silence; dropping the future spoils the line.
+    /// Sends one request. Its only deadline is that for missing heartbeats; dropping the future spoils the session.
     pub(super) async fn call(
         &mut self,
         epoch: u64,
@@ -193,7 +194,8 @@ impl AgentSession {
     ) -> Result<Reply, HostError> {
         let writer = self.writer.clone();
         let sending = async { write_json(&mut *writer.lock().await, request).await };
-        // A host that does not read shows as silence, which ends the reader; so sending needs no deadline of its own.
+        // A host that does not read sends no heartbeats either, which ends the reader; so sending has no deadline of
+        // its own.
         let sent = tokio::select! {
             sent = sending => sent,
             early = self.answers.recv() => return Err(self.unasked(early).await),
@@ -204,7 +206,7 @@ impl AgentSession {
         match self.answer(id, watch).await? {
             Reply::Wanted { from } => {
                 let Some(path) = feed.path() else {
-                    return Err(HostError::Misanswered { what: "it wants a blob that was not offered".to_owned() });
+                    return Err(HostError::Misanswered { what: "it requests a blob that was not offered".to_owned() });
                 };
                 self.feed(id, (feed, path), from, watch).await
             }
@@ -212,7 +214,7 @@ impl AgentSession {
         }
     }
 
-    /// Waits for the answer to `id`, passing on what the host waits for.
+    /// Waits for the answer to `id`, and reports what the host waits for.
     async fn answer(&mut self, id: u64, watch: Watch<'_>) -> Result<Reply, HostError> {
         let mut said = String::new();
         loop {
@@ -233,7 +235,7 @@ impl AgentSession {
         }
     }
 
-    /// Sends the blob from `from` and waits for what the host makes of it.
+    /// Sends the blob from `from` and waits for the result.
     async fn feed(
         &mut self,
         id: u64,
@@ -247,7 +249,7 @@ impl AgentSession {
                 Ok(()) => None,
                 Err(Unsent::Blob(source)) => return Err(HostError::BlobUnreadable { path: path.to_owned(), source }),
                 Err(Unsent::Beyond { total }) => {
-                    return Err(HostError::Misanswered { what: format!("it wants {} from byte {from} of {total}", path.display()) });
+                    return Err(HostError::Misanswered { what: format!("it requests {} from byte {from} of {total}", path.display()) });
                 }
                 Err(Unsent::Frame(error)) => return Err(self.unsent(error).await),
             },
@@ -255,10 +257,10 @@ impl AgentSession {
         };
         match early {
             None => match self.answer(id, watch).await? {
-                Reply::Wanted { .. } => Err(HostError::Misanswered { what: "it wants the blob again".to_owned() }),
+                Reply::Wanted { .. } => Err(HostError::Misanswered { what: "it requests the blob again".to_owned() }),
                 reply => Ok(reply),
             },
-            // The blob is incomplete and always will be: the fault is the host's last word, and this line is spent.
+            // The blob stays incomplete: the fault is the final answer of the host, and this session is spent.
             Some(Some((of, Err(fault)))) if of == id => {
                 self.hang_up();
                 Err(HostError::Fault(fault))
@@ -267,15 +269,15 @@ impl AgentSession {
         }
     }
 
-    /// An answer where none was due, or the end of the line.
+    /// An answer that was not due, or the end of the session.
     async fn unasked(&mut self, answer: Option<Answer>) -> HostError {
         match answer {
-            Some((id, _)) => HostError::Misanswered { what: format!("request {id} is answered, which is not open") },
+            Some((id, _)) => HostError::Misanswered { what: format!("it answers request {id}, which is not open") },
             None => self.ended().await,
         }
     }
 
-    /// A request could not be written: the reader knows more about why, if the stream broke.
+    /// A request could not be written: the reader knows more about the reason, if the stream broke.
     async fn unsent(&mut self, error: FrameError) -> HostError {
         match error {
             FrameError::TooLarge { length, .. } => HostError::TooLarge { length },
@@ -289,8 +291,10 @@ impl AgentSession {
     async fn ended(&mut self) -> HostError {
         self.clean = false;
         match self.reader.take() {
-            Some(reader) => reader.await.unwrap_or_else(|_| HostError::Lost { why: "the line was closed".to_owned() }),
-            None => HostError::Lost { why: "the line was closed before".to_owned() },
+            Some(reader) => {
+                reader.await.unwrap_or_else(|_| HostError::Lost { why: "the session was closed".to_owned() })
+            }
+            None => HostError::Lost { why: "the session was closed before".to_owned() },
         }
     }
 
@@ -301,7 +305,7 @@ impl AgentSession {
     }
 }
 
-/// Says every few seconds that we live. Ends with the line; a failing stream shows at the reader.
+/// Sends a heartbeat every few seconds. Ends with the session; a failing stream shows at the reader.
 async fn ping(writer: Writer) {
     let mut tick = interval(PING);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -327,7 +331,7 @@ async fn send_blob(writer: &Writer, feed: Payload, from: u64, watch: Watch<'_>) 
         return Err(Unsent::Beyond { total });
     }
     let mut done = from;
-    // Held to the end: nothing may come between the pieces of a blob, and they tell the host that we live.
+    // Held to the end: nothing may come between the pieces of a blob, and they count as heartbeats.
     let mut writer = writer.lock().await;
     let mut piece = vec![0; HEADER + PIECE];
     loop {
@@ -349,7 +353,7 @@ async fn send_blob(writer: &Writer, feed: Payload, from: u64, watch: Watch<'_>) 
     write_end(&mut *writer).await.map_err(Unsent::Frame)
 }
 
-/// Reads, and opens what is sealed, beside whatever else is under way.
+/// Reads and decrypts in a blocking task, concurrently with everything else.
 async fn beside<T: Send + 'static>(read: impl FnOnce() -> io::Result<T> + Send + 'static) -> Result<T, Unsent> {
     let read = tokio::task::spawn_blocking(read).await;
     read.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(Unsent::Blob)
@@ -368,7 +372,7 @@ fn fill(content: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// Reads for as long as the line lives; the return value is why it ended.
+/// Reads for as long as the session lives; the return value is why it ended.
 async fn listen(
     mut ear: FrameReader,
     answered: mpsc::Sender<Answer>,
@@ -390,7 +394,7 @@ async fn listen(
                 Err(error) => return error,
             },
             Ok(Some(Frame::Piece(_) | Frame::End)) => return ear.garbage().await,
-            Ok(None) => return lost(&last_words, "it was closed without a word"),
+            Ok(None) => return lost(&last_words, "it was closed without output"),
             Err(_) if ear.silent => return HostError::Silent { seconds: ear.timeout.as_secs() },
             Err(FrameError::Truncated { .. }) if spoke || ear.recent.is_empty() => {
                 return lost(&last_words, "it was cut in the middle of a message");
@@ -408,10 +412,10 @@ async fn listen(
                 beating.send_replace((id, printable(on.as_bytes(), 500)));
             }
             Response::Answer { id, outcome } => {
-                // The first word may be an answer.
+                // The first frame may be an answer.
                 beating.send_modify(|_| ());
                 if answered.try_send((id, outcome)).is_err() {
-                    return HostError::Misanswered { what: "it sends answers that nobody asked for".to_owned() };
+                    return HostError::Misanswered { what: "it sends answers without requests".to_owned() };
                 }
             }
         }
@@ -427,7 +431,7 @@ fn lost(last_words: &ExitReport, otherwise: &str) -> HostError {
     HostError::Lost { why: if why.is_empty() { otherwise.to_owned() } else { why } }
 }
 
-/// A reader that notices silence and remembers the beginning of the current frame, for the quote.
+/// A reader that detects missing heartbeats and keeps the beginning of the current frame, for the quote.
 struct FrameReader {
     reader: Box<dyn AsyncRead + Send + Unpin>,
     timeout: Duration,
@@ -444,7 +448,7 @@ impl FrameReader {
     async fn garbage(&mut self) -> HostError {
         let mut more = [0; QUOTED];
         let reading = async { while self.recent.len() < QUOTED && self.read(&mut more).await.is_ok_and(|n| n > 0) {} };
-        // However little more there is: it is only for the quote.
+        // A shorter rest does: it is only for the quote.
         let _ = tokio::time::timeout(REST_OF_GARBAGE, reading).await;
         let text = if self.recent.len() > HEADER && matches!(self.recent[4], b'J' | b'B') {
             &self.recent[HEADER..]

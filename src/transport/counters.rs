@@ -1,7 +1,8 @@
-//! What talking to a host has cost: bytes, connections, processes.
+//! The cost of talking to a host: bytes, connections, processes.
 //!
-//! In: counted by the carriers. Out: a [`Traffic`] for the run's summary and for the tests that hold hactl to its figures; and when
-//! something has left for the network, so that whoever sends much never gets far ahead of it ([`Paced`]).
+//! In: counts of the transports. Out: a [`Traffic`] for the summary of the run and for the tests that hold hactl to
+//! its figures; and a wake-up once something has left for the network, so that a fast sender never gets far ahead of
+//! it ([`Paced`]).
 
 use std::io;
 use std::pin::Pin;
@@ -29,11 +30,11 @@ pub(super) struct Counters {
     received: AtomicU64,
     execs: AtomicU64,
     connections: AtomicU64,
-    /// How often everything that was to be sent had been.
+    /// How often everything to be sent had been sent.
     flushes: AtomicU64,
-    /// Streams that live.
+    /// Live streams.
     streams: AtomicUsize,
-    /// Who waits for a flush.
+    /// Tasks that wait for a flush.
     waiting: Mutex<Vec<Waker>>,
 }
 
@@ -109,12 +110,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
     }
 }
 
-/// How far a writer may be ahead of the network, bytes: enough that it never waits for us.
+/// How far a writer may be ahead of the network, bytes: enough that the network never waits for us.
 const AHEAD: usize = 64 << 10;
 
-/// A channel's writer that takes no more before the network has taken something of what it has. An SSH connection gathers all that its
-/// channels hand it and keeps the room it once needed: without this a hundred deliveries cost the memory of a hundred windows. It
-/// waits before it takes and never after: whoever has handed over all of a request may be answered at once.
+/// The writer of a channel. It accepts nothing more before the network has taken some of its data. An SSH connection
+/// buffers everything that its channels write and keeps the memory it once allocated: without this a hundred
+/// deliveries cost the memory of a hundred windows. It waits before it accepts and never after: a request that is
+/// written completely may be answered at once.
 #[derive(Debug)]
 pub(super) struct Paced<W> {
     writer: W,
@@ -129,7 +131,7 @@ impl<W> Paced<W> {
         Self { writer, counters, ahead: 0, before: 0 }
     }
 
-    /// Whether something was flushed since, or nobody is left who will.
+    /// Whether something was flushed since, or no stream is left to flush.
     fn through(&self) -> bool {
         let counters = &self.counters;
         counters.flushes.load(SeqCst) != self.before || counters.streams.load(SeqCst) == 0
@@ -141,7 +143,7 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for Paced<W> {
         if self.ahead >= AHEAD {
             if !self.through() {
                 self.counters.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(cx.waker().clone());
-                // It may have come in the meantime.
+                // The flush may have come in the meantime.
                 if !self.through() {
                     return Poll::Pending;
                 }
@@ -149,7 +151,7 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for Paced<W> {
             self.ahead = 0;
         }
         if self.ahead == 0 {
-            // Read before writing: a flush in between may be of what is written here, and no other might follow.
+            // Read before writing: a flush in between may cover these bytes, and no other might follow.
             self.before = self.counters.flushes.load(SeqCst);
         }
         let outcome = Pin::new(&mut self.writer).poll_write(cx, buf);

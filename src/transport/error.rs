@@ -1,7 +1,7 @@
-//! Why a host could not be reached, entered, understood or obeyed.
+//! Why a host could not be reached, logged in to or used.
 //!
-//! In: what the carriers ran into. Out: one variant per thing that failed, with its numbers, and [`HostError::hint`] with the next
-//! thing to do. The host's name is not repeated here: whoever asked knows whom.
+//! In: the failures of the transports. Out: one variant per failure, with its numbers, and [`HostError::hint`] with
+//! the next thing to do. The host's name is not repeated here: the caller knows it.
 
 use crate::model::facts::Unreachable;
 use crate::protocol::Fault;
@@ -10,18 +10,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What stood between us and an open TCP connection.
+/// Why there is no TCP connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Barrier {
-    /// Something answered and refused: nothing listens on the port.
+    /// The host refused: nothing listens on the port.
     Refused,
-    /// The network knows no way there.
+    /// The network has no route to the host.
     NoRoute,
     /// Nothing answered in time.
     TimedOut,
     /// The name has no address.
     NoAddress,
-    /// The connection was closed before SSH began, as an overloaded or filtering sshd does.
+    /// The connection was closed before SSH began: sshd is overloaded or filters.
     HungUp,
     /// Anything else; the message says what.
     Other,
@@ -32,49 +32,49 @@ impl fmt::Display for Barrier {
         f.write_str(match self {
             Self::Refused => "the connection was refused",
             Self::NoRoute => "there is no route to it",
-            Self::TimedOut => "nothing answered in time",
+            Self::TimedOut => "the connection timed out",
             Self::NoAddress => "the name has no address",
-            Self::HungUp => "it hung up before SSH began",
+            Self::HungUp => "it was closed before SSH began",
             Self::Other => "the connection failed",
         })
     }
 }
 
-/// What keeps sudo from making a user root.
+/// Why sudo does not make a user root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SudoTrouble {
     /// It asks for a password, and none was given.
     Queries,
-    /// It did not take the password. It was tried once.
+    /// Sudo rejected the password. It was tried once.
     WrongPassword,
-    /// Another host did not take this password, so it was not tried here.
+    /// Another host rejected this password, so it was not tried here.
     NotTried {
         /// `user@host:port` of that host.
         first: String,
     },
-    /// It wants a terminal (requiretty).
+    /// Sudo requires a terminal (requiretty).
     NeedsTerminal,
-    /// Its rules do not allow the user to run what hactl runs.
+    /// The rules of sudo do not allow the user to run the commands of hactl.
     NotAllowed,
     /// There is no sudo.
     Missing,
-    /// Anything else; its own words say what.
+    /// Anything else; the output of sudo explains it.
     Other,
 }
 
 impl fmt::Display for SudoTrouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Queries => f.write_str("sudo asks for a password, and none was given"),
-            Self::WrongPassword => f.write_str("sudo did not take the password; it was tried once"),
+            Self::Queries => f.write_str("sudo requires a password, and none was given"),
+            Self::WrongPassword => f.write_str("sudo rejected the password; hactl tried it once"),
             Self::NotTried { first } => write!(
                 f,
-                "the password was not tried here, for {first} did not take it, and a wrong one tried everywhere may lock the account"
+                "the password was not tried here, because {first} rejected it and a wrong password tried on every host may lock the account"
             ),
-            Self::NeedsTerminal => f.write_str("sudo wants a terminal (requiretty)"),
-            Self::NotAllowed => f.write_str("sudo's rules do not allow it"),
-            Self::Missing => f.write_str("there is no sudo on the host"),
-            Self::Other => f.write_str("sudo did not do it"),
+            Self::NeedsTerminal => f.write_str("sudo requires a terminal (requiretty)"),
+            Self::NotAllowed => f.write_str("the rules of sudo do not allow it"),
+            Self::Missing => f.write_str("sudo is not installed on the host"),
+            Self::Other => f.write_str("sudo failed"),
         }
     }
 }
@@ -87,33 +87,33 @@ pub enum HostError {
     Unreachable {
         /// Host and port.
         address: String,
-        /// What stood in the way.
+        /// The reason.
         barrier: Barrier,
-        /// The system's words, when they add something.
+        /// The error of the operating system, where it adds something.
         said: String,
     },
-    /// A TCP connection, but no SSH on it.
-    #[error("no SSH session with {address}: {why}")]
+    /// A TCP connection, but no SSH session.
+    #[error("the SSH handshake with {address} failed: {why}")]
     Handshake {
         /// Host and port.
         address: String,
         /// The reason.
         why: String,
     },
-    /// The host presents a key that nobody vouched for.
-    #[error("the host key of {address} is not known: {key}{}", appended(notes))]
+    /// The host presents a key that is not on record.
+    #[error("the host key of {address} is not in known_hosts: {key}{}", appended(notes))]
     UnknownKey {
         /// Host and port.
         address: String,
         /// Type and SHA-256 fingerprint of the key presented.
         key: String,
-        /// Records for this host that could not be used, and why.
+        /// Records of this host that could not be used, and why.
         notes: Vec<String>,
-        /// Where a record would be kept.
+        /// The file that would record the key.
         file: PathBuf,
     },
     /// The host presents another key than the one on record.
-    #[error("THE HOST KEY OF {address} HAS CHANGED: it presents {key}, but {on_record} says {expected}")]
+    #[error("THE HOST KEY OF {address} HAS CHANGED: it presents {key}, but {on_record} has {expected}")]
     KeyChanged {
         /// Host and port.
         address: String,
@@ -131,11 +131,11 @@ pub enum HostError {
         address: String,
         /// Type and SHA-256 fingerprint of the key presented.
         key: String,
-        /// `file:line` of the mark.
+        /// `file:line` of the `@revoked` record.
         on_record: String,
     },
-    /// The record of host keys cannot be read or written.
-    #[error("the known hosts file {} cannot be used", path.display())]
+    /// The known_hosts file cannot be read or written.
+    #[error("the known_hosts file {} cannot be read or written", path.display())]
     KnownHosts {
         /// The file.
         path: PathBuf,
@@ -143,10 +143,10 @@ pub enum HostError {
         #[source]
         source: std::io::Error,
     },
-    /// Nothing we have opens the door.
+    /// The host rejected every key.
     #[error(
-        "{address} did not let {user} in; tried: {}{}",
-        if tried.is_empty() { "nothing, for there is no key to try".to_owned() } else { tried.join(", ") },
+        "{address} rejected the login of {user}; tried: {}{}",
+        if tried.is_empty() { "nothing, because there is no key to try".to_owned() } else { tried.join(", ") },
         if accepted.is_empty() { String::new() } else { format!("; it accepts: {}", accepted.join(", ")) }
     )]
     AuthFailed {
@@ -154,7 +154,7 @@ pub enum HostError {
         address: String,
         /// The user.
         user: String,
-        /// Keys tried or passed over, with the reason.
+        /// Keys tried or skipped, with the reason.
         tried: Vec<String>,
         /// Methods the host would accept.
         accepted: Vec<String>,
@@ -167,7 +167,7 @@ pub enum HostError {
         /// The reason, with what to do.
         why: String,
     },
-    /// The SSH agent was needed and does not answer.
+    /// The SSH agent is required and does not answer.
     #[error("the SSH agent at {} does not answer: {why}", socket.display())]
     AgentUnavailable {
         /// Its socket.
@@ -175,7 +175,7 @@ pub enum HostError {
         /// The reason.
         why: String,
     },
-    /// A host that others are reached through cannot be entered.
+    /// hactl cannot log in to a jump host.
     #[error("the jump host {jump}: {source}")]
     Jump {
         /// `user@host:port`.
@@ -183,8 +183,8 @@ pub enum HostError {
         /// Why.
         source: Arc<HostError>,
     },
-    /// A host that others are reached through lets nobody through.
-    #[error("the jump host {jump} does not let connections be forwarded, and there is no other way through it")]
+    /// A jump host forbids forwarding.
+    #[error("the jump host {jump} does not let connections be forwarded, and hactl has no other connection through it")]
     JumpForbidsForwarding {
         /// `user@host:port`.
         jump: String,
@@ -194,27 +194,27 @@ pub enum HostError {
     NoSudo {
         /// The user.
         user: String,
-        /// What stands in the way.
+        /// The reason.
         trouble: SudoTrouble,
-        /// What sudo said.
+        /// The output of sudo.
         said: String,
     },
     /// The file with sudo's password cannot be used.
-    #[error("the password for sudo in {} cannot be used: {why}", path.display())]
+    #[error("the sudo password in {} cannot be used: {why}", path.display())]
     SudoPassword {
         /// The file.
         path: PathBuf,
         /// The reason, with what to do.
         why: String,
     },
-    /// Programs cannot be run from where the host's side would live.
-    #[error("{path} is on a file system that does not run programs (noexec), or is otherwise barred from it")]
+    /// Programs cannot be run from the directory of hactl on the host.
+    #[error("programs cannot be run from {path}: its file system is mounted noexec, or a policy forbids it")]
     NoExec {
         /// The directory on the host.
         path: String,
     },
-    /// No room for the host's side.
-    #[error("{path} has {available} KiB free, the host's side of hactl needs {needed} KiB")]
+    /// Not enough free space for the agent.
+    #[error("{path} has {available} KiB free, but hactl needs {needed} KiB there")]
     NoSpace {
         /// The directory on the host.
         path: String,
@@ -223,12 +223,12 @@ pub enum HostError {
         /// Needed, KiB.
         needed: u64,
     },
-    /// There is no hactl for the host's processor.
-    #[error("the host is {host}, and hactl is at hand for {} only", have.join(", "))]
+    /// There is no hactl for the architecture of the host.
+    #[error("the host is {host}, but hactl is available for {} only", have.join(", "))]
     WrongArchitecture {
         /// `uname -m` of the host.
         host: String,
-        /// What there is.
+        /// The available architectures.
         have: Vec<String>,
     },
     /// Our own binary cannot be read.
@@ -240,50 +240,50 @@ pub enum HostError {
         #[source]
         source: std::io::Error,
     },
-    /// The host's side could not be put in place or started.
+    /// The agent could not be installed or started.
     #[error("hactl could not be started on the host: {output}")]
     BootstrapFailed {
-        /// What the host said.
+        /// The output of the host.
         output: String,
     },
-    /// The other side talks, but not in our words.
-    #[error("the host does not speak hactl's protocol; it said: {first:?}")]
+    /// The process on the host does not speak the protocol.
+    #[error("the host does not speak the protocol of hactl; it sent {first:?}")]
     Garbage {
         /// The first 200 printable bytes.
         first: String,
     },
-    /// An answer that does not fit the question.
-    #[error("the host gave an answer that does not fit the question: {what}")]
+    /// An answer that does not match the request.
+    #[error("the answer of the host does not match the request: {what}")]
     Misanswered {
-        /// What came.
+        /// The answer.
         what: String,
     },
-    /// Nothing was heard, not even a heartbeat.
-    #[error("nothing was heard from the host for {seconds} s")]
+    /// The host sent nothing, not even a heartbeat.
+    #[error("the host sent nothing for {seconds} s")]
     Silent {
         /// How long.
         seconds: u64,
     },
-    /// A message larger than either side accepts.
+    /// A message larger than the protocol allows.
     #[error("a message of {length} bytes is larger than the protocol allows")]
     TooLarge {
         /// Its length.
         length: usize,
     },
-    /// The patience of the caller ended.
+    /// The operation exceeded its timeout.
     #[error("{doing} took longer than {after:?}{}", detail(waiting_on))]
     TimedOut {
         /// What was being done.
         doing: &'static str,
-        /// The deadline.
+        /// The timeout.
         after: Duration,
-        /// What the host last said it was waiting for.
+        /// The last reason for waiting that the host reported.
         waiting_on: String,
     },
-    /// The connection, or the process at its other end, ended in the middle of things.
+    /// The connection, or the process at its other end, ended during an operation.
     #[error("the connection to the host was lost: {why}")]
     Lost {
-        /// What is known about it.
+        /// The known reason.
         why: String,
     },
     /// A file that should be sent cannot be read.
@@ -295,16 +295,16 @@ pub enum HostError {
         #[source]
         source: std::io::Error,
     },
-    /// The sshd starts no further program on this connection.
-    #[error("the host's sshd starts no further program on this connection")]
+    /// sshd starts no further program on this connection.
+    #[error("sshd of the host starts no further program on this connection")]
     NoMoreSessions,
-    /// The sshd forbids tunnels. hactl's own side on the host stands in for them.
-    #[error("the host's sshd does not let connections be forwarded")]
+    /// sshd forbids tunnels. The agent on the host carries the connections instead.
+    #[error("sshd of the host does not let connections be forwarded")]
     ForwardingForbidden,
-    /// The near end of a tunnel could not be opened.
-    #[error("no local port could be opened for a tunnel")]
+    /// The local port of a tunnel could not be opened.
+    #[error("a local port for a tunnel could not be opened")]
     NoLocalPort(#[source] std::io::Error),
-    /// The host did not start at all; only for this machine's own process.
+    /// The agent did not start; only for the process on this machine.
     #[error("{} could not be started", program.display())]
     NotStarted {
         /// The program.
@@ -313,20 +313,20 @@ pub enum HostError {
         #[source]
         source: std::io::Error,
     },
-    /// The host says that another run holds its lock.
+    /// The host reports that another run holds its lock.
     #[error("another run holds its lock: {by}, since {since}")]
     Locked {
-        /// Who, as the host says.
+        /// The holder, as the host reports it.
         by: String,
-        /// Since when, as the host says.
+        /// Since when, as the host reports it.
         since: String,
     },
-    /// The host understood and failed.
+    /// The host understood the request, and the operation failed.
     #[error("{}", .0.what)]
     Fault(Fault),
 }
 
-/// Notes as a sentence goes on with them.
+/// Notes, as the continuation of a sentence.
 fn appended(notes: &[String]) -> String {
     notes.iter().fold(String::new(), |text, note| text + "; " + note)
 }
@@ -336,18 +336,18 @@ fn detail(said: &str) -> String {
 }
 
 impl HostError {
-    /// The error itself, where it is a jump host's.
+    /// The error itself, or the error of the jump host.
     pub fn innermost(&self) -> &Self {
         match self {
             Self::Jump { source, .. } => source.innermost(),
             error => error,
         }
     }
-    /// A host that failed like this, as facts know it.
+    /// This failure as facts record it.
     pub fn silence(&self) -> Unreachable {
         Unreachable { why: self.to_string(), hint: self.hint() }
     }
-    /// Last lines of the host's log that explain it, oldest first.
+    /// The last lines of the log of the host that explain it, oldest first.
     pub fn tail(&self) -> &[String] {
         match self {
             Self::Fault(fault) => &fault.tail,
@@ -358,44 +358,44 @@ impl HostError {
     /// The next thing to do about it, when there is one.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            Self::Unreachable { barrier: Barrier::Refused, .. } => "is sshd running there, on this port? (ssh.port)".to_owned(),
+            Self::Unreachable { barrier: Barrier::Refused, .. } => "check that sshd of the host listens on this port (ssh.port)".to_owned(),
             Self::Unreachable { barrier: Barrier::NoRoute | Barrier::TimedOut, .. } => {
-                "is the host powered on, and its address right? (hosts[].address, ssh.host)".to_owned()
+                "check that the host is powered on and its address is right (hosts[].address, ssh.host)".to_owned()
             }
-            Self::Unreachable { barrier: Barrier::NoAddress, .. } => "check the name (ssh.host)".to_owned(),
+            Self::Unreachable { barrier: Barrier::NoAddress, .. } => "check the host name (ssh.host)".to_owned(),
             Self::Unreachable { barrier: Barrier::HungUp, .. } => {
-                "its sshd may be starting, overloaded (MaxStartups) or filtering; run the same command again".to_owned()
+                "sshd may be starting, overloaded (MaxStartups) or filtering; run the same command again".to_owned()
             }
             Self::UnknownKey { key, file, .. } => format!(
-                "compare with `ssh-keygen -lf` on the host's console, then add the key to {}, or pin it in the inventory \
-                 (ssh.fingerprint: {}), or accept what is seen now with --trust-first-use",
+                "compare it with `ssh-keygen -lf` on the console of the host, then add the key to {}, pin it in the inventory \
+                 (ssh.fingerprint: {}), or accept the key shown now with --trust-first-use",
                 file.display(),
                 key.rsplit(' ').next().unwrap_or(key)
             ),
             Self::KeyChanged { on_record, .. } => format!(
-                "either the host was reinstalled or somebody is between you and it; only when you are certain of the first, \
+                "the host was reinstalled, or somebody intercepts the connection; only if you are certain of the first, \
                  remove the old key ({on_record}) and run again"
             ),
             Self::AuthFailed { tried, .. } if tried.is_empty() => {
-                "name a key in the inventory (ssh.identity) or add one to the agent (ssh-add)".to_owned()
+                "name a key in the inventory (ssh.identity) or add one to the SSH agent (ssh-add)".to_owned()
             }
-            Self::AuthFailed { user, .. } => format!("is one of these keys in ~{user}/.ssh/authorized_keys on the host?"),
-            Self::AgentUnavailable { .. } => "start an agent, or name a key file in the inventory (ssh.identity)".to_owned(),
+            Self::AuthFailed { user, .. } => format!("add one of these keys to ~{user}/.ssh/authorized_keys on the host"),
+            Self::AgentUnavailable { .. } => "start an SSH agent, or name a key file in the inventory (ssh.identity)".to_owned(),
             Self::Jump { source, .. } => return source.hint(),
             Self::JumpForbidsForwarding { jump } => format!(
-                "allow it in the sshd_config of {jump} (AllowTcpForwarding local), or name another way (ssh.jump); on all other hosts \
-                 hactl does without"
+                "allow it in the sshd_config of {jump} (AllowTcpForwarding local), or use another jump host (ssh.jump); on other hosts \
+                 hactl does not need it"
             ),
             Self::NoSudo { user, trouble, .. } => match trouble {
                 SudoTrouble::Queries => format!(
-                    "give the password (--ask-sudo-password asks for it, ssh.sudo.passwordFile names a file), log in as root, or put \
+                    "provide the password (--ask-sudo-password or ssh.sudo.passwordFile), log in as root, or put \
                      this line into /etc/sudoers.d/hactl on the host: {user} ALL=(root) NOPASSWD: ALL"
                 ),
                 SudoTrouble::WrongPassword => format!(
-                    "try `sudo -k true` as {user} on the host itself, correct the password, and run the same command again"
+                    "try `sudo -k true` as {user} on the host, correct the password, and run the same command again"
                 ),
                 SudoTrouble::NotTried { first } => format!(
-                    "correct the password; if {first} alone has another one, give it a password file of its own \
+                    "correct the password; if only {first} has another password, set a password file for it \
                      (hosts[].ssh.sudo.passwordFile)"
                 ),
                 SudoTrouble::NeedsTerminal => {
@@ -403,27 +403,27 @@ impl HostError {
                 }
                 SudoTrouble::NotAllowed => format!(
                     "put this line into /etc/sudoers.d/hactl on the host: {user} ALL=(root) ALL (with NOPASSWD: before the last ALL sudo \
-                     does not ask either); rules for single commands are not enough, for hactl puts itself there first"
+                     does not ask for a password); rules for single commands are not enough, because hactl installs itself first"
                 ),
                 SudoTrouble::Missing => "install sudo on the host, or log in as root (ssh.user)".to_owned(),
                 SudoTrouble::Other => format!(
-                    "see what `sudo true` says as {user} on the host; this line in /etc/sudoers.d/hactl allows what hactl needs: \
+                    "run `sudo true` as {user} on the host; this line in /etc/sudoers.d/hactl allows the commands of hactl: \
                      {user} ALL=(root) NOPASSWD: ALL"
                 ),
             },
-            Self::NoExec { path } => format!("remount the file system of {path} without noexec, or mount another one there"),
-            Self::NoSpace { path, .. } => format!("free some space on the file system of {path}"),
-            Self::WrongArchitecture { host, .. } => format!("hand over a hactl built for {host} as well"),
+            Self::NoExec { path } => format!("remount the file system of {path} without noexec, or mount another file system there"),
+            Self::NoSpace { path, .. } => format!("free space on the file system of {path}"),
+            Self::WrongArchitecture { host, .. } => format!("provide a hactl built for {host} as well"),
             Self::Garbage { .. } => {
-                "a shell start-up file on the host prints something (keep ~/.bashrc silent without a terminal), or the account has \
+                "a shell start-up file on the host prints something (without a terminal ~/.bashrc must print nothing), or the account has \
                  no usable shell"
                     .to_owned()
             }
-            Self::Locked { .. } => "wait for that run to end and run the same command again; where there is no such run, look at the host \
-                                    itself: what it says of its lock is not true"
+            Self::Locked { .. } => "wait for that run to end and run the same command again; if there is no such run, inspect the host: \
+                                    its agent reports a lock that does not exist"
                 .to_owned(),
-            Self::NoMoreSessions => "allow more in the host's sshd_config: MaxSessions 10".to_owned(),
-            Self::ForwardingForbidden => "allow it in the host's sshd_config: AllowTcpForwarding local".to_owned(),
+            Self::NoMoreSessions => "set MaxSessions 10 in sshd_config of the host".to_owned(),
+            Self::ForwardingForbidden => "set AllowTcpForwarding local in sshd_config of the host".to_owned(),
             _ => return None,
         })
     }

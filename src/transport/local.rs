@@ -1,4 +1,4 @@
-//! `hactl host` as a child process of this machine: the same protocol without SSH, for tests and for the machine we run on.
+//! `hactl host` as a child process of this machine: the same protocol without SSH, for tests and for the local host.
 
 use super::counters::{Counted, Counters};
 use super::error::HostError;
@@ -77,7 +77,7 @@ mod tests {
     use std::io::Write as _;
     use std::time::{Duration, Instant};
 
-    /// An executable written by another process: our own may be forking for another test while the file is open.
+    /// An executable written by another process: ours may be forking for another test while the file is open.
     fn script(dir: &Path, text: &str) -> std::path::PathBuf {
         let path = dir.join("program");
         let command = "cat > \"$0\" && chmod +x \"$0\"";

@@ -1,8 +1,8 @@
-//! A machine: one host as the rest of hactl sees it, whatever carries the words.
+//! The connection to one host, over SSH or to a child process.
 //!
-//! In: typed operations with a patience. Out: typed replies. One SSH connection per host; each call runs on a line of its own
-//! (a `hactl host` process), taken from a pool and given back only when the call ended in good order: after a timeout or
-//! a cancelled future the line is closed, which ends the operation on the host as well.
+//! In: typed operations with a timeout. Out: typed replies. There is one SSH connection per host. Each call runs in
+//! an agent session of its own (a `hactl host` process), taken from a pool. The session is returned only if the call
+//! ended in order: after a timeout or a cancelled future it is closed, which ends the operation on the host as well.
 
 use super::access::Access;
 use super::agent::{Agent, Asking, Forwarding};
@@ -23,14 +23,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// Lines at once: below the 10 sessions that an sshd allows a connection unless told otherwise (MaxSessions).
+/// Concurrent sessions: below the 10 that sshd allows a connection by default (MaxSessions).
 const LINES: usize = 6;
-/// How long a host may take to give the lock back in words; it does so in any case once the line has ended.
+/// How long a host may take to release the lock; it does so anyway once the session has ended.
 const GOODBYE: Duration = Duration::from_secs(1);
-/// How long a process of our own machine may take to say hello.
+/// How long a process on our own machine may take to send its first heartbeat.
 const LOCAL_START: Duration = Duration::from_secs(10);
 
-/// One host, entered.
+/// A connection to one host.
 pub struct Machine {
     name: HostName,
     carrier: Arc<Carrier>,
@@ -49,16 +49,16 @@ enum Carrier {
 #[derive(Default)]
 struct Pool {
     idle: Vec<AgentSession>,
-    /// Lines lent to calls.
+    /// Sessions lent to calls.
     lent: usize,
-    /// Whether the sshd has refused to start one more process: then the lock's process has to serve everybody.
+    /// Whether sshd has refused to start one more process: then the session with the lock serves all calls.
     cramped: bool,
     lock: Lock,
     closed: bool,
 }
 
-/// The process that holds the run's lock. It only serves requests that change nothing and wait for nothing, so that giving up
-/// on an operation that hangs never gives up the lock.
+/// The process that holds the lock of the run. It only serves requests that change nothing and wait for nothing, so
+/// that abandoning an operation that hangs never releases the lock.
 #[derive(Default)]
 enum Lock {
     #[default]
@@ -74,7 +74,7 @@ impl Pool {
                 self.lock = Lock::Busy;
                 Some((line, true))
             }
-            // A lock whose process has ended is nobody's.
+            // A lock whose process has ended is not held.
             Lock::Here(_) | Lock::None => None,
             Lock::Busy => {
                 self.lock = Lock::Busy;
@@ -84,7 +84,7 @@ impl Pool {
     }
 }
 
-/// A line lent for one call: it goes back when it can be used again, whichever way the call ends.
+/// A session lent for one call: it is returned if it can be used again, however the call ends.
 struct Lease<'a> {
     machine: &'a Machine,
     line: Option<AgentSession>,
@@ -114,7 +114,7 @@ impl std::fmt::Debug for Machine {
 }
 
 impl Machine {
-    /// Connects by SSH, puts hactl there if it is not, and starts its host's side. A host that is prepared costs one exec.
+    /// Connects by SSH, installs hactl if it is not there, and starts the agent. A prepared host costs one exec.
     pub async fn connect(name: &HostName, target: &SshTarget, access: &Access) -> Result<Self, HostError> {
         let counters = Arc::new(Counters::default());
         let session = Arc::new(Session::open(target, access, counters.clone()).await?);
@@ -163,15 +163,15 @@ impl Machine {
         outcome.map_err(|error| self.explain(error))
     }
 
-    /// After a refusal: whether waiting makes sense. If so there is one turn less from now on; never none, for those who
-    /// are waited for hold theirs.
+    /// After a refusal: whether waiting makes sense. If so there is one permit less from now on, but never none,
+    /// because the calls that are waited for hold theirs.
     fn can_wait(&self) -> bool {
         let mut pool = self.pool();
         pool.cramped = true;
         pool.lent > 0
     }
 
-    /// A line for one call.
+    /// A session for one call.
     async fn lease(&self, quick: bool, locking: bool) -> Result<Lease<'_>, HostError> {
         if let Some(lease) = self.spare(quick, locking)? {
             return Ok(lease);
@@ -186,14 +186,14 @@ impl Machine {
         }
     }
 
-    /// A line that is there already.
+    /// A session that exists already.
     fn spare(&self, quick: bool, locking: bool) -> Result<Option<Lease<'_>>, HostError> {
         let mut pool = self.pool();
         if pool.closed {
             return Err(closed());
         }
         pool.idle.retain(AgentSession::usable);
-        // To lock again is to ask the one who holds the lock.
+        // A repeated lock request goes to the session that holds the lock.
         let first = if locking { pool.take_locked() } else { None };
         let found = first.or_else(|| pool.idle.pop().map(|line| (line, false)));
         let found = found.or_else(|| if quick || pool.cramped { pool.take_locked() } else { None });
@@ -250,7 +250,7 @@ impl Agent for Machine {
         })
     }
 
-    /// By the host's sshd, or where that forwards nothing by hactl's own side there.
+    /// By sshd of the host, or by the agent if sshd forbids forwarding.
     fn forward(&self, to: IpAddr, port: u16) -> Forwarding<'_> {
         Box::pin(async move {
             let Carrier::Ssh { session, .. } = &*self.carrier else {
@@ -291,7 +291,7 @@ impl Agent for Machine {
                 (std::mem::take(&mut pool.idle), std::mem::take(&mut pool.lock))
             };
             if let Lock::Here(mut line) = lock {
-                // Otherwise the next run may be here before the host has noticed that this one is gone.
+                // Otherwise the next run may arrive before the host has noticed that this one has ended.
                 let _ = tokio::time::timeout(GOODBYE, line.call(0, Op::Unlock, &Payload::None, &|_| {})).await;
             }
             drop(idle);
@@ -324,5 +324,5 @@ impl Carrier {
 }
 
 fn closed() -> HostError {
-    HostError::Lost { why: "hactl has closed the connection itself".to_owned() }
+    HostError::Lost { why: "hactl closed the connection".to_owned() }
 }

@@ -1,7 +1,8 @@
 //! How an administrator's machine, or another host, reaches the agent of a host: SSH, or a child process.
 //!
-//! In: operations of the [`protocol`](crate::protocol). Out: their replies, or a [`HostError`]. [`Agent`] is the seam: everything above asks
-//! hosts through it and through nothing else. A [`Machine`] is the real one: one host, entered.
+//! In: operations of the [`protocol`](crate::protocol). Out: their replies, or a [`HostError`]. [`Agent`] is the
+//! seam: all code above reaches hosts only through it. A [`Machine`] is the real implementation: a connection to one
+//! host.
 
 mod access;
 mod agent;

@@ -1,8 +1,9 @@
-//! How long what is large may take on its way as a whole: each piece has a deadline of its own, and whoever sends a byte for each meets all of those.
+//! How long a large transfer may take in total: each piece has a deadline of its own, and a peer that sends a byte
+//! per deadline meets all of them.
 
 use std::time::Duration;
 
-/// What every transfer gets, and the slowest pace that is waited for, bytes a second.
+/// The base duration of every transfer, and the slowest accepted throughput, bytes a second.
 const AT_LEAST: Duration = Duration::from_secs(120);
 const SLOWEST: u64 = 128 << 10;
 

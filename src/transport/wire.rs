@@ -1,7 +1,7 @@
-//! A wire to one process on the host: bytes in, bytes out, and its last words.
+//! The stdin, stdout, stderr and exit status of one process on the host.
 //!
-//! In: pieces pushed by whoever pumps an SSH channel or a child's pipes. Out: a reader, a writer and, once the reader has
-//! ended, what the process printed on stderr and how it exited. Dropping the reader tells the pump to hang up.
+//! In: pieces from the task that reads an SSH channel or the pipes of a child. Out: a reader, a writer and, once the
+//! reader has ended, the stderr and exit status of the process. Dropping the reader makes that task hang up.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -30,7 +30,7 @@ pub(super) enum Exit {
     Signal(String),
 }
 
-/// What a process said on stderr and how it ended; complete once its [`Wire`]'s reader has ended.
+/// The stderr of a process and its exit; complete once the reader of its [`Wire`] has ended.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ExitReport(Arc<Mutex<Words>>, Arc<Notify>);
 
@@ -49,7 +49,7 @@ impl ExitReport {
         drop(words);
         self.1.notify_waiters();
     }
-    /// Waits until stderr has had some words so many times. Never ends when that does not come.
+    /// Waits until stderr contains some words so many times. Never ends if it does not.
     pub(super) async fn heard(&self, words: &str, times: usize) {
         loop {
             let more = self.1.notified();
@@ -59,7 +59,7 @@ impl ExitReport {
             more.await;
         }
     }
-    /// How often stderr has had some words.
+    /// How often stderr contains some words.
     pub(super) fn count(&self, words: &str) -> usize {
         let said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (a, b) = said.stderr.as_slices();
@@ -81,8 +81,8 @@ impl ExitReport {
     /// Exit and stderr in one sentence; empty when neither is known.
     pub(super) fn sentence(&self) -> String {
         let mut text = match self.exited() {
-            Some(Exit::Code(code)) => format!("hactl on the host ended with exit code {code}"),
-            Some(Exit::Signal(name)) => format!("hactl on the host was ended by signal {name}"),
+            Some(Exit::Code(code)) => format!("hactl on the host exited with code {code}"),
+            Some(Exit::Signal(name)) => format!("hactl on the host was killed by signal {name}"),
             None => String::new(),
         };
         let said = self.said();
@@ -93,7 +93,7 @@ impl ExitReport {
     }
 }
 
-/// At most `most` bytes as text that is safe to print: control characters become spaces, runs of them one.
+/// At most `most` bytes as text that is safe to print: each run of control characters becomes one space.
 pub(super) fn printable(bytes: &[u8], most: usize) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(most)]);
     let mut clean = String::with_capacity(text.len());
@@ -107,13 +107,13 @@ pub(super) fn printable(bytes: &[u8], most: usize) -> String {
     clean.trim().to_owned()
 }
 
-/// The reading end of a pump.
+/// The reading end of a task that reads a process.
 pub(super) struct Intake {
     pieces: mpsc::Receiver<Bytes>,
     current: Bytes,
 }
 
-/// A pump's end and the reader it fills.
+/// The sender of such a task and the reader it fills.
 pub(super) fn intake() -> (mpsc::Sender<Bytes>, Intake) {
     let (sender, pieces) = mpsc::channel(32);
     (sender, Intake { pieces, current: Bytes::new() })

@@ -159,7 +159,7 @@ fn a_thousand_hosts_are_an_inventory_and_need_room_for_their_pods() {
     for n in 0..1000 {
         let _ = writeln!(text, "  - {{name: w{n}, address: 10.1.{}.{}, roles: [worker]}}", n / 250, n % 250 + 1);
     }
-    assert!(refused(&text)[0].contains("room for 256 nodes"));
+    assert!(refused(&text)[0].contains("space for 256 Nodes"));
     text.push_str("network: {pods: 10.128.0.0/14}\n");
     assert_eq!(parse(&text).unwrap().desired.hosts.len(), 1003);
 }

@@ -59,7 +59,7 @@ fn one(w: &World) {
     let own = before["administrator"]["certificates"].as_array().expect("the administrator's").len();
     assert_eq!(own, 6, "five authorities and a kubeconfig");
     w.hactl.run(&["certs", "list", "w1"]).ok().says("renewed by the kubelet itself");
-    w.hactl.run(&["certs", "renew", "kubelet"]).exits(2).says("by itself");
+    w.hactl.run(&["certs", "renew", "kubelet"]).exits(2).says("renews it automatically");
     w.hactl.run(&["certs", "renew", "apiservr"]).exits(2).says("there is no certificate apiservr");
     w.hactl.run(&["certs", "renew", "apiserver", "--dry-run"]).ok().says("issue 1 certificate");
     assert_eq!(serials(&listed(w)), serials(&before), "nothing was changed");

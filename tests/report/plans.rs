@@ -96,7 +96,7 @@ fn without_quorum_the_refusal_is_calm_and_names_the_next_command() {
     let facts = facts(vec![Ok(converged(&desired, &target, 1)), away(), away()], Etcd::NoQuorum(evidence), false);
     let refusal = plan::up(&desired, &target, &facts, &intent()).unwrap_err();
     let verdict = Verdict::from(&refusal);
-    assert_eq!(verdict.exit, 3);
+    assert_eq!(verdict.exit.code(), 3);
     assert_data_eq!(verdict.text(&NARROW), file!["no-quorum.txt"]);
 }
 

@@ -3,6 +3,7 @@
 use super::progress::Shown;
 use crate::component::{self, Bundle, BundleError, Carried, CarryError, Exported};
 use crate::model::names::Digest;
+use crate::report::Exit;
 use crate::report::harmless::print_json;
 use indicatif::HumanBytes;
 use serde_json::json;
@@ -31,7 +32,7 @@ fn choose(store: &Path, name: Option<&str>) -> Result<Bundle, BundleError> {
 }
 
 /// Writes the file, whole or not at all.
-pub fn export(store: &Path, name: Option<&str>, file: &Path, json: bool) -> Result<u8, BundleError> {
+pub fn export(store: &Path, name: Option<&str>, file: &Path, json: bool) -> Result<Exit, BundleError> {
     let bundle = choose(store, name)?;
     let shown = Shown::new(json);
     let tell = |done, total| shown.bytes("written", done, Some(total));
@@ -44,7 +45,7 @@ pub fn export(store: &Path, name: Option<&str>, file: &Path, json: bool) -> Resu
         shown.end();
         let Exported { lock, bytes } = exported?;
         tell!("{}: {} written, identity {}", lock.name(), HumanBytes(bytes), lock.identity().hex());
-        return Ok(0);
+        return Ok(Exit::Done);
     }
     let mut fresh = file.as_os_str().to_owned();
     fresh.push(".part");
@@ -68,7 +69,7 @@ pub fn export(store: &Path, name: Option<&str>, file: &Path, json: bool) -> Resu
         say!("{}: {} in {}", lock.name(), HumanBytes(bytes), file.display());
         say!("identity {}", lock.identity().hex());
     }
-    Ok(0)
+    Ok(Exit::Done)
 }
 
 /// Takes the file into the store.
@@ -78,7 +79,7 @@ pub fn import(
     expected: Option<Digest>,
     replace: bool,
     json: bool,
-) -> Result<u8, BundleError> {
+) -> Result<Exit, BundleError> {
     let shown = Shown::new(json);
     let tell = |what: &str, done| shown.bytes(what, done, None);
     let carried = if file == Path::new("-") {
@@ -102,5 +103,5 @@ pub fn import(
         say!("{}: {what}; all of it is as it was exported", lock.name());
         say!("identity {}", lock.identity().hex());
     }
-    Ok(0)
+    Ok(Exit::Done)
 }

@@ -5,7 +5,7 @@ use super::verdict;
 use crate::cli::common::block_on;
 use crate::component::{self, Arch, BundleError, Mirror, Mirrors, Order, Prospect, Source, Standing};
 use crate::report::harmless::print_json;
-use crate::report::{FailureKind, Verdict};
+use crate::report::{Exit, FailureKind, Verdict};
 use clap::Args;
 use indicatif::HumanBytes;
 use serde_json::json;
@@ -58,7 +58,7 @@ impl From<BundleError> for Stopped {
 }
 
 /// Runs the verb.
-pub fn run(store: &Path, args: BuildArgs, json: bool) -> Result<u8, Stopped> {
+pub fn run(store: &Path, args: BuildArgs, json: bool) -> Result<Exit, Stopped> {
     let begun = Instant::now();
     let Some(kubernetes) = &args.kubernetes else {
         let usual = component::default_store().with_file_name("dist");
@@ -70,7 +70,7 @@ pub fn run(store: &Path, args: BuildArgs, json: bool) -> Result<u8, Stopped> {
         let built = component::build(store, &from, &|progress| shown.packed(progress));
         shown.end();
         super::told(&built?, begun, store, json);
-        return Ok(0);
+        return Ok(Exit::Done);
     };
     let order = Order {
         with: args.with.into_iter().collect(),
@@ -81,7 +81,7 @@ pub fn run(store: &Path, args: BuildArgs, json: bool) -> Result<u8, Stopped> {
     };
     if args.dry_run {
         prospects(&component::prospect(store, &order)?, json);
-        return Ok(0);
+        return Ok(Exit::Done);
     }
     let shown = Shown::new(json);
     let downloaded = block_on(async {
@@ -100,7 +100,7 @@ pub fn run(store: &Path, args: BuildArgs, json: bool) -> Result<u8, Stopped> {
     shown.end();
     tell(&sources, &lock, json);
     super::told(&built?, begun, store, json);
-    Ok(0)
+    Ok(Exit::Done)
 }
 
 fn distinct(mut architectures: Vec<Arch>) -> Vec<Arch> {

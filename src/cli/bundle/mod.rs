@@ -7,6 +7,7 @@ mod verdict;
 
 use super::common::{Common, Output};
 use crate::component::{self, Built, BundleError, Lock, Verified};
+use crate::report::Exit;
 use crate::report::harmless::print_json;
 use clap::{Args, Subcommand};
 use indicatif::HumanBytes;
@@ -81,7 +82,7 @@ their first use. Interrupted, it goes on where it was when it is run again.")]
 }
 
 /// Runs the verb and gives the exit code.
-pub fn run(common: &Common, args: BundleArgs) -> u8 {
+pub fn run(common: &Common, args: BundleArgs) -> Exit {
     let store = common.bundles();
     let json = common.output == Output::Json;
     let result = match args.verb {
@@ -120,7 +121,7 @@ fn told(built: &Built, begun: Instant, store: &Path, json: bool) {
     }
 }
 
-fn list(store: &Path, json: bool) -> Result<u8, BundleError> {
+fn list(store: &Path, json: bool) -> Result<Exit, BundleError> {
     let locks = component::list(store)?;
     for lock in &locks {
         if json {
@@ -147,10 +148,10 @@ fn list(store: &Path, json: bool) -> Result<u8, BundleError> {
     if locks.is_empty() && !json {
         say!("no bundles in {}; make one with `hactl bundle build --kubernetes VERSION`", store.display());
     }
-    Ok(0)
+    Ok(Exit::Done)
 }
 
-fn verify(store: &Path, name: Option<&str>, json: bool) -> Result<u8, BundleError> {
+fn verify(store: &Path, name: Option<&str>, json: bool) -> Result<Exit, BundleError> {
     let all = component::list(store)?;
     let there: Vec<String> = all.iter().map(|lock| lock.kubernetes.clone()).collect();
     let asked: Vec<Lock> =
@@ -174,7 +175,7 @@ fn verify(store: &Path, name: Option<&str>, json: bool) -> Result<u8, BundleErro
             bad => say!("{names}: {bad} of {files} files damaged; remove them and build the bundle again"),
         }
     }
-    Ok(u8::from(!problems.is_empty()))
+    Ok(Exit::of_success(problems.is_empty()))
 }
 
 fn words(lock: &Lock) -> String {

@@ -1,4 +1,4 @@
-//! The endpoint: who answers there, on which ports, and what must not collide with them.
+//! The endpoint: its kind, its ports, and what must not collide with them.
 
 use super::Validator;
 use super::hosts::{Hosts, is_known};
@@ -12,14 +12,14 @@ use std::net::{IpAddr, Ipv4Addr};
 /// The API's port unless the inventory says otherwise.
 pub const PORT: u16 = 6443;
 
-/// Ports of every host that are spoken for, and by whom.
+/// Ports that are in use on every host, with their users.
 const TAKEN: [(u16, &str); 13] = [
     (22, "sshd"),
     (2379, "etcd for its clients"),
     (2380, "etcd for its peers"),
     (2381, "the loopback balancer in front of etcd"),
     (2384, "etcd's metrics"),
-    (6480, "what keepalived asks haproxy"),
+    (6480, "haproxy's health check, which keepalived uses"),
     (8287, "flannel's health check"),
     (10248, "the kubelet's health check"),
     (10249, "kube-proxy's metrics"),
@@ -29,7 +29,7 @@ const TAKEN: [(u16, &str); 13] = [
     (10259, "the scheduler"),
 ];
 
-/// Judges the endpoint. Without a usable one an external stand-in is returned.
+/// Validates the endpoint. Without a usable one, returns an external placeholder.
 pub fn endpoint(
     judge: &mut Validator<'_>,
     raw: &Inventory,
@@ -39,7 +39,7 @@ pub fn endpoint(
 ) -> Endpoint {
     let stand_in =
         || Endpoint { kind: EndpointKind::External("unknown.invalid".to_owned()), port: PORT, sans: Vec::new() };
-    let expected = "vip: a free address that hactl looks after, external: your own load balancer, or local: true";
+    let expected = "vip: a free address that hactl manages, external: your own load balancer, or local: true";
     let Some(whole) = &raw.endpoint else {
         judge.refuse(
             top,
@@ -126,12 +126,7 @@ fn virtual_address(
             return Some(text.value.clone());
         }
         let what = format!("{:?} cannot name a network interface", super::shorten(&text.value));
-        judge.refuse(
-            text.place,
-            what,
-            "1 to 15 letters, digits, '-', '_' and '.'",
-            "look it up with `ip link` on a host",
-        );
+        judge.refuse(text.place, what, "1 to 15 letters, digits, '-', '_' and '.'", "find it with `ip link` on a host");
         None
     });
     let vrid = raw.vrid.as_ref().and_then(|n| number(judge, "endpoint.vrid", n, 1, 255));
@@ -142,7 +137,7 @@ fn virtual_address(
     }
 }
 
-/// The VRRP router id of a cluster that names none: the same on every run, 1 to 255.
+/// The default VRRP router ID of a cluster: the same on every run, 1 to 255.
 pub fn vrid_of(cluster: &ClusterName) -> u8 {
     let hash =
         cluster.as_str().bytes().fold(0x811c_9dc5_u32, |hash, b| (hash ^ u32::from(b)).wrapping_mul(0x0100_0193));
@@ -166,7 +161,7 @@ fn elsewhere(
         match (port.parse::<u16>().ok().filter(|p| *p > 0), given) {
             (None, _) => judge.refuse(
                 external.place,
-                format!("endpoint.external ends in :{}, which is no port", super::shorten(port)),
+                format!("endpoint.external ends in :{}, which is not a port", super::shorten(port)),
                 "name:port or address:port, with a port from 1 to 65535",
                 "write something like api.example.org:6443",
             ),
@@ -183,14 +178,14 @@ fn elsewhere(
     EndpointKind::External(name)
 }
 
-/// Every node for itself. Without a name people's kubeconfigs can hold only one API server's address.
+/// A balancer on every Node. Without a name, the kubeconfig for people contains only one API server's address.
 fn on_every_node(judge: &mut Validator<'_>, raw: &schema::Endpoint, place: Place, hosts: &Hosts) -> EndpointKind {
-    only_for_vip(judge, raw, "a balancer on every node");
+    only_for_vip(judge, raw, "a balancer on every Node");
     let name = raw.name.as_ref().and_then(|name| name_or_address(judge, "endpoint.name", name));
     if name.is_none() && hosts.with(Role::ControlPlane).count() > 1 {
         judge.warn(
             place,
-            "endpoint.local without endpoint.name: the kubeconfig for people names one API server, and is of no use while that is down",
+            "endpoint.local without endpoint.name: the kubeconfig uses one API server and fails while that is down",
             "endpoint.name: a DNS name with the addresses of all control-plane hosts",
             "add it, or use `hactl kubectl`, which finds an API server that answers",
         );
@@ -198,7 +193,7 @@ fn on_every_node(judge: &mut Validator<'_>, raw: &schema::Endpoint, place: Place
     EndpointKind::Local { name }
 }
 
-/// Warns of keys that say how a virtual address moves, where there is none.
+/// Warns about keys of a virtual address where there is none.
 fn only_for_vip(judge: &mut Validator<'_>, raw: &schema::Endpoint, instead: &str) {
     for (key, place) in [
         ("endpoint.interface", raw.interface.as_ref().map(|t| t.place)),
@@ -224,23 +219,23 @@ fn sans(judge: &mut Validator<'_>, raw: &schema::Endpoint) -> Vec<String> {
     sans
 }
 
-/// Refuses a port that something else on the hosts needs.
+/// Refuses a port that another process on the hosts uses.
 fn free(judge: &mut Validator<'_>, key: &str, port: u16, place: Place) {
     let remedy = "choose another port; 6443 is the usual one";
     if let Some((_, who)) = TAKEN.iter().find(|(taken, _)| *taken == port) {
         judge.refuse(
             place,
             format!("{key} {port} is the port of {who}"),
-            "a port that nothing else on the hosts uses",
+            "a port that no other process on the hosts uses",
             remedy,
         );
     } else if (30000..=32767).contains(&port) {
-        let what = format!("{key} {port} lies in Kubernetes' range of node ports");
+        let what = format!("{key} {port} is in Kubernetes' range of node ports");
         judge.refuse(place, what, "a port outside 30000 to 32767", remedy);
     }
 }
 
-/// Judges the API servers' own port.
+/// Validates the API servers' own port.
 pub fn api_port(judge: &mut Validator<'_>, raw: &Inventory, endpoint: &Endpoint, hosts: &Hosts) -> u16 {
     let given = raw.api_port.as_ref().and_then(|p| port(judge, "apiPort", p));
     let api_port = given.unwrap_or(PORT);
@@ -267,7 +262,7 @@ pub fn api_port(judge: &mut Validator<'_>, raw: &Inventory, endpoint: &Endpoint,
             told.push(place);
             judge.refuse(
                 place,
-                format!("sshd of {} listens on {ssh}, which a component needs", placed.host.name),
+                format!("sshd of {} listens on {ssh}, the port of a component", placed.host.name),
                 "a port for sshd that no component uses",
                 "move sshd, or change apiPort or endpoint.port",
             );

@@ -1,5 +1,5 @@
-//! Settings handed to components as they are, except those that hactl sets itself: two owners of one flag is how a
-//! cluster breaks at the next upgrade.
+//! Settings passed to components as they are, except those that hactl sets itself: a flag with two owners breaks a
+//! cluster at the next upgrade.
 
 use super::owned::{Owner, fields, flags};
 use super::{Validator, shorten};
@@ -9,7 +9,7 @@ use crate::model::desired::Extra;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Judges what is handed on.
+/// Validates the settings to pass on.
 pub fn extra(judge: &mut Validator<'_>, raw: Option<&At<schema::Extra>>) -> Extra {
     let mut out = Extra::default();
     let Some(raw) = raw.map(|e| &e.value) else { return out };
@@ -42,12 +42,7 @@ pub fn extra(judge: &mut Validator<'_>, raw: Option<&At<schema::Extra>>) -> Extr
     if let Some(map) = raw.containerd.as_ref().and_then(|c| c.value.config.as_ref()) {
         out.containerd_config = config(judge, "containerd", map);
         if has_null(&Value::Object(out.containerd_config.clone())) {
-            judge.refuse(
-                map.place,
-                "null stands in containerd's configuration",
-                "a value",
-                "TOML has no null: remove it",
-            );
+            judge.refuse(map.place, "null in containerd's configuration", "a value", "TOML has no null: remove it");
         }
     }
     out.restrict_oom_score_adj =
@@ -61,7 +56,7 @@ fn keep(out: &mut Extra, name: &str, args: BTreeMap<String, String>) {
     }
 }
 
-/// Whether a pattern, in which a trailing `*` stands for anything, is of this flag.
+/// Whether a pattern, in which a trailing `*` matches any suffix, matches this flag.
 fn is(pattern: &str, flag: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(start) => flag.starts_with(start),
@@ -69,9 +64,9 @@ fn is(pattern: &str, flag: &str) -> bool {
     }
 }
 
-/// Whether a flag is hactl's own, so that nobody else may set it.
+/// Whether only hactl may set a flag.
 pub fn owns(component: &str, flag: &str) -> bool {
-    // Components take an underscore for a dash.
+    // Components accept an underscore for a dash.
     let flag = flag.replace('_', "-");
     flags(component).iter().any(|(pattern, owner)| *owner == Owner::Hactl && is(pattern, &flag))
 }
@@ -87,19 +82,19 @@ fn args(judge: &mut Validator<'_>, component: &str, raw: Option<&At<TextMap>>) -
                 value.place,
                 format!("{:?} is not the name of a flag", shorten(flag)),
                 "the flag's name without dashes",
-                if fine { format!("write `{plain}: ...`") } else { "write the name and the value apart".to_owned() },
+                if fine { format!("write `{plain}: ...`") } else { "write it as `name: value`".to_owned() },
             );
         } else if owns(component, flag) {
             judge.refuse(
                 value.place,
                 format!("hactl sets {component}'s --{flag} itself"),
-                "a flag that hactl leaves alone",
+                "a flag that hactl does not set",
                 instead(component, flag),
             );
         } else if value.value.chars().any(char::is_control) {
             judge.refuse(
                 value.place,
-                format!("the value of {flag} is more than one line"),
+                format!("the value of {flag} has more than one line"),
                 "one line",
                 "write it in one line",
             );
@@ -129,7 +124,7 @@ fn instead(component: &str, flag: &str) -> String {
     format!("remove it and use {key}")
 }
 
-/// Takes the fields that are hactl's own out of a component's configuration, and names them.
+/// Removes the fields that only hactl sets from a component's configuration, and returns their names.
 pub fn take_owned(component: &str, config: &mut FreeMap) -> Vec<String> {
     let own = fields(component).iter().filter(|(_, owner)| owner.key().is_some());
     own.filter(|(path, _)| take(config, path)).map(|(path, _)| path.join(".")).collect()
@@ -144,14 +139,14 @@ fn config(judge: &mut Validator<'_>, component: &str, raw: &At<FreeMap>) -> Free
         judge.refuse(
             raw.place,
             format!("hactl sets {} in {component}'s configuration itself", path.join(".")),
-            "a field that hactl leaves alone",
-            if by.is_empty() { "remove it".to_owned() } else { format!("remove it; it follows from {by}") },
+            "a field that hactl does not set",
+            if by.is_empty() { "remove it".to_owned() } else { format!("remove it; hactl derives it from {by}") },
         );
     }
     out
 }
 
-/// Takes a field out of a mapping; whether it was there, or something in its way that would replace it.
+/// Removes a field from a mapping; returns whether it was there, or a value above it that would replace it.
 fn take(map: &mut FreeMap, path: &[&str]) -> bool {
     let Some((first, rest)) = path.split_first() else { return false };
     match map.get_mut(*first) {
@@ -170,7 +165,7 @@ fn has_null(value: &Value) -> bool {
     }
 }
 
-/// What hactl mounts into static pods itself, and what no pod should see of its host.
+/// Paths that hactl mounts into static pods itself, and paths that no pod should see of its host.
 const TAKEN: [&str; 8] = [
     "/etc/kubernetes/pki",
     "/etc/kubernetes/config",
@@ -199,7 +194,7 @@ fn mounts(judge: &mut Validator<'_>, raw: Option<&Texts>) -> Vec<String> {
             inner == outer || inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'))
         };
         if let Some(taken) = TAKEN.iter().find(|taken| within(trimmed, taken) || within(taken, trimmed)) {
-            let what = format!("{} cannot be mounted: {taken} is hactl's or the system's", shorten(given));
+            let what = format!("{} cannot be mounted: {taken} belongs to hactl or to the system", shorten(given));
             judge.refuse(
                 text.place,
                 what,
@@ -207,7 +202,7 @@ fn mounts(judge: &mut Validator<'_>, raw: Option<&Texts>) -> Vec<String> {
                 "put the files into a folder of their own, such as /etc/kubernetes-extra",
             );
         } else if let Some(other) = out.iter().find(|other| within(trimmed, other) || within(other, trimmed)) {
-            let what = format!("{} and {other} lie within one another", shorten(given));
+            let what = format!("{} and {other} overlap: one contains the other", shorten(given));
             judge.refuse(text.place, what, "each file or folder once", "remove one of them");
         } else {
             out.push(trimmed.to_owned());

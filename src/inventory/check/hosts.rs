@@ -1,4 +1,4 @@
-//! Hosts: names, addresses, roles, how to reach them.
+//! Hosts: names, addresses, roles, SSH settings.
 
 use super::text::{address, choice, name_or_address, port};
 use super::ways::{Given, Hop, Ways, hops};
@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
-/// Who logs in unless the inventory or OpenSSH's configuration says otherwise.
+/// Default login user.
 pub const USER: &str = "root";
-/// sshd's port unless somebody says otherwise.
+/// Default port of sshd.
 pub const PORT: u16 = 22;
 
 const ROLES: [(&str, Role); 5] = [
@@ -32,11 +32,11 @@ pub struct Placed {
     pub host: Host,
     /// Where the host begins.
     pub start: Place,
-    /// Where its address stands.
+    /// Place of its address.
     pub address: Place,
-    /// Where its roles stand.
+    /// Place of its roles.
     pub roles: Place,
-    /// Where its zone stands.
+    /// Place of its zone.
     pub zone: Place,
     /// The port of its own sshd and where it is written; `None` when it is reached at another address.
     pub own_ssh: Option<(u16, Place)>,
@@ -46,9 +46,9 @@ pub struct Placed {
 pub struct Hosts {
     /// Each of them.
     pub list: Vec<Placed>,
-    /// Where the list stands.
+    /// Place of the list.
     pub place: Place,
-    /// Whether every role was understood; if not, a missing role proves nothing.
+    /// Whether every role is valid; if not, a role that no host has proves nothing.
     pub roles_known: bool,
 }
 
@@ -59,15 +59,15 @@ impl Hosts {
     }
 }
 
-/// An address that stands for one that was refused.
+/// Placeholder for an address that was refused.
 const NO_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// Whether an address was given and understood.
+/// Whether an address is present and valid.
 pub fn is_known(address: IpAddr) -> bool {
     address != NO_ADDRESS
 }
 
-/// Judges all hosts.
+/// Validates all hosts.
 pub fn hosts(judge: &mut Validator<'_>, raw: &Inventory, top: Place) -> Hosts {
     let common = Common::new(judge, raw.ssh.as_ref());
     let mut hosts =
@@ -84,14 +84,14 @@ pub fn hosts(judge: &mut Validator<'_>, raw: &Inventory, top: Place) -> Hosts {
             hosts.place,
             "there are no hosts",
             "a list of hosts with name, address and roles",
-            "add your machines under `hosts:`; `hactl inventory init --hosts a,b,c FILE` writes a start",
+            "add your machines under `hosts:`; `hactl inventory init --hosts a,b,c FILE` writes an example",
         );
     }
     twice(judge, raw, &hosts);
     hosts
 }
 
-/// Names, addresses and SSH destinations must not be shared.
+/// Names, addresses and SSH destinations must be unique.
 fn twice(judge: &mut Validator<'_>, raw: &Inventory, hosts: &Hosts) {
     let mut names: BTreeMap<&HostName, &Placed> = BTreeMap::new();
     let mut addresses: BTreeMap<IpAddr, &Placed> = BTreeMap::new();
@@ -136,7 +136,7 @@ fn twice(judge: &mut Validator<'_>, raw: &Inventory, hosts: &Hosts) {
     }
 }
 
-/// The settings of the top-level `ssh`, where they are written.
+/// The settings of the top-level `ssh`.
 struct Common {
     user: Option<String>,
     port: Option<u16>,
@@ -205,7 +205,7 @@ fn one(
             judge.refuse(
                 start,
                 format!("{name} has no address"),
-                "the address its components bind and advertise",
+                "the address that its components bind and advertise",
                 remedy,
             );
             None
@@ -255,9 +255,12 @@ fn name(judge: &mut Validator<'_>, index: usize, raw: Option<&At<String>>, start
     };
     name.value.parse().unwrap_or_else(|error: crate::model::names::BadName| {
         let remedy = if name.value.contains('.') {
-            format!("write {:?}; where to reach it goes under ssh.host", name.value.split('.').next().unwrap_or("cp1"))
+            format!(
+                "write {:?}; the name to connect to goes under ssh.host",
+                name.value.split('.').next().unwrap_or("cp1")
+            )
         } else {
-            "choose another name; the machine itself is never renamed".to_owned()
+            "choose another name; the machine's hostname does not change".to_owned()
         };
         judge.refuse(
             name.place,
@@ -280,7 +283,7 @@ fn roles(judge: &mut Validator<'_>, name: &HostName, raw: Option<&Texts>, start:
             place,
             what,
             expected,
-            "add `roles: [...]`; for a host that is not to be used yet `roles: [spare]`",
+            "add `roles: [...]`, or `roles: [spare]` for a host that is not part of the cluster yet",
         );
         return Vec::new();
     };
@@ -303,8 +306,8 @@ fn roles(judge: &mut Validator<'_>, name: &HostName, raw: Option<&Texts>, start:
         *known = false;
         judge.refuse(
             list.place,
-            format!("{name} is spare and something else at once"),
-            "spare alone: reachable and prepared, but without any part of the cluster",
+            format!("{name} is spare and has another role"),
+            "only spare: reachable and prepared, but not part of the cluster",
             "remove spare, or the other roles",
         );
     }
@@ -327,7 +330,7 @@ fn zone_name(judge: &mut Validator<'_>, zone: &At<String>) -> Option<String> {
     None
 }
 
-/// What the inventory says about the way to a host.
+/// The inventory's SSH settings of a host.
 fn given(
     judge: &mut Validator<'_>,
     raw: Option<&At<schema::HostSsh>>,
@@ -368,7 +371,7 @@ fn user(judge: &mut Validator<'_>, text: &At<String>) -> Option<String> {
         return Some(text.value.clone());
     }
     let what = format!("{:?} cannot be a user's name", shorten(&text.value));
-    judge.refuse(text.place, what, "letters, digits, '-', '_' and '.', at most 32", "write the login name alone");
+    judge.refuse(text.place, what, "letters, digits, '-', '_' and '.', at most 32", "write only the login name");
     None
 }
 
@@ -392,7 +395,7 @@ fn fingerprint(judge: &mut Validator<'_>, text: &At<String>) -> Option<String> {
     found
 }
 
-/// The fingerprint of an authority that is named by it, or by its key.
+/// The fingerprint of an SSH CA, from its fingerprint or its key.
 fn authority(judge: &mut Validator<'_>, text: &At<String>) -> Option<String> {
     let given = text.value.trim();
     if given.starts_with("SHA256:") && sha256(given).is_some() {
@@ -405,15 +408,15 @@ fn authority(judge: &mut Validator<'_>, text: &At<String>) -> Option<String> {
         }
         Ok(key) => judge.refuse(
             text.place,
-            format!("hactl does not check signatures of {} authorities", key.algorithm()),
+            format!("hactl does not verify signatures of {} CAs", key.algorithm()),
             "an ed25519 or ECDSA key",
-            "sign the hosts' keys with such an authority as well, or pin each host's key (ssh.fingerprint)",
+            "sign the host keys with such a CA as well, or pin each host's key (ssh.fingerprint)",
         ),
         Err(_) => judge.refuse(
             text.place,
-            "this is not a host authority's public key",
+            "this is not the public key of a host CA",
             "`ssh-ed25519 AAAA...`, the text of its .pub file, or SHA256: and 43 characters",
-            "copy the line of the .pub file with which the hosts' keys were signed (ssh-keygen -s NAME -h ...)",
+            "copy the line of the .pub file of the CA that signed the host keys (ssh-keygen -s NAME -h ...)",
         ),
     }
     None

@@ -1,5 +1,6 @@
-//! JWT authenticators, by the rules of Kubernetes' AuthenticationConfiguration: an API server that is told something else does not
-//! start. What only it can judge (CEL expressions) it judges on the first host, before the next one is touched.
+//! JWT authenticators, by the rules of Kubernetes' AuthenticationConfiguration: an API server does not start with an
+//! invalid one. Only the API server can validate CEL expressions: it does so on the first host, before hactl changes
+//! the next one.
 
 use super::{Validator, shorten};
 use crate::inventory::at::{At, Place};
@@ -8,12 +9,12 @@ use crate::inventory::suggest::nearest;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// The issuer of service account tokens, which nobody else may claim to be.
+/// The issuer of service account tokens, which no other issuer may claim to be.
 const OWN_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
-/// Kubernetes takes no more.
+/// Kubernetes' limit.
 const MOST: usize = 64;
 
-/// What a mapping may hold.
+/// The keys that a mapping may have.
 const AUTHENTICATOR: &[&str] = &["issuer", "claimValidationRules", "claimMappings", "userValidationRules"];
 const ISSUER: &[&str] =
     &["url", "discoveryURL", "certificateAuthority", "audiences", "audienceMatchPolicy", "egressSelectorType"];
@@ -42,9 +43,9 @@ pub fn authenticators(judge: &mut Validator<'_>, raw: Option<&At<schema::Authent
                 && !seen.insert(text.to_owned())
             {
                 one.refuse(
-                    format!("{} stands in two authenticators", shorten(text)),
+                    format!("{} is in two authenticators", shorten(text)),
                     "one authenticator per issuer",
-                    "put them together",
+                    "merge them",
                 );
             }
         }
@@ -53,7 +54,7 @@ pub fn authenticators(judge: &mut Validator<'_>, raw: Option<&At<schema::Authent
     out
 }
 
-/// One authenticator being judged. A free mapping has no places inside, so its own stands for all.
+/// One authenticator. A free mapping records no places of its parts, so all problems point to its start.
 struct One<'a, 'j> {
     judge: &'a mut Validator<'j>,
     place: Place,
@@ -78,7 +79,7 @@ impl One<'_, '_> {
             Some(Value::Object(mappings)) => self.mappings(mappings),
             _ => self.refuse(
                 "it has no claimMappings".to_owned(),
-                "claimMappings.username: who somebody is, by a claim or an expression",
+                "claimMappings.username: the user name, from a claim or an expression",
                 "add something like `claimMappings: {username: {claim: sub, prefix: \"oidc:\"}}`",
             ),
         }
@@ -94,7 +95,7 @@ impl One<'_, '_> {
                     self.one_of(&path, &rule, true);
                     let odd = if says("claim") { "message" } else { "requiredValue" };
                     if says(odd) {
-                        let what = format!("{path}.{odd} does not go with the rest");
+                        let what = format!("{path}.{odd} cannot be combined with the other keys");
                         self.refuse(what, "claim with requiredValue, or expression with message", "remove it");
                     }
                 }
@@ -107,7 +108,7 @@ impl One<'_, '_> {
         let Some(url) = text(issuer, "url") else {
             self.refuse(
                 "it has no issuer.url".to_owned(),
-                "the issuer, as its tokens name it",
+                "the issuer, as in the `iss` claim of its tokens",
                 "add `url: https://...` to the issuer",
             );
             return;
@@ -128,7 +129,7 @@ impl One<'_, '_> {
         if audiences.is_empty() || texts.len() != audiences.len() {
             self.refuse(
                 "issuer.audiences must be a list of texts, each once".to_owned(),
-                "for whom the tokens are issued, such as the client id",
+                "the audiences of the tokens, such as the client ID",
                 "add `audiences: [...]` to the issuer",
             );
         }
@@ -137,7 +138,7 @@ impl One<'_, '_> {
         {
             self.refuse(
                 "issuer.audienceMatchPolicy is not MatchAny".to_owned(),
-                "MatchAny, which several audiences need",
+                "MatchAny, which several audiences require",
                 "write `audienceMatchPolicy: MatchAny`",
             );
         }
@@ -145,7 +146,7 @@ impl One<'_, '_> {
             None => {}
             Some(Value::String(pem)) if pem.is_empty() || is_certificate(pem) => {}
             Some(_) => self.refuse(
-                "issuer.certificateAuthority is no certificate".to_owned(),
+                "issuer.certificateAuthority is not a certificate".to_owned(),
                 "the text of a PEM file, not its path",
                 "write `certificateAuthority: |` and the file's lines below it, indented",
             ),
@@ -159,7 +160,7 @@ impl One<'_, '_> {
             let Some(value) = mappings.get(key) else {
                 if needed {
                     let remedy = "add something like `username: {claim: sub, prefix: \"oidc:\"}`";
-                    self.refuse(format!("{path} is missing"), "who somebody is, by a claim or an expression", remedy);
+                    self.refuse(format!("{path} is missing"), "the user name, from a claim or an expression", remedy);
                 }
                 continue;
             };
@@ -169,12 +170,12 @@ impl One<'_, '_> {
             if known == PREFIXED && claim && !prefix {
                 self.refuse(
                     format!("{path} has a claim and no prefix"),
-                    "a prefix, so that nobody can call himself system:something; \"\" for none",
+                    "a prefix, so that no user name can start with system:; \"\" for none",
                     "add `prefix: \"oidc:\"`",
                 );
             }
             if prefix && !claim {
-                let what = format!("{path}.prefix goes with a claim alone");
+                let what = format!("{path}.prefix requires a claim");
                 self.refuse(what, "claim and prefix, or expression", "remove prefix; the expression can add one");
             }
         }
@@ -188,7 +189,7 @@ impl One<'_, '_> {
                 ["kubernetes.io", "k8s.io"].iter().any(|d| domain == *d || domain.ends_with(&format!(".{d}")));
             if domain.is_empty() || reserved || key != key.to_lowercase() || !keys.insert(key.clone()) {
                 self.refuse(
-                    format!("{path}.key {:?} will not do", shorten(&key)),
+                    format!("{path}.key {:?} is invalid", shorten(&key)),
                     "example.org/name: lower case, with a domain of your own, each once",
                     "rename it",
                 );
@@ -217,7 +218,7 @@ impl One<'_, '_> {
         if host.is_some_and(|host| !host.is_empty() && !host.contains('@')) && clean {
             return;
         }
-        let what = format!("{key} will not do: {}", shorten(url.split('@').next_back().unwrap_or(url)));
+        let what = format!("{key} is invalid: {}", shorten(url.split('@').next_back().unwrap_or(url)));
         self.refuse(
             what,
             "https://host/path, without user, query and fragment",
@@ -238,7 +239,7 @@ impl One<'_, '_> {
 
     fn map(&mut self, path: &str, value: &Value, known: &[&'static str]) -> Option<Map<String, Value>> {
         let Value::Object(map) = value else {
-            self.refuse(format!("{path} is no mapping"), "a mapping", "write `{key: value}`");
+            self.refuse(format!("{path} is not a mapping"), "a mapping", "write `{key: value}`");
             return None;
         };
         self.known(&format!("{path}."), map, known);
@@ -253,7 +254,7 @@ impl One<'_, '_> {
             None | Some(Value::Null) => Vec::new(),
             Some(Value::Array(items)) => items.clone(),
             Some(_) => {
-                self.refuse(format!("{path} is no list"), "a list", "write `[one, two]`");
+                self.refuse(format!("{path} is not a list"), "a list", "write `[one, two]`");
                 Vec::new()
             }
         }

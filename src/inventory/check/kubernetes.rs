@@ -78,12 +78,7 @@ pub fn taints(judge: &mut Validator<'_>, raw: Option<&Texts>) -> Vec<String> {
                 format!("the key is {KEY}"),
             );
         } else if taints.iter().any(|have| have == given) {
-            judge.refuse(
-                taint.place,
-                format!("the taint {given} is written twice"),
-                "each taint once",
-                "remove one of them",
-            );
+            judge.refuse(taint.place, format!("duplicate taint {given}"), "each taint once", "remove one of them");
         } else {
             taints.push(given.to_owned());
         }

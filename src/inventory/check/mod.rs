@@ -1,8 +1,8 @@
-//! Rules: from raw values to the desired state, with every default filled in and every broken rule collected.
+//! Rules: from raw values to the desired state, with every default filled in and every violation collected.
 //!
-//! In: the raw inventory. Out: [`Desired`], or everything that is wrong with it in one report. Each subject has a
-//! file; [`Validator`] collects what they find. A value that is refused is replaced by a harmless one, so that the
-//! rules behind it can still be judged; the result is thrown away when anything was refused.
+//! In: the raw inventory. Out: [`Desired`], or all problems in one report. Each subject has a file; [`Validator`]
+//! collects the findings. A refused value is replaced by a valid one, so that the rules that depend on it can still
+//! be checked; if any value was refused, the result is discarded.
 
 pub mod endpoint;
 pub mod extra;
@@ -27,15 +27,15 @@ use crate::model::desired::{Desired, Named};
 use crate::model::names::ClusterName;
 use std::path::{Path, PathBuf};
 
-/// Where etcd keeps its data unless the inventory says otherwise.
+/// etcd's default data directory.
 pub const DATA_DIR: &str = "/var/lib/etcd";
 
-/// What is read from a file that the inventory names.
+/// The kind of a file that the inventory names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reading {
-    /// Nothing here: somebody else reads it.
+    /// Not read here.
     Elsewhere,
-    /// Certificates that a registry's own, or that of object storage, must be signed by.
+    /// CAs that a registry's certificate, or that of object storage, must be signed by.
     Authority {
         /// The registry or mirror, or `s3://`.
         at: String,
@@ -49,40 +49,40 @@ pub enum Reading {
     Manifests,
 }
 
-/// A file that the inventory names; `load` looks whether it is there.
+/// A file that the inventory names; `load` checks that it exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedFile {
     /// Which key names it.
     pub key: &'static str,
     /// Absolute path.
     pub path: PathBuf,
-    /// Where it is named.
+    /// Place in the inventory.
     pub place: Place,
-    /// Whether a folder will do.
+    /// Whether a folder is accepted too.
     pub folder_too: bool,
-    /// What is read from it here.
+    /// What it contains.
     pub reading: Reading,
 }
 
-/// Collects what is wrong.
+/// Collects problems.
 pub struct Validator<'a> {
     /// The file as the user named it.
     pub file: &'a str,
     /// The text.
     pub source: &'a str,
-    /// What relative paths are relative to.
+    /// Directory that relative paths are relative to.
     pub base: &'a Path,
-    /// What `~` stands for.
+    /// The directory `~`.
     pub home: Option<PathBuf>,
-    /// Where OpenSSH's configuration is read from.
+    /// Source of OpenSSH's configuration.
     pub disk: &'a dyn Files,
-    /// Who we are on this machine.
+    /// Our user name on this machine.
     pub local_user: &'a str,
     /// Refusals.
     pub problems: Vec<Problem>,
     /// Warnings.
     pub warnings: Vec<Problem>,
-    /// Files to look for.
+    /// Files that must exist.
     pub files: Vec<NamedFile>,
 }
 
@@ -109,15 +109,15 @@ impl Validator<'_> {
         let words = Words::new(what, expected, remedy);
         self.warnings.push(Problem::new(Severity::Warning, self.file, self.source, place, words));
     }
-    /// Records that a key is accepted and does nothing yet.
+    /// Records that a key is accepted and has no effect so far.
     pub fn no_effect(&mut self, place: Place, key: &str, instead: &str) {
         self.warn(place, format!("{key} is accepted but has no effect in this version of hactl"), "", instead);
     }
-    /// A file that must be there, by its absolute path.
+    /// A file that must exist, by its absolute path.
     pub fn path(&mut self, key: &'static str, text: &At<String>, folder_too: bool) -> Option<PathBuf> {
         self.named(key, text, folder_too, Reading::Elsewhere)
     }
-    /// The same for one whose contents are judged as well.
+    /// The same for a file whose contents are validated as well.
     pub fn file(&mut self, key: &'static str, text: &At<String>, reading: Reading) -> Option<PathBuf> {
         let folder_too = reading == Reading::Manifests;
         self.named(key, text, folder_too, reading)
@@ -153,14 +153,14 @@ impl Validator<'_> {
                 }
             },
             Some(_) => {
-                self.refuse(text.place, format!("{given} means another user's home"), "~/...", "write the path out");
+                self.refuse(text.place, format!("{given} means another user's home"), "~/...", "write the full path");
                 return None;
             }
             None => self.base.join(given.strip_prefix("./").unwrap_or(given)),
         };
         Some(path)
     }
-    /// Everything found, in the order of the file; what other files say comes last.
+    /// All findings in the order of the file, those of other files last.
     pub fn report(mut self) -> Report {
         for found in [&mut self.problems, &mut self.warnings] {
             found.sort_by(|a, b| {
@@ -172,7 +172,7 @@ impl Validator<'_> {
     }
 }
 
-/// Judges a raw inventory. The result counts only when the judge has no problems.
+/// Validates a raw inventory. The result is valid only if the validator has no problems.
 pub fn desired(judge: &mut Validator<'_>, raw: &At<Inventory>) -> Desired {
     let top = raw.place;
     let raw = &raw.value;
@@ -220,11 +220,11 @@ pub fn desired(judge: &mut Validator<'_>, raw: &At<Inventory>) -> Desired {
 fn schema_version(judge: &mut Validator<'_>, raw: &Inventory, top: Place) {
     match &raw.schema {
         None => {
-            judge.refuse(top, "schema is missing", "the version of the inventory's format", "add the line `schema: 1`");
+            judge.refuse(top, "schema is missing", "the version of the inventory format", "add the line `schema: 1`");
         }
         Some(schema) if schema.value != 1 => judge.refuse(
             schema.place,
-            format!("this hactl does not know schema {}", schema.value),
+            format!("this hactl does not support schema {}", schema.value),
             "schema: 1",
             "use a newer hactl, or write `schema: 1`",
         ),
@@ -249,7 +249,7 @@ fn cluster(judge: &mut Validator<'_>, raw: &Inventory, top: Place) -> ClusterNam
     })
 }
 
-/// A value in a message: not more of it than a line can bear.
+/// A value in a message, shortened to fit in a line.
 pub fn shorten(text: &str) -> String {
     if text.chars().count() > 60 { text.chars().take(57).chain("...".chars()).collect() } else { text.to_owned() }
 }

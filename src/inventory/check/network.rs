@@ -1,4 +1,4 @@
-//! Pod and service ranges: large enough, small enough, apart from each other and from every address in use.
+//! Pod and service ranges: within size limits, without overlap with each other or with an address in use.
 
 use super::Validator;
 use super::hosts::{Hosts, is_known};
@@ -8,12 +8,12 @@ use crate::inventory::schema::{self, Inventory};
 use crate::model::desired::{Cidr, Cni, Endpoint, EndpointKind, KubeProxy, Network, Role};
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Pod range unless the inventory says otherwise.
+/// Default pod range.
 pub const PODS: &str = "10.244.0.0/16";
-/// Service range unless the inventory says otherwise.
+/// Default service range.
 pub const SERVICES: &str = "10.96.0.0/12";
 
-/// Each node's part of the pod range.
+/// Prefix length of each Node's part of the pod range.
 const NODE_PREFIX: u8 = 24;
 
 const DEFAULT_PODS: Cidr = Cidr { base: IpAddr::V4(Ipv4Addr::new(10, 244, 0, 0)), prefix: 16 };
@@ -27,7 +27,7 @@ const UNUSABLE: [(Cidr, &str); 4] = [
     (Cidr { base: IpAddr::V4(Ipv4Addr::new(224, 0, 0, 0)), prefix: 3 }, "multicast and reserved"),
 ];
 
-/// Judges the ranges and the choices.
+/// Validates the ranges and the choices.
 pub fn network(judge: &mut Validator<'_>, raw: Option<&At<schema::Network>>) -> Network {
     let raw = raw.map(|n| &n.value);
     let pods = raw.and_then(|n| n.pods.as_ref()).and_then(|t| range(judge, "network.pods", t, 8, NODE_PREFIX));
@@ -54,7 +54,7 @@ fn range(judge: &mut Validator<'_>, key: &str, text: &At<String>, shortest: u8, 
     let range = cidr(judge, key, text)?;
     let expected = format!("a range from /{shortest} to /{longest}");
     if range.prefix > longest {
-        let why = if longest == NODE_PREFIX { "each node takes a /24 of it" } else { "it would hold too few services" };
+        let why = if longest == NODE_PREFIX { "each Node gets a /24 of it" } else { "it has too few addresses" };
         let what = format!("{key} {range} is too small: {why}");
         let usual = if longest == NODE_PREFIX { PODS } else { SERVICES };
         judge.refuse(text.place, what, expected, format!("choose a larger range, such as {usual}"));
@@ -62,7 +62,7 @@ fn range(judge: &mut Validator<'_>, key: &str, text: &At<String>, shortest: u8, 
     }
     if range.prefix < shortest {
         let why =
-            if shortest == 12 { "the API server takes at most a /12" } else { "it leaves no room for anything else" };
+            if shortest == 12 { "the API server accepts at most a /12" } else { "it leaves no space for other ranges" };
         judge.refuse(text.place, format!("{key} {range} is too large: {why}"), expected, "choose a smaller range");
         return None;
     }
@@ -81,12 +81,12 @@ fn mtu_of(judge: &mut Validator<'_>, text: &At<String>) -> Option<u16> {
     let mtu = text.value.parse::<u16>().ok().filter(|mtu| (576..=9216).contains(mtu));
     if mtu.is_none() {
         let what = format!("network.mtu is {}", super::shorten(&text.value));
-        judge.refuse(text.place, what, "auto, or a number from 576 to 9216", "write auto unless you know better");
+        judge.refuse(text.place, what, "auto, or a number from 576 to 9216", "write auto unless you know the MTU");
     }
     mtu
 }
 
-/// No address in use may lie in a range, and the ranges must be apart and large enough for the nodes.
+/// No address in use may be in a range; the ranges must not overlap and be large enough for the Nodes.
 pub fn addresses_apart(
     judge: &mut Validator<'_>,
     raw: &Inventory,
@@ -106,7 +106,7 @@ pub fn addresses_apart(
     }
     let inside = |judge: &mut Validator<'_>, place: Place, who: &str, address: IpAddr| {
         for (name, range) in ranges.iter().filter(|(_, range)| range.contains(address)) {
-            let what = format!("{who} {address} lies inside the {name} range {range}");
+            let what = format!("{who} {address} is inside the {name} range {range}");
             judge.refuse(place, what, "an address outside the pod and service ranges", remedy);
         }
     };
@@ -131,9 +131,9 @@ pub fn addresses_apart(
         let prefix = NODE_PREFIX.saturating_sub(u8::try_from(nodes.next_power_of_two().trailing_zeros()).unwrap_or(16));
         judge.refuse(
             pods_place,
-            format!("the pod range {} has room for {room} nodes of a /24 each, and there are {nodes}", network.pods),
+            format!("the pod range {} has space for {room} Nodes of a /24 each, and there are {nodes}", network.pods),
             format!("a /{prefix} or larger"),
-            "choose a larger pod range: it cannot be changed later without rebuilding the nodes",
+            "choose a larger pod range: it cannot be changed later without rebuilding the Nodes",
         );
     }
 }

@@ -1,10 +1,10 @@
-//! Who sets what in the components: hactl alone, or hactl as a default that the inventory may replace.
+//! The owner of each setting of the components: only hactl, or hactl with a default that the inventory may replace.
 //!
-//! What others rely on (addresses, certificates, names, what the planner forecasts) is hactl's alone: two owners of one setting is
-//! how a cluster breaks at the next upgrade. Numbers of taste are defaults. `render/` has a test that finds every flag and field
-//! that the templates and manifests set, and fails when one is in neither list.
+//! Only hactl sets what other components or the planner depend on (addresses, certificates, names): a setting with two
+//! owners breaks a cluster at the next upgrade. Tunable numbers are defaults. A test in `render/` finds every flag and
+//! field that the templates and manifests set, and fails if one is in neither list.
 
-/// Who a setting belongs to.
+/// The owner of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     /// hactl: an inventory that sets it is refused.
@@ -16,7 +16,7 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// The key that it follows from, empty for none; `None` for defaults.
+    /// The key that it is derived from, empty for none; `None` for defaults.
     pub fn key(self) -> Option<&'static str> {
         match self {
             Self::Hactl => Some(""),
@@ -31,7 +31,7 @@ use Owner::{Default, Hactl, Key};
 type Flags = &'static [(&'static str, Owner)];
 type Fields = &'static [(&'static [&'static str], Owner)];
 
-/// The flags of a component; a trailing `*` stands for anything.
+/// The flags of a component; a trailing `*` matches any suffix.
 pub fn flags(component: &str) -> Flags {
     match component {
         "kube-apiserver" => APISERVER,
@@ -81,7 +81,7 @@ const APISERVER: Flags = &[
     ("secure-port", Hactl),
     ("service-account-*", Hactl),
     ("service-cluster-ip-range", Hactl),
-    // The balancers count on them when an API server goes.
+    // The balancers depend on them when an API server stops.
     ("shutdown-*", Hactl),
     ("storage-*", Hactl),
     ("tls-*", Hactl),
@@ -132,7 +132,7 @@ const SCHEDULER: Flags = &[
     ("authorization-*", Hactl),
     ("bind-address", Hactl),
     ("client-ca-file", Hactl),
-    // With a configuration of its own the scheduler does not look at its other flags.
+    // With a configuration file, the scheduler ignores its other flags.
     ("config", Hactl),
     ("kubeconfig", Hactl),
     ("leader-elect", Hactl),
@@ -149,7 +149,7 @@ const SCHEDULER: Flags = &[
 
 const ETCD: Flags = &[
     ("advertise-client-urls", Hactl),
-    // The API servers compact; a second compactor can only cut watches short.
+    // The API servers compact; a second compactor would only interrupt watches.
     ("auto-compaction-*", Hactl),
     ("auto-tls", Hactl),
     ("ca-file", Hactl),
@@ -160,7 +160,7 @@ const ETCD: Flags = &[
     ("data-dir", Hactl),
     ("discovery*", Hactl),
     ("enable-grpc-gateway", Hactl),
-    // The comparison of hashes is switched on by one.
+    // hactl enables the comparison of hashes with a feature gate.
     ("feature-gates", Hactl),
     ("force-new-cluster*", Hactl),
     ("initial-*", Hactl),

@@ -1,5 +1,5 @@
-//! Authorities and keys of the administrator's own: which files. What is in them is judged when the cluster is founded
-//! (`pki::brought`), for afterwards they need not be there any more.
+//! The files of the administrator's own CAs and keys. `pki::brought` validates their contents when the cluster is
+//! bootstrapped, because they need not exist afterwards.
 
 use super::Validator;
 use crate::inventory::at::At;
@@ -40,7 +40,7 @@ fn pair(
             raw.place,
             format!("{whole} has no {missing}"),
             "the files of a certificate and of its private key",
-            format!("add `{missing}: FILE`: hactl signs with this authority for as long as the cluster lives"),
+            format!("add `{missing}: FILE`: hactl signs certificates with this CA"),
         );
         return None;
     };
@@ -49,7 +49,7 @@ fn pair(
     Some(BroughtAuthority { cert, key })
 }
 
-/// A key that nothing else uses.
+/// A key that has no second use.
 fn own_file(
     judge: &mut Validator<'_>,
     key: &'static str,
@@ -62,7 +62,7 @@ fn own_file(
             text.place,
             format!("{key} is the same file as {other}"),
             "a key of its own for each",
-            "make another: whoever this one vouches for would be let in where only the other's holders belong",
+            "create another: with one key, a credential for one purpose would be valid for the other too",
         );
         return None;
     }

@@ -1,4 +1,5 @@
-//! What the roles and zones add up to: refuses what cannot work, warns of what works but survives less than it seems.
+//! The roles and zones together: refuses combinations that cannot work, and warns about those that tolerate fewer
+//! failures than they seem to.
 
 use super::Validator;
 use super::hosts::{Hosts, Placed};
@@ -7,7 +8,7 @@ use crate::inventory::schema::{self, Inventory};
 use crate::model::desired::{Endpoint, EndpointKind, Role};
 use std::collections::BTreeMap;
 
-/// Voters needed for a majority.
+/// Voters that form a majority.
 pub const fn quorum(voters: usize) -> usize {
     voters / 2 + 1
 }
@@ -26,13 +27,13 @@ pub fn failures(n: usize) -> String {
     }
 }
 
-/// Judges how many hosts have which role.
+/// Validates how many hosts have each role.
 pub fn roles(judge: &mut Validator<'_>, raw: &Inventory, top: Place, endpoint: &Endpoint, hosts: &Hosts) {
     let etcd = hosts.with(Role::Etcd).count();
     let control = hosts.with(Role::ControlPlane).count();
     let balancers = hosts.with(Role::LoadBalancer).count();
     if hosts.list.is_empty() || !hosts.roles_known {
-        // Whatever these counts say, it would change once the roles are put right.
+        // These counts change when the roles are corrected.
         return;
     }
     missing(judge, raw, top, endpoint, hosts);
@@ -41,11 +42,17 @@ pub fn roles(judge: &mut Validator<'_>, raw: &Inventory, top: Place, endpoint: &
         judge.warn(
             place(Role::Etcd),
             format!(
-                "{etcd} etcd members need {} for a majority and tolerate {}, no more than {} would, with one more machine that can fail",
-                quorum(etcd), failures(tolerated(etcd)), etcd - 1,
+                "{etcd} etcd members (quorum {}) tolerate {}, no more than {} would, and one more machine can fail",
+                quorum(etcd),
+                failures(tolerated(etcd)),
+                etcd - 1,
             ),
             "an odd number: 3 or 5",
-            format!("take the role etcd from one host, or give it to one more: {} members tolerate {}", etcd + 1, failures(tolerated(etcd + 1))),
+            format!(
+                "remove the role etcd from one host, or add it to one more: {} members tolerate {}",
+                etcd + 1,
+                failures(tolerated(etcd + 1))
+            ),
         );
     }
     if etcd > 7 {
@@ -53,31 +60,31 @@ pub fn roles(judge: &mut Validator<'_>, raw: &Inventory, top: Place, endpoint: &
             place(Role::Etcd),
             format!("{etcd} etcd members: every write waits for {} of them", quorum(etcd)),
             "3 or 5, at most 7",
-            "take the role etcd from some hosts; they can stay control-plane or workers",
+            "remove the role etcd from some hosts; they can stay control-plane or workers",
         );
     }
     if etcd == 1 {
         judge.warn(
             place(Role::Etcd),
-            "one etcd member: when its host is lost the cluster stops until it is restored from a snapshot",
+            "one etcd member: if its host is lost, the cluster is down until you restore a snapshot",
             "3 members, which tolerate 1 failure",
-            "fine for a trial; add hosts later and run `hactl up` again",
+            "sufficient for a test cluster; add hosts later and run `hactl up` again",
         );
     }
     if control == 1 && etcd != 1 {
         judge.warn(
             place(Role::ControlPlane),
-            "one control-plane host: when it is down so is the API",
+            "one control-plane host: while it is down, the API is down",
             "at least 2, usually 3",
-            "give the role control-plane to more hosts",
+            "add the role control-plane to more hosts",
         );
     }
     if matches!(endpoint.kind, EndpointKind::Vip { .. }) && balancers == 1 && hosts.list.len() > 1 {
         judge.warn(
             place(Role::LoadBalancer),
-            "one load balancer: the virtual address has nowhere to move to",
+            "one load balancer: the virtual address cannot move to another host",
             "at least 2 hosts with the role load-balancer",
-            "give the role to the other control-plane hosts",
+            "add the role to the other control-plane hosts",
         );
     }
 }
@@ -88,7 +95,7 @@ fn missing(judge: &mut Validator<'_>, raw: &Inventory, top: Place, endpoint: &En
             judge.refuse(
                 hosts.place,
                 format!("no host has the role {role}"),
-                format!("hosts that {does}: 3, or 1 for a trial"),
+                format!("hosts that {does}: 3, or 1 for a test cluster"),
                 format!("add {role} to the roles of three hosts"),
             );
         }
@@ -98,22 +105,22 @@ fn missing(judge: &mut Validator<'_>, raw: &Inventory, top: Place, endpoint: &En
     match (&endpoint.kind, first) {
         (EndpointKind::Vip { address, .. }, None) => judge.refuse(
             place,
-            format!("nobody can hold the virtual address {address}: no host has the role load-balancer"),
+            format!("no host can have the virtual address {address}: no host has the role load-balancer"),
             "at least 2 hosts with the role load-balancer",
             "add load-balancer to the roles of the control-plane hosts, or use `external:`",
         ),
         (EndpointKind::External(_) | EndpointKind::Local { .. }, Some(placed)) => {
             let local = |e: &schema::Endpoint| e.local.as_ref().is_some_and(|local| local.value);
-            // Not for the stand-in of an endpoint that could not be understood.
+            // Not for the placeholder of an invalid endpoint.
             let meant = |e: &schema::Endpoint| e.vip.is_none() && (e.external.is_some() || local(e));
             let instead = match endpoint.kind {
-                EndpointKind::Local { .. } => "every node has a balancer of its own",
+                EndpointKind::Local { .. } => "every Node runs its own balancer",
                 _ => "the endpoint is external",
             };
             if raw.endpoint.as_ref().is_some_and(|e| meant(&e.value)) {
                 judge.warn(
                     placed.roles,
-                    format!("{} has the role load-balancer, but {instead}: the role does nothing", placed.host.name),
+                    format!("{} has the role load-balancer, but {instead}: the role has no effect", placed.host.name),
                     "the role load-balancer only with a virtual address",
                     "remove the role, or use `vip:`",
                 );
@@ -123,7 +130,7 @@ fn missing(judge: &mut Validator<'_>, raw: &Inventory, top: Place, endpoint: &En
     }
 }
 
-/// Judges whether the loss of one zone is survived, when zones are used at all.
+/// Validates, if zones are used, that the cluster survives the loss of one zone.
 pub fn zones(judge: &mut Validator<'_>, hosts: &Hosts) {
     if hosts.list.iter().all(|p| p.host.zone.is_none()) {
         return;
@@ -131,9 +138,9 @@ pub fn zones(judge: &mut Validator<'_>, hosts: &Hosts) {
     for placed in hosts.list.iter().filter(|p| p.host.zone.is_none() && p.host.is(Role::Etcd)) {
         judge.warn(
             placed.start,
-            format!("{} holds an etcd member and has no zone, though other hosts have one", placed.host.name),
+            format!("{} has an etcd member and no zone, while other hosts have a zone", placed.host.name),
             "a zone for every host, or for none",
-            "add `zone:`: without it nobody can tell what the loss of a zone means",
+            "add `zone:`: without it, hactl cannot tell what the loss of a zone means",
         );
     }
     let voters = hosts.with(Role::Etcd).count();
@@ -142,12 +149,12 @@ pub fn zones(judge: &mut Validator<'_>, hosts: &Hosts) {
             judge.warn(
                 members[0].zone,
                 format!(
-                    "zone {zone} holds {} of {voters} etcd members: losing it loses the quorum of {}",
+                    "zone {zone} has {} of {voters} etcd members: its loss means quorum loss (quorum: {})",
                     members.len(),
                     quorum(voters)
                 ),
                 format!("at most {} in one zone, so at least 3 zones", tolerated(voters)),
-                "spread the members, or know that this zone is needed",
+                "distribute the members across zones, or accept that the cluster depends on this zone",
             );
         }
     }
@@ -157,9 +164,9 @@ pub fn zones(judge: &mut Validator<'_>, hosts: &Hosts) {
             if all > 1 && members.len() == all {
                 judge.warn(
                     members[0].zone,
-                    format!("zone {zone} holds every host with the role {role}: losing it loses {lost}"),
+                    format!("zone {zone} has every host with the role {role}: its loss takes down {lost}"),
                     "the role in at least 2 zones",
-                    format!("give the role {role} to a host of another zone"),
+                    format!("add the role {role} to a host of another zone"),
                 );
             }
         }

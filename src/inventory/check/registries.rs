@@ -1,4 +1,4 @@
-//! Where images come from: mirrors, authorities of registries, and the files with their passwords.
+//! Image registries: mirrors, CAs and the files with their passwords.
 
 use super::text::url;
 use super::{Reading, Validator, shorten};
@@ -23,7 +23,7 @@ pub fn mirrors(judge: &mut Validator<'_>, raw: Raw<'_>) -> BTreeMap<String, Vec<
     out
 }
 
-/// Files with the authorities of registries.
+/// Files with the CAs of registries.
 pub fn authorities(judge: &mut Validator<'_>, raw: Raw<'_>) -> BTreeMap<String, PathBuf> {
     files(judge, "registries.ca", raw.and_then(|r| r.value.ca.as_ref()), |at| Reading::Authority { at })
 }
@@ -43,7 +43,7 @@ pub fn logins(judge: &mut Validator<'_>, raw: Raw<'_>) -> BTreeMap<String, PathB
                 text.place,
                 format!("the password for {at} is sent over plain http"),
                 "https",
-                "give the mirror a certificate, and name its authority under registries.ca",
+                "set up TLS on the mirror and add its CA under registries.ca",
             );
         }
     }
@@ -78,7 +78,7 @@ fn is_registry(judge: &mut Validator<'_>, registry: &str, place: Place) -> bool 
         place,
         format!("{:?} is not a registry", shorten(registry)),
         "a registry's name, such as registry.k8s.io or registry.example:5000",
-        "write the name alone, without https:// and without a path",
+        "write only the name, without https:// and without a path",
     );
     false
 }

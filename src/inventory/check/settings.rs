@@ -1,4 +1,4 @@
-//! Everything that is neither hosts nor networks: versions, etcd, proxy, manifests, and what is not built yet.
+//! All settings beside hosts and networks: versions, etcd, proxy, manifests, and settings without effect so far.
 
 use super::text::{choice, duration, number, url, version};
 use super::{DATA_DIR, Reading, Validator, shorten};
@@ -36,12 +36,12 @@ fn installs(judge: &mut Validator<'_>, text: &At<String>) {
             text.place,
             format!("this hactl does not install Kubernetes {}", version.minor),
             format!("a release of {known}"),
-            format!("write \"{DEFAULT_KUBERNETES}\", or take the release of hactl that installs {}", version.minor),
+            format!("write \"{DEFAULT_KUBERNETES}\", or use the release of hactl that installs {}", version.minor),
         );
     }
 }
 
-/// How Kubernetes takes another version.
+/// Upgrades of Kubernetes.
 pub fn upgrade(judge: &mut Validator<'_>, raw: Option<&At<schema::Upgrade>>) -> Upgrade {
     let mut wanted = Upgrade::default();
     let Some(workers) = raw.and_then(|u| u.value.workers.as_ref()).map(|w| &w.value) else { return wanted };
@@ -70,7 +70,7 @@ pub fn unattended(judge: &mut Validator<'_>, raw: Option<&At<schema::Certificate
     if days.is_none() {
         judge.refuse(
             text.place,
-            format!("certificates.unattended is no such duration: {}", shorten(given)),
+            format!("certificates.unattended is not a valid duration: {}", shorten(given)),
             "a number with d or y, from 30d to 9y",
             "write something like 3y",
         );
@@ -78,7 +78,7 @@ pub fn unattended(judge: &mut Validator<'_>, raw: Option<&At<schema::Certificate
     days
 }
 
-/// Authorities live ten years, days.
+/// In days; CAs are valid for ten years.
 const UNATTENDED: std::ops::RangeInclusive<u32> = 30..=9 * 365;
 
 /// etcd.
@@ -92,9 +92,9 @@ pub fn etcd(judge: &mut Validator<'_>, raw: Option<&At<schema::Etcd>>) -> EtcdSe
     if let Some(n) = quota.filter(|_| quota_gib > 8) {
         judge.warn(
             n.place,
-            format!("etcd.quotaGiB is {quota_gib}: a member that joins or recovers has to fetch all of it"),
-            "at most 8, which is what etcd is tested with",
-            "find out what fills the database first",
+            format!("etcd.quotaGiB is {quota_gib}: a member that joins or recovers must fetch a database of this size"),
+            "at most 8, the maximum that etcd recommends",
+            "first find out which objects fill the database",
         );
     }
     let data_dir = raw.and_then(|e| e.data_dir.as_ref()).and_then(|text| data_dir(judge, text));
@@ -114,8 +114,8 @@ fn data_dir(judge: &mut Validator<'_>, text: &At<String>) -> Option<PathBuf> {
     judge.refuse(
         text.place,
         format!("{:?} cannot be etcd's data directory", shorten(given)),
-        "an absolute path at least two levels deep, outside the system's own directories, of letters, digits, '-', '_' and '.'",
-        "use /var/lib/etcd, best with a disk of its own mounted there",
+        "an absolute path of at least two levels, outside system directories, of letters, digits, '-', '_' and '.'",
+        "use /var/lib/etcd, preferably with a disk of its own mounted there",
     );
     None
 }
@@ -145,7 +145,7 @@ pub fn proxy(judge: &mut Validator<'_>, raw: Option<&At<schema::Proxy>>) -> Prox
         if !text.value.is_empty() && text.value.bytes().all(fine) {
             no_proxy.push(text.value.clone());
         } else {
-            let what = format!("{:?} cannot be exempt from the proxy", shorten(&text.value));
+            let what = format!("{:?} cannot be a proxy exception", shorten(&text.value));
             judge.refuse(
                 text.place,
                 what,
@@ -157,13 +157,13 @@ pub fn proxy(judge: &mut Validator<'_>, raw: Option<&At<schema::Proxy>>) -> Prox
     Proxy { http, https, no_proxy }
 }
 
-/// Who changes the hosts' firewalls.
+/// Management of the hosts' firewalls.
 pub fn firewall(judge: &mut Validator<'_>, raw: Option<&schema::Text>) -> Firewall {
     let known = [("report", Firewall::Report), ("manage", Firewall::Manage)];
     raw.and_then(|text| choice(judge, "firewall", text, &known)).unwrap_or(Firewall::Report)
 }
 
-/// Checks before the start that only warn, each by a name that there is.
+/// Preflight checks that only warn, by their names.
 pub fn ignored_checks(judge: &mut Validator<'_>, raw: Option<&At<schema::Preflight>>) -> BTreeSet<String> {
     let given = raw.and_then(|p| p.value.ignore.as_ref()).into_iter().flat_map(|list| &list.value);
     let mut ignored = BTreeSet::new();
@@ -173,7 +173,7 @@ pub fn ignored_checks(judge: &mut Validator<'_>, raw: Option<&At<schema::Preflig
             continue;
         }
         let what = format!("there is no check {:?}", shorten(&name.value));
-        let remedy = "take the name that stands in brackets behind the finding";
+        let remedy = "use the name in brackets after the finding";
         judge.refuse(name.place, what, format!("one of: {}", CHECKS.join(", ")), remedy);
     }
     ignored
@@ -194,7 +194,7 @@ pub fn manifests(judge: &mut Validator<'_>, raw: Option<&Texts>) -> Vec<PathBuf>
     paths
 }
 
-/// Keys that are judged like the others and do nothing yet. Whoever builds one removes its line here.
+/// Keys that are validated like the others and have no effect so far. Remove an entry when its feature is added.
 pub fn not_built_yet(judge: &mut Validator<'_>, raw: &Inventory) {
     if let Some(text) = raw.load_balancer.as_ref().and_then(|l| l.value.packages.as_ref())
         && choice(judge, "source of packages", text, &[("host", false), ("bundle", true)]) == Some(true)

@@ -1,4 +1,4 @@
-//! Recovery bundles: how often, which stay, where copies go, who can open them.
+//! Snapshots: interval, retention, destinations of copies, keys that decrypt them.
 
 use super::text::{choice, duration, number, url};
 use super::{Reading, Validator, shorten};
@@ -9,7 +9,7 @@ use crate::model::desired::Snapshots;
 use crate::model::drill::Period;
 use std::path::{Component, Path};
 
-/// Both keys of the inventory that are about bundles.
+/// Both keys of the inventory that concern snapshots.
 pub fn snapshots(
     judge: &mut Validator<'_>,
     raw: Option<&At<schema::Snapshots>>,
@@ -41,13 +41,13 @@ pub fn snapshots(
     wanted
 }
 
-/// A directory that is on each host, such as a mounted share, or a place in object storage.
+/// A directory on each host, such as a mounted share, or a prefix in object storage.
 fn destination(judge: &mut Validator<'_>, to: &At<String>) -> Option<Destination> {
     if to.value.starts_with(SCHEME) {
         if let Ok(url) = to.value.parse() {
             return Some(Destination::Bucket(url));
         }
-        let what = format!("{:?} is no place in object storage", shorten(&to.value));
+        let what = format!("{:?} is not a location in object storage", shorten(&to.value));
         let expected = "s3://BUCKET or s3://BUCKET/PREFIX, of letters, digits, '-', '_' and '.'";
         judge.refuse(to.place, what, expected, "the address of the server goes into snapshots.s3.endpoint");
         return None;
@@ -58,13 +58,13 @@ fn destination(judge: &mut Validator<'_>, to: &At<String>) -> Option<Destination
     if path.is_absolute() && plain && !climbs && path.components().count() > 1 {
         return Some(Destination::Directory(path.components().collect()));
     }
-    let what = format!("{:?} is no destination", shorten(&to.value));
+    let what = format!("{:?} is not a destination", shorten(&to.value));
     let expected = "an absolute path of letters, digits, '-', '_' and '.', or s3://BUCKET/PREFIX";
-    judge.refuse(to.place, what, expected, "write a directory that each etcd host has, such as a mounted share");
+    judge.refuse(to.place, what, expected, "use a directory that exists on each etcd host, such as a mounted share");
     None
 }
 
-/// How object storage is reached; `bucket`: where some of it is named.
+/// Access to object storage; `bucket`: the place where the inventory names one.
 fn storage(
     judge: &mut Validator<'_>,
     raw: Option<&At<schema::ObjectStorage>>,
@@ -78,12 +78,12 @@ fn storage(
             text.value.clone()
         }
         Some(text) => {
-            let what = format!("{:?} is no region", shorten(&text.value));
+            let what = format!("{:?} is not a region", shorten(&text.value));
             judge.refuse(
                 text.place,
                 what,
                 "letters, digits and '-', such as eu-central-1",
-                "ask whoever runs the storage",
+                "ask the operator of the storage",
             );
             REGION.to_owned()
         }
@@ -97,14 +97,14 @@ fn storage(
         (Some(place), _, None) if given.credentials.is_none() => {
             judge.refuse(
                 place,
-                "object storage needs a key, and snapshots.s3.credentials names none",
+                "object storage requires an access key, and snapshots.s3.credentials is missing",
                 "snapshots: {s3: {credentials: FILE}}",
-                "write ACCESS_KEY_ID:SECRET_ACCESS_KEY into a file that you alone can read, and name it",
+                "write ACCESS_KEY_ID:SECRET_ACCESS_KEY into a file that only you can read, and name that file",
             );
             None
         }
         (None, Some(raw), _) => {
-            let what = "snapshots.s3 has no effect: snapshots.to names no object storage";
+            let what = "snapshots.s3 has no effect: snapshots.to contains no object storage";
             judge.warn(raw.place, what, "", "add s3://BUCKET/PREFIX to snapshots.to, or remove snapshots.s3");
             None
         }
@@ -112,20 +112,15 @@ fn storage(
     }
 }
 
-/// A server, without a path: buckets come behind it.
+/// A server, without a path: the bucket is appended to it.
 fn endpoint(judge: &mut Validator<'_>, text: &At<String>) -> Option<String> {
     let given = url(judge, "snapshots.s3.endpoint", &text.value, text.place)?;
     let given = given.strip_suffix('/').unwrap_or(&given);
     let rest = given.split_once("://").map_or(given, |(_, rest)| rest);
     if !rest.contains(['/', '?', '#']) {
         if given.starts_with("http://") {
-            let what = "bundles go to object storage over plain http: they are sealed, but whoever is on the way can change what is there";
-            judge.warn(
-                text.place,
-                what,
-                "https",
-                "give the storage a certificate, and name its authority in snapshots.s3.ca",
-            );
+            let what = "snapshots are copied over plain http: they are encrypted, but can be modified in transit";
+            judge.warn(text.place, what, "https", "set up TLS on the storage and set snapshots.s3.ca to its CA");
         }
         return Some(given.to_owned());
     }
@@ -134,7 +129,7 @@ fn endpoint(judge: &mut Validator<'_>, text: &At<String>) -> Option<String> {
     None
 }
 
-/// Public keys; a secret one is worth a word of its own.
+/// Public keys; a secret key has a message of its own.
 fn recipients(judge: &mut Validator<'_>, raw: Option<&At<schema::Vault>>) -> Vec<String> {
     let mut fine = Vec::new();
     for key in raw.and_then(|v| v.value.recipients.as_ref()).into_iter().flat_map(|list| &list.value) {
@@ -143,7 +138,7 @@ fn recipients(judge: &mut Validator<'_>, raw: Option<&At<schema::Vault>>) -> Vec
                 key.place,
                 "this is a secret key",
                 "the public key, age1...",
-                "treat this key as leaked: make a new one with `age-keygen` and put its public key here",
+                "treat this key as leaked: create another with `age-keygen` and write its public key here",
             );
         } else if crate::snapshot::Recipients::parse(std::slice::from_ref(&key.value)).is_err() {
             let what = format!("{:?} is not an age public key", shorten(&key.value));

@@ -7,7 +7,7 @@ use crate::inventory::yaml;
 use crate::model::desired::Cidr;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// What IPv6 is answered with, everywhere.
+/// The message for IPv6, everywhere.
 const NO_IPV6: &str = "IPv6 and dual-stack are not supported in this version of hactl";
 
 /// An IPv4 address that a host can have.
@@ -16,13 +16,13 @@ pub fn address(judge: &mut Validator<'_>, what: &str, text: &At<String>) -> Opti
     let expected = "an IPv4 address such as 10.0.0.11";
     let Ok(address) = given.parse::<IpAddr>() else {
         let remedy = if given.contains('/') {
-            "write the address alone, without a prefix length"
+            "write only the address, without a prefix length"
         } else if given.rsplit_once(':').is_some_and(|(host, _)| host.parse::<Ipv4Addr>().is_ok()) {
-            "write the address alone; a port has its own key"
+            "write only the address; a port has its own key"
         } else if given.contains(|c: char| c.is_ascii_alphabetic()) {
-            "write the address itself: certificates and member lists need it, and DNS may be down when they do"
+            "write the address: certificates and etcd's member list contain it, and DNS may be down"
         } else {
-            "four numbers from 0 to 255 with dots between"
+            "write four numbers from 0 to 255, separated by dots"
         };
         judge.refuse(text.place, format!("{what} is not an address: {}", shorten(given)), expected, remedy);
         return None;
@@ -62,7 +62,7 @@ pub fn cidr(judge: &mut Validator<'_>, what: &str, text: &At<String>) -> Option<
     let given = text.value.as_str();
     let expected = "an IPv4 range such as 10.244.0.0/16";
     if given.contains(',') {
-        judge.refuse(text.place, format!("{what} lists two ranges: {NO_IPV6}"), expected, "keep the IPv4 range alone");
+        judge.refuse(text.place, format!("{what} lists two ranges: {NO_IPV6}"), expected, "keep only the IPv4 range");
         return None;
     }
     let parsed = given.split_once('/').and_then(|(base, prefix)| {
@@ -106,7 +106,12 @@ pub fn port(judge: &mut Validator<'_>, what: &str, number: &At<i64>) -> Option<u
         Ok(port) if port > 0 => Some(port),
         _ => {
             let remedy = "write a port number";
-            judge.refuse(number.place, format!("{what} is {}, which is no port", number.value), "1 to 65535", remedy);
+            judge.refuse(
+                number.place,
+                format!("{what} is {}, which is not a port", number.value),
+                "1 to 65535",
+                remedy,
+            );
             None
         }
     }
@@ -159,12 +164,12 @@ pub fn version(judge: &mut Validator<'_>, what: &str, text: &At<String>) -> Opti
     let remedy = match given.strip_prefix('v') {
         Some(rest) => format!("leave out the v: \"{}\"", shorten(rest)),
         None if given == "latest" || given == "stable" => {
-            "name one version: what runs must not depend on the day".to_owned()
+            "name one version: the result must not depend on the date".to_owned()
         }
         None if given.contains('-') => "pre-releases are not supported: name a release".to_owned(),
         None => "name a release with its three numbers".to_owned(),
     };
-    judge.refuse(text.place, format!("{} is no version of {what}", shorten(given)), expected, remedy);
+    judge.refuse(text.place, format!("{} is not a version of {what}", shorten(given)), expected, remedy);
     None
 }
 
@@ -195,7 +200,7 @@ pub fn name_or_address(judge: &mut Validator<'_>, what: &str, text: &At<String>)
         Err(_) => {}
     }
     let expected = "a DNS name or an IPv4 address";
-    let remedy = "letters, digits, '-' and dots; no scheme, no port, no spaces";
+    let remedy = "use letters, digits, '-' and dots; no scheme, no port, no spaces";
     judge.refuse(text.place, format!("{what} is neither a name nor an address: {}", shorten(given)), expected, remedy);
     None
 }
@@ -206,12 +211,12 @@ pub fn url(judge: &mut Validator<'_>, what: &str, text: &str, place: Place) -> O
     let host = rest.map(|rest| rest.split(['/', '?', '#']).next().unwrap_or_default());
     let clean = text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\'' && b != b'\\');
     if host.is_some_and(|host| host.contains('@')) {
-        // Not repeated: it would be the very thing that must not be shown.
+        // The message does not repeat the URL, because it contains the secret.
         judge.refuse(
             place,
-            format!("{what} carries a user name or a password"),
-            "a URL without credentials: it ends up in files that everybody on the hosts can read",
-            "remove what stands before the @",
+            format!("{what} contains a user name or a password"),
+            "a URL without credentials: it is written to files that all users of the hosts can read",
+            "remove the part before the @",
         );
         return None;
     }
@@ -221,7 +226,7 @@ pub fn url(judge: &mut Validator<'_>, what: &str, text: &str, place: Place) -> O
     let expected = "a URL such as https://mirror.example:5000";
     judge.refuse(
         place,
-        format!("{what} is no URL: {}", shorten(text)),
+        format!("{what} is not a URL: {}", shorten(text)),
         expected,
         "start with http:// or https:// and a host",
     );
@@ -247,7 +252,7 @@ pub fn duration(judge: &mut Validator<'_>, what: &str, text: &At<String>) -> Opt
     let expected = "a number with s, m, h or d, from 1m to 30d";
     judge.refuse(
         text.place,
-        format!("{what} is no such duration: {}", shorten(given)),
+        format!("{what} is not a valid duration: {}", shorten(given)),
         expected,
         "write something like 15m",
     );

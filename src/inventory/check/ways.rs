@@ -1,9 +1,9 @@
-//! The way to each host: the inventory's own words first, then OpenSSH's configuration, then the defaults.
+//! The SSH connection to each host: from the inventory first, then from OpenSSH's configuration, then the defaults.
 //!
-//! In: what the inventory says of a host, and a [`Config`]. Out: an [`SshTarget`] that needs nothing else to be looked up, with every
-//! host to go through; and for each line of the configuration that applies to one of our hosts and cannot be honoured a
-//! refusal that names file and line. What OpenSSH would do and hactl cannot is never passed over in silence, unless it changes
-//! neither where we connect nor whom we trust.
+//! In: the inventory's settings of a host, and a [`Config`]. Out: a complete [`SshTarget`] with all jump hosts; and a
+//! refusal with file and line for each line of the configuration that applies to one of our hosts and that hactl does
+//! not support. Every unsupported setting is reported, unless it affects neither the destination of the connection nor
+//! the trust in host keys.
 
 use super::Validator;
 use crate::inventory::openssh::{Asked, Config, Line, Settings, Spot};
@@ -12,35 +12,35 @@ use crate::model::desired::{Agent, SshTarget};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The way out that is always open.
+/// The remedy that always works.
 const WITHOUT: &str = "or write `ssh: {config: none}` in the inventory, so that no configuration is read";
-/// Hosts to go through on the way to one.
+/// Limit of jump hosts in front of a host.
 const LONGEST_WAY: usize = 8;
 
-/// What the inventory itself says of a host; `None` leaves it to the configuration.
+/// The inventory's settings of a host; `None` leaves it to the configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Given {
     /// Its name, for messages.
     pub name: String,
-    /// Where to reach it: what one would type after `ssh`.
+    /// Destination, as one would type it after `ssh`.
     pub host: Option<String>,
-    /// The address of its components, where it is reached unless somebody says otherwise.
+    /// The address of its components, the default destination.
     pub address: String,
     /// The port of its sshd.
     pub port: Option<u16>,
-    /// Who logs in.
+    /// Login user.
     pub user: Option<String>,
-    /// With which key.
+    /// Private key file.
     pub identity: Option<PathBuf>,
     /// Where its host key is recorded.
     pub known_hosts: Option<PathBuf>,
     /// Its pinned host key.
     pub fingerprint: Option<String>,
-    /// The authority of its host key.
+    /// The CA of its host key.
     pub host_ca: Option<String>,
-    /// Whom to go through; an empty list: nobody.
+    /// Jump hosts; empty: none.
     pub jump: Option<Vec<Hop>>,
-    /// Where sudo's password lies.
+    /// File with sudo's password.
     pub sudo_password: Option<PathBuf>,
 }
 
@@ -52,7 +52,7 @@ pub struct Hop {
     port: Option<u16>,
 }
 
-/// Reads `a,b,c`, the nearest to us first; `none` is nobody.
+/// Reads `a,b,c`, the nearest to us first; `none` is an empty list.
 pub fn hops(text: &str) -> Result<Vec<Hop>, String> {
     if text.eq_ignore_ascii_case("none") {
         return Ok(Vec::new());
@@ -76,7 +76,7 @@ fn one_hop(text: &str) -> Result<Hop, String> {
         None => None,
         Some(port) => match port.parse::<u16>() {
             Ok(port @ 1..) => Some(port),
-            _ => return Err(format!("{port:?} is no port")),
+            _ => return Err(format!("{port:?} is not a port")),
         },
     };
     let name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '%');
@@ -89,7 +89,7 @@ fn one_hop(text: &str) -> Result<Hop, String> {
     Ok(Hop { user: user.map(ToOwned::to_owned), host: host.to_owned(), port })
 }
 
-/// A login name as other systems than ours have them.
+/// Whether a text can be a login name, also on other systems than ours.
 fn is_login(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= 64
@@ -97,14 +97,14 @@ fn is_login(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_graphic() && c != '%')
 }
 
-/// What is said of one line, and of which hosts.
+/// A finding about one line, with the hosts that it concerns.
 struct Note {
     severity: Severity,
     words: Words,
     hosts: Vec<String>,
 }
 
-/// Ways to hosts, by one configuration.
+/// SSH connections to hosts, by one configuration.
 pub struct Ways {
     config: Config,
     home: Option<PathBuf>,
@@ -112,7 +112,7 @@ pub struct Ways {
     notes: BTreeMap<(Spot, String), Note>,
 }
 
-/// What the words of a line may stand for.
+/// The values of OpenSSH's tokens.
 struct Tokens<'a> {
     host: &'a str,
     original: &'a str,
@@ -121,12 +121,12 @@ struct Tokens<'a> {
 }
 
 impl Ways {
-    /// By this configuration, for somebody who is at home there.
+    /// By this configuration, for a user with this home directory.
     pub fn new(config: Config, home: Option<&Path>, local_user: &str) -> Self {
         Self { config, home: home.map(Path::to_owned), local_user: local_user.to_owned(), notes: BTreeMap::new() }
     }
 
-    /// The whole way to a host.
+    /// The connection to a host, with its jump hosts.
     pub fn to(&mut self, given: &Given) -> SshTarget {
         let config = std::mem::take(&mut self.config);
         let names: Vec<&str> = match &given.host {
@@ -145,7 +145,7 @@ impl Ways {
         target
     }
 
-    /// Everything but whom to go through.
+    /// Everything except the jump hosts.
     fn target(&mut self, given: &Given, settings: &Settings<'_>) -> SshTarget {
         let who = given.name.as_str();
         let original = given.host.as_deref().unwrap_or(&given.name);
@@ -154,7 +154,7 @@ impl Ways {
         let port = given.port.or_else(|| self.port(settings, who));
         let mut target = SshTarget::new(fallback, user.unwrap_or_else(|| super::hosts::USER.to_owned()));
         target.port = port.unwrap_or(super::hosts::PORT);
-        // `HostName %h` is what holds anyway, and here the name typed may stand for an address.
+        // `HostName %h` is the default anyway, and here the name may stand for an address.
         if let Some(line) = settings.get("hostname").filter(|line| line.word() != "%h") {
             let tokens = Tokens { host: original, original, port: target.port, user: &target.user };
             if let Some(name) = self.expanded(line, line.word(), &tokens, "h", who) {
@@ -191,7 +191,7 @@ impl Ways {
         if is_login(line.word()) {
             return Some(line.word().to_owned());
         }
-        self.refuse(line, who, "this cannot be a user's name", "write the login name alone, without tokens");
+        self.refuse(line, who, "this cannot be a user's name", "write only the login name, without tokens");
         None
     }
 
@@ -200,7 +200,7 @@ impl Ways {
         match line.word().parse::<u16>() {
             Ok(port @ 1..) => Some(port),
             _ => {
-                self.refuse(line, who, "this is no port", "write a number from 1 to 65535");
+                self.refuse(line, who, "this is not a port", "write a number from 1 to 65535");
                 None
             }
         }
@@ -218,7 +218,7 @@ impl Ways {
             Some(line) if line.word() == "SSH_AUTH_SOCK" || line.word() == "$SSH_AUTH_SOCK" => Agent::Environment,
             Some(line) if line.word().starts_with('$') => {
                 let remedy = "write the socket's path, or SSH_AUTH_SOCK";
-                self.refuse(line, who, "hactl reads no environment variable named here", remedy);
+                self.refuse(line, who, "hactl does not read environment variables here", remedy);
                 Agent::Environment
             }
             Some(line) => self.path(line, line.word(), tokens, who).map_or(Agent::Environment, Agent::At),
@@ -237,7 +237,7 @@ impl Ways {
                     self.warn(
                         line,
                         who,
-                        "hactl never forgets host keys: it uses ~/.ssh/known_hosts instead",
+                        "hactl always records host keys: it uses ~/.ssh/known_hosts instead",
                         "put the host's key there, or pin it in the inventory (ssh.fingerprint, ssh.hostCA)",
                     );
                     continue;
@@ -260,7 +260,7 @@ impl Ways {
         files
     }
 
-    /// Whom the configuration goes through.
+    /// The jump hosts of the configuration.
     fn proxied(
         &mut self,
         config: &Config,
@@ -278,8 +278,8 @@ impl Ways {
             self.refuse(
                 line,
                 who,
-                "hactl runs no program to reach a host",
-                "say `ProxyJump HOST` here, or `jump: HOST` under ssh in the inventory (`jump: none`: directly)",
+                "hactl does not run programs to reach a host",
+                "write `ProxyJump HOST` here, or `jump: HOST` under ssh in the inventory (`jump: none`: directly)",
             );
             return Vec::new();
         }
@@ -300,7 +300,7 @@ impl Ways {
         }
     }
 
-    /// The hosts to go through, each looked up by its own name. What nobody says of one is as for the host behind it.
+    /// The jump hosts, each resolved by its own name. A setting that is missing is taken from the host behind it.
     fn through(
         &mut self,
         config: &Config,
@@ -338,14 +338,14 @@ impl Ways {
             let seen: Vec<String> = seen.iter().cloned().chain([jump.place()]).collect();
             if seen[..seen.len() - 1].contains(&jump.place()) || seen.len() > LONGEST_WAY {
                 if let Some(line) = cause.or_else(|| settings.get("proxy")) {
-                    let what = format!("the way goes through {} to reach {}", jump.place(), jump.place());
+                    let what = format!("the connection jumps through {} to reach {}", jump.place(), jump.place());
                     let remedy =
                         format!("exclude it: `Host * !{}` above the line, or `ProxyJump none` for it", hop.host);
                     self.refuse(line, who, &what, &remedy);
                 }
                 return way;
             }
-            // As `ssh -J` does it: only the first is reached in its own way, the others through the one before.
+            // As with `ssh -J`: only the first uses its own jump hosts, the others the one before.
             if index == 0 {
                 let nearer = Given { host: given.host, ..behind.clone() };
                 let before = self.proxied(config, &settings, &nearer, &jump, &seen);
@@ -356,7 +356,7 @@ impl Ways {
         way
     }
 
-    /// What applies and cannot be honoured, whatever the inventory says.
+    /// Lines that apply and that hactl does not support, whatever the inventory contains.
     fn weigh(&mut self, settings: &Settings<'_>, who: &str) {
         for line in settings.lines() {
             let off = line.says("no") || line.says("none");
@@ -366,31 +366,31 @@ impl Ways {
                     "write the full name: as HostName here, or as ssh.host in the inventory",
                 ),
                 "pkcs11provider" if !off => (
-                    "hactl does not ask smart cards itself",
-                    "load the key into the agent (ssh-add -s PROVIDER) and take the line out for this host",
+                    "hactl does not access smart cards itself",
+                    "load the key into the agent (ssh-add -s PROVIDER) and remove the line for this host",
                 ),
                 "knownhostscommand" if !off => (
-                    "hactl runs no program to learn host keys",
+                    "hactl does not run programs to get host keys",
                     "write the keys into a known_hosts file, or pin them in the inventory (ssh.fingerprint, ssh.hostCA)",
                 ),
                 "revokedhostkeys" if !off => (
-                    "hactl reads revoked host keys from known_hosts alone",
-                    "write them there as `@revoked * TYPE KEY`, and take the line out for this host",
+                    "hactl reads revoked host keys only from known_hosts",
+                    "write them there as `@revoked * TYPE KEY`, and remove the line for this host",
                 ),
                 "bindaddress" | "bindinterface" if !off => (
-                    "hactl leaves it to the system which address it connects from",
-                    "set a route instead, and take the line out for this host",
+                    "hactl uses the source address that the system chooses",
+                    "set a route instead, and remove the line for this host",
                 ),
                 "pubkeyauthentication" if off => {
-                    ("hactl logs in with keys and certificates alone", "allow them for this host")
+                    ("hactl logs in only with keys and certificates", "allow them for this host")
                 }
-                "refuseconnection" => ("it forbids connections to this host", "take the line out for this host"),
+                "refuseconnection" => ("it forbids connections to this host", "remove the line for this host"),
                 "stricthostkeychecking" if off || line.says("off") || line.says("accept-new") => {
                     self.warn(
                         line,
                         who,
-                        "hactl is strict about host keys, whatever this says",
-                        "`--trust-first-use` records keys that it has not seen; one that changed is refused all the same",
+                        "hactl always verifies host keys",
+                        "`--trust-first-use` records unknown host keys; a changed host key is still refused",
                     );
                     continue;
                 }
@@ -402,15 +402,15 @@ impl Ways {
             self.refuse(line, who, line.broken.unwrap_or("it has no value"), "complete the line");
         }
         for line in &settings.unknown {
-            let what = format!("hactl does not know {}", line.written);
-            self.refuse(line, who, &what, "is it misspelled? `IgnoreUnknown` in a line above passes over it");
+            let what = format!("unknown option {}", line.written);
+            self.refuse(line, who, &what, "check the spelling; `IgnoreUnknown` in a line above makes hactl ignore it");
         }
         for line in &settings.undecided {
             self.refuse(
                 line,
                 who,
-                "hactl cannot tell whether this applies: it runs no programs and knows no networks",
-                "use `Host`, or `Match` with all, host, originalhost, user and localuser alone",
+                "hactl cannot tell whether this applies: it does not run programs and knows no networks",
+                "use `Host`, or `Match` with only all, host, originalhost, user and localuser",
             );
         }
     }
@@ -418,7 +418,7 @@ impl Ways {
     /// A path with `~/` and tokens resolved.
     fn path(&mut self, line: &Line, word: &str, tokens: &Tokens<'_>, who: &str) -> Option<PathBuf> {
         if word.contains("${") {
-            self.refuse(line, who, "hactl reads no environment variables here", "write the path out");
+            self.refuse(line, who, "hactl does not read environment variables here", "write the full path");
             return None;
         }
         let text = self.expanded(line, word, tokens, "dhlnprui", who)?;
@@ -432,19 +432,19 @@ impl Ways {
                 Some(home.join(rest.trim_start_matches('/')))
             }
             (Some(_), _) => {
-                self.refuse(line, who, "hactl does not know whose home this is", "write the path out");
+                self.refuse(line, who, "hactl does not know this user's home directory", "write the full path");
                 None
             }
-            // Relative paths are relative to the current directory in OpenSSH too, which is hardly ever meant.
+            // Relative paths are relative to the current directory in OpenSSH too, which is rarely intended.
             (None, _) if !text.starts_with('/') => {
-                self.refuse(line, who, "this path depends on the current directory", "write it out, or from ~/");
+                self.refuse(line, who, "this path depends on the current directory", "start it with / or ~/");
                 None
             }
             (None, _) => Some(PathBuf::from(text)),
         }
     }
 
-    /// A word with those of OpenSSH's tokens resolved that it may have.
+    /// A word with OpenSSH's tokens resolved, as far as the option allows them.
     fn expanded(&mut self, line: &Line, word: &str, tokens: &Tokens<'_>, allowed: &str, who: &str) -> Option<String> {
         let mut text = String::new();
         let mut chars = word.chars();
@@ -466,8 +466,8 @@ impl Ways {
                 Some('i') => text.push_str(&rustix::process::getuid().as_raw().to_string()),
                 Some('l') => text.push_str(&machine()),
                 _ => {
-                    let what = format!("hactl does not know what %{} stands for here", token.unwrap_or(' '));
-                    self.refuse(line, who, &what, "write it out");
+                    let what = format!("hactl does not support the token %{} here", token.unwrap_or(' '));
+                    self.refuse(line, who, &what, "write its value");
                     return None;
                 }
             }
@@ -492,7 +492,7 @@ impl Ways {
         }
     }
 
-    /// Hands everything found to the judge, each line once with the hosts that it applies to.
+    /// Reports all findings to the validator: each line once, with the hosts that it applies to.
     pub fn tell(self, judge: &mut Validator<'_>, asked_at: crate::inventory::at::Place) {
         let show = |spot: Option<Spot>| spot.and_then(|spot| Some((spot.place, self.config.origin(spot.file)?)));
         for trouble in &self.config.troubles {

@@ -1,4 +1,4 @@
-//! Authorities made by others, as openssl and rcgen make them, judged and used.
+//! CAs created by others, as openssl and rcgen create them, checked and used.
 
 use super::*;
 use crate::pki::{Contents, found};
@@ -9,12 +9,12 @@ use tempfile::TempDir;
 
 const NOW: OffsetDateTime = time::macros::datetime!(2026-03-01 12:00 UTC);
 
-/// An authority as somebody else would make it: another key identifier than ours, and what `edit` changes.
+/// A CA as somebody else would create it: another key identifier than ours, and the changes of `edit`.
 fn params(edit: impl Fn(&mut CertificateParams)) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(rcgen::DnType::OrganizationName, "Example");
-    params.distinguished_name.push(rcgen::DnType::CommonName, "their authority");
+    params.distinguished_name.push(rcgen::DnType::CommonName, "their CA");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     params.key_identifier_method = rcgen::KeyIdMethod::PreSpecified(vec![7; 20]);
@@ -69,7 +69,7 @@ fn an_authority_that_was_brought_along_signs_the_intermediate_and_the_rest_is_ma
     let files = Files::new();
     let pair = files.made("ca", &key(), |_| {});
     let contents = contents(&only(pair.clone()));
-    assert_eq!(contents.cluster.id(), "07".repeat(20), "the key identifier is the authority's own");
+    assert_eq!(contents.cluster.id(), "07".repeat(20), "the key identifier is the CA's own");
     assert_eq!(contents.cluster.cert_pem().trim(), fs::read_to_string(&pair.cert).unwrap().trim());
     let (_, signing) = parse_x509_pem(contents.signing.cert_pem().as_bytes()).unwrap();
     let signing = signing.parse_x509().unwrap();
@@ -112,19 +112,19 @@ fn rsa_and_the_older_forms_of_keys_will_do() {
     assert!(openssl(&files, &request));
     let at = |name: &str| files.folder.path().join(name);
     let named = only(BroughtAuthority { cert: at("sec1.crt"), key: at("sec1.key") });
-    // openssl dates it by this machine's clock.
+    // openssl uses this machine's clock.
     let brought = read(&named, OffsetDateTime::now_utc()).unwrap();
     let contents = found(&"lab".parse().unwrap(), brought, OffsetDateTime::now_utc()).unwrap();
     assert!(contents.cluster.key().reveal().starts_with("-----BEGIN EC PRIVATE KEY-----"), "without the parameters");
 }
 
-/// Whether there is an openssl, and it did as told.
+/// Whether openssl is installed and succeeded.
 fn openssl(files: &Files, arguments: &[&str]) -> bool {
     let run = std::process::Command::new("openssl").args(arguments).current_dir(files.folder.path()).output();
     run.is_ok_and(|output| output.status.success())
 }
 
-/// A certificate made a little wrong.
+/// A slightly wrong certificate.
 type Edit = dyn Fn(&mut CertificateParams);
 
 #[test]
@@ -132,11 +132,11 @@ fn what_cannot_be_an_authority_is_refused_with_the_reason() {
     let files = Files::new();
     let refusal = |name: &str, edit: &dyn Fn(&mut CertificateParams)| refused(&only(files.made(name, &key(), edit)));
     let cases: [(&str, &Edit, &str); 7] = [
-        ("leaf", &|p| p.is_ca = IsCa::ExplicitNoCa, "not the certificate of an authority"),
+        ("leaf", &|p| p.is_ca = IsCa::ExplicitNoCa, "not a CA certificate"),
         ("short", &|p| p.is_ca = IsCa::Ca(BasicConstraints::Constrained(0)), "path length is 0"),
         ("usage", &|p| p.key_usages = vec![KeyUsagePurpose::DigitalSignature], "key usage"),
         ("server", &|p| p.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth], "extended key usage"),
-        ("old", &|p| p.not_after = NOW - Duration::hours(1), "has expired"),
+        ("old", &|p| p.not_after = NOW - Duration::hours(1), "it expired"),
         ("new", &|p| p.not_before = NOW + Duration::days(1), "not valid before"),
         (
             "domain",
@@ -181,7 +181,7 @@ fn keys_that_do_not_fit_are_encrypted_or_open_to_others_are_refused() {
     fs::set_permissions(&pair.key, fs::Permissions::from_mode(0o644)).unwrap();
     assert!(refused(&only(pair)).contains("chmod 600"));
     let ed = KeyPair::generate_for(&PKCS_ED25519).unwrap();
-    assert!(refused(&only(files.made("ed", &ed, |_| {}))).contains("of a kind"));
+    assert!(refused(&only(files.made("ed", &ed, |_| {}))).contains("key type"));
     let gone = BroughtAuthority { cert: "/nowhere/ca.crt".into(), key: "/nowhere/ca.key".into() };
     assert!(refused(&only(gone)).contains("cannot be read"));
 }
@@ -225,7 +225,7 @@ fn another_authority_than_the_one_of_the_founding_is_told_and_a_file_that_is_gon
     let publics = contents(&named).publics();
     assert_eq!(others(&named, &publics), Vec::<String>::new());
     let another = only(files.made("another", &key(), |_| {}));
-    assert!(others(&another, &publics)[0].contains("is not the cluster's authority"));
+    assert!(others(&another, &publics)[0].contains("is not the cluster CA"));
     fs::remove_file(&named.cluster.as_ref().unwrap().cert).unwrap();
     assert_eq!(others(&named, &publics), Vec::<String>::new());
 }

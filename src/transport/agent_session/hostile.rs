@@ -1,4 +1,4 @@
-//! A line whose far side says anything at all: an answer or an error comes back, within the patience, and nothing panics.
+//! An agent session with hostile peers: an answer or an error comes back, within the timeout, and nothing panics.
 
 use super::*;
 use crate::mutate;
@@ -6,7 +6,7 @@ use crate::protocol::LARGEST_FRAME;
 use futures::StreamExt as _;
 use tokio::io::duplex;
 
-/// Silence that is given up on soon.
+/// A short timeout for missing heartbeats.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 fn frame(kind: u8, payload: &str) -> Vec<u8> {
@@ -35,7 +35,7 @@ async fn whatever_a_host_says_a_call_ends_and_the_line_is_used_again_only_after_
     let good = replies();
     let words = ["\0\0\0\u{2}J{}", "Heartbeat", "Answer", "\"id\":1", "\"Ok\":", "\"Done\"", "\u{1}\0\0\0J", "null"];
     let all = (0..1500).map(|case| one(case, &good, &words));
-    // Many at a time: most of the time of each is silence.
+    // Many at a time: each spends most of its time waiting for the timeout.
     futures::stream::iter(all).buffer_unordered(100).collect::<Vec<()>>().await;
 }
 
@@ -48,7 +48,7 @@ async fn one(case: u64, good: &[Vec<u8>], words: &[&str]) {
     let wire = Wire { reader: Box::new(reader), writer: Box::new(writer), last_words: ExitReport::default() };
     let mut line = AgentSession::with_patience(wire, PATIENCE);
     let host = async move {
-        // Whoever does not listen any more has heard enough.
+        // A session that has ended reads no further.
         let _ = far.write_all(&said).await;
         if stays {
             tokio::time::sleep(PATIENCE * 3).await;
@@ -60,7 +60,7 @@ async fn one(case: u64, good: &[Vec<u8>], words: &[&str]) {
     match outcome.unwrap_or_else(|_| panic!("case {case} hangs")) {
         Ok(_) | Err(HostError::Fault(_)) => {}
         Err(error) => {
-            assert!(!line.usable(), "case {case}: after {error} the line must not be used again");
+            assert!(!line.usable(), "case {case}: after {error} the session must not be used again");
             let words = error.to_string();
             assert!(words.len() < 4000 && !words.contains('\u{1b}'), "case {case}: {words:?}");
         }
@@ -85,7 +85,7 @@ async fn a_claim_of_the_largest_frame_costs_nothing_until_it_arrives() {
     };
     let before = resident();
     tokio::time::sleep(PATIENCE / 3).await;
-    // 64 claims of 16 MiB are a gibibyte; other tests of this process take their own meanwhile.
-    assert!(resident() < before + (400 << 10), "memory was taken for what was only claimed");
+    // 64 claims of 16 MiB are a gibibyte; other tests of this process allocate their own meanwhile.
+    assert!(resident() < before + (400 << 10), "memory was allocated for claimed sizes");
     drop(lines);
 }

@@ -1,8 +1,8 @@
-//! A line as a tunnel: the process at its other end carries one connection, and is spent afterwards.
+//! An agent session as a tunnel: its process carries one connection, and is spent afterwards.
 //!
-//! In: a port of the host, and a local connection. Out: bytes both ways until both ends have said all. What the host brings waits in
-//! memory while the near side does not read, up to a limit, as in a tunnel of sshd's: an unread channel would hold up all
-//! others of the connection.
+//! In: a port of the host, and a local connection. Out: bytes in both directions until both ends have closed. Bytes
+//! from the host wait in memory while the local side does not read, up to a limit, as in a tunnel of sshd: an unread
+//! channel would block all others of the connection.
 
 use super::super::error::HostError;
 use super::super::ssh::ROOM;
@@ -22,7 +22,7 @@ const PIECE: usize = 32 << 10;
 
 type Piece = Option<Vec<u8>>;
 
-/// What a relay has brought and nobody has taken yet. Closed until a relay was asked for: pieces that come before are none.
+/// What a relay has received and nobody has read yet. Closed until a relay is requested: earlier pieces are invalid.
 pub(super) struct Flow {
     open: AtomicBool,
     waiting: AtomicUsize,
@@ -42,19 +42,19 @@ impl Flow {
         self.open.load(SeqCst)
     }
 
-    /// Takes a piece in, or the end.
+    /// Adds a piece, or the end.
     pub(super) fn bring(&self, piece: Piece) -> Result<(), HostError> {
         let length = piece.as_ref().map_or(0, Vec::len);
         let waiting = self.waiting.fetch_add(length, SeqCst) + length;
         if waiting > ROOM || self.to.send(piece).is_err() {
-            return Err(HostError::Lost { why: "what a tunnel brought was not read".to_owned() });
+            return Err(HostError::Lost { why: "the data of a tunnel was not read".to_owned() });
         }
         Ok(())
     }
 }
 
 impl AgentSession {
-    /// Carries a connection to a port of the host. The line ends with it.
+    /// Carries a connection to a port of the host. The session ends with it.
     pub(in crate::transport) async fn relay(
         mut self,
         to: IpAddr,
@@ -64,7 +64,7 @@ impl AgentSession {
         let flow = self.flow.clone();
         let taken = flow.from.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut brought) = taken else {
-            return Err(HostError::Misanswered { what: "this line has carried a connection before".to_owned() });
+            return Err(HostError::Misanswered { what: "this session has carried a connection before".to_owned() });
         };
         flow.open.store(true, SeqCst);
         match self.call(0, Op::Relay { to, port }, &Payload::None, &|_| {}).await? {
@@ -73,8 +73,9 @@ impl AgentSession {
         }
         let (mut near_read, mut near_write) = stream.into_split();
         let writer = self.writer.clone();
-        let broken = |error: std::io::Error| HostError::Lost { why: format!("the near end of a tunnel: {error}") };
-        let gone = |_| HostError::Lost { why: "the host's end of a tunnel was closed".to_owned() };
+        let broken =
+            |error: std::io::Error| HostError::Lost { why: format!("the local end of a tunnel failed: {error}") };
+        let gone = |_| HostError::Lost { why: "the remote end of a tunnel was closed".to_owned() };
         let up = async {
             let mut piece = vec![0; PIECE];
             loop {
@@ -96,14 +97,14 @@ impl AgentSession {
         };
         let both = async { tokio::try_join!(up, down).map(|_| ()) };
         tokio::pin!(both);
-        // The second answer comes when both directions have ended there; before that it says what broke.
+        // The second answer comes when both directions have ended there; before that it reports what broke.
         let early = tokio::select! {
             both = &mut both => return both,
             answer = self.answers.recv() => answer,
         };
         match early {
             Some((_, Err(fault))) => Err(HostError::Fault(fault)),
-            // All is said, and perhaps not all of it is written yet.
+            // Everything has arrived, but perhaps not all of it is written yet.
             Some((_, Ok(_))) => both.await,
             None => Err(self.ended().await),
         }

@@ -1,4 +1,4 @@
-//! A line against far sides that behave, and far sides that do not.
+//! An agent session with well-behaved peers and others.
 
 use super::*;
 use crate::model::names::Digest;
@@ -10,7 +10,7 @@ use tokio::io::{DuplexStream, duplex};
 
 const QUIET: Duration = Duration::from_secs(5);
 
-/// A line and the far side of it, for the test to play.
+/// A session and its other side, for the test to play.
 fn line() -> (AgentSession, DuplexStream, ExitReport) {
     let (near, far) = duplex(1 << 20);
     let (reader, writer) = tokio::io::split(near);
@@ -190,7 +190,7 @@ async fn a_call_that_is_dropped_spoils_its_line() {
     let (mut line, mut far, _) = line();
     assert!(tokio::time::timeout(Duration::from_millis(50), ask(&mut line)).await.is_err());
     assert!(!line.usable());
-    // And with the line goes the stream, which is what ends the operation on the host.
+    // The session ends the stream, which ends the operation on the host.
     drop(line);
     heard(&mut far).await;
     assert_eq!(read_frame(&mut far).await.unwrap(), None);

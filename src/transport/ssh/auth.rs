@@ -1,7 +1,8 @@
-//! Logging in: an identity file, else those of OpenSSH's configuration, else the agent, else the usual files.
+//! SSH login: an identity file, else those of OpenSSH's configuration, else the SSH agent, else the default files.
 //!
-//! In: an SSH session past its key exchange. Out: a session past its login, or which keys were tried and what the host would accept.
-//! A certificate that goes with a key is shown before the key itself. RSA never signs with SHA-1.
+//! In: an SSH session after its key exchange. Out: a session after its login, or the keys that were tried and the
+//! methods that the host accepts. A certificate for a key is offered before the key itself. RSA never signs with
+//! SHA-1.
 
 use super::certificate::{now, worth_showing};
 use super::host_key_verifier::HostKeyVerifier;
@@ -22,9 +23,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixStream;
 
-/// A signature may wait for a finger on a hardware key.
+/// A signature may wait for a touch on a hardware key.
 const SIGNING: Duration = Duration::from_secs(60);
-/// The files tried when nothing is named.
+/// The files tried when none is named.
 const USUAL: [&str; 3] = ["id_ed25519", "id_ecdsa", "id_rsa"];
 
 struct Login<'a> {
@@ -37,7 +38,7 @@ struct Login<'a> {
     accepted: Vec<String>,
 }
 
-/// What an attempt came to.
+/// The result of an attempt.
 enum Door {
     Open,
     Shut,
@@ -45,7 +46,7 @@ enum Door {
     Bolted,
 }
 
-/// Signs for a certificate that the agent does not hold itself, with the key that it does.
+/// Signs for a certificate that the agent does not hold, with the key that it holds.
 struct ByKey<'a>(&'a mut AgentClient<UnixStream>);
 
 impl Signer for ByKey<'_> {
@@ -98,8 +99,10 @@ impl Login<'_> {
         match read(path).map_err(unusable)? {
             Identity::Key(key) => self.with_key(path, *key).await,
             Identity::AgentOnly(key, why) => {
-                let advice =
-                    format!("{why}: add it to the agent (ssh-add {}), and hactl uses it from there", path.display());
+                let advice = format!(
+                    "{why}: add it to the SSH agent (ssh-add {}), and hactl uses it from there",
+                    path.display()
+                );
                 let Some((mut agent, held)) = self.agent().await? else { return Err(unusable(advice)) };
                 match self.held(&mut agent, &held, path, &key).await? {
                     Some(door) => Ok(door),
@@ -109,8 +112,8 @@ impl Login<'_> {
         }
     }
 
-    /// The identities of OpenSSH's configuration, as far as they are there; then, unless it says otherwise, what else the
-    /// agent holds.
+    /// The identities of OpenSSH's configuration that exist; then, unless it says otherwise, the other keys of the
+    /// agent.
     async fn listed(&mut self) -> Result<Door, HostError> {
         let mut agent = self.willing_agent().await;
         let mut offered = Vec::new();
@@ -131,7 +134,8 @@ impl Login<'_> {
                         None => None,
                     };
                     door.unwrap_or_else(|| {
-                        self.tried.push(format!("not {}, for {why}: add it to the agent (ssh-add)", path.display()));
+                        self.tried
+                            .push(format!("not {}, because {why}: add it to the SSH agent (ssh-add)", path.display()));
                         Door::Shut
                     })
                 }
@@ -155,7 +159,7 @@ impl Login<'_> {
         Ok(Door::Shut)
     }
 
-    /// The agent's keys, then the files everybody has.
+    /// The keys of the agent, then the default files.
     async fn usual(&mut self, folder: Option<&Path>) -> Result<Door, HostError> {
         let mut silent_agent = None;
         let mut offered = Vec::new();
@@ -191,7 +195,8 @@ impl Login<'_> {
                 }
                 Ok(Identity::AgentOnly(key, _)) if offered.contains(key.key_data()) => {}
                 Ok(Identity::AgentOnly(_, why)) => {
-                    self.tried.push(format!("not {}, for {why}: add it to the agent (ssh-add)", path.display()));
+                    self.tried
+                        .push(format!("not {}, because {why}: add it to the SSH agent (ssh-add)", path.display()));
                 }
                 Err(why) => self.tried.push(format!("not {}: {why}", path.display())),
             }
@@ -202,7 +207,7 @@ impl Login<'_> {
         }
     }
 
-    /// The certificates that go with a key: the one beside it, and those of OpenSSH's configuration.
+    /// The certificates for a key: the one beside it, and those of OpenSSH's configuration.
     fn certificates(&mut self, path: &Path, key: &PublicKey) -> Vec<Certificate> {
         let mut beside = expanded(path).into_os_string();
         beside.push("-cert.pub");
@@ -217,19 +222,19 @@ impl Login<'_> {
                     continue;
                 }
             };
-            let judged = Certificate::from_openssh(&text).map_err(|error| format!("it is not understood: {error}"));
+            let judged = Certificate::from_openssh(&text).map_err(|error| format!("it cannot be parsed: {error}"));
             match judged.and_then(|certificate| worth_showing(&certificate, now()).map(|()| certificate)) {
                 Ok(certificate) if certificate.public_key() == key.key_data() => found.push(certificate),
-                // It goes with another identity.
+                // It belongs to another identity.
                 Ok(_) if file != beside => {}
-                Ok(_) => self.tried.push(format!("not the certificate {}: it is another key's", file.display())),
+                Ok(_) => self.tried.push(format!("not the certificate {}: it belongs to another key", file.display())),
                 Err(why) => self.tried.push(format!("not the certificate {}: {why}", file.display())),
             }
         }
         found
     }
 
-    /// A key from a file, with the certificates that go with it first.
+    /// A key from a file, its certificates first.
     async fn with_key(&mut self, path: &Path, key: Key) -> Result<Door, HostError> {
         let certificates = self.certificates(path, key.public());
         let name = path.display().to_string();
@@ -256,20 +261,21 @@ impl Login<'_> {
         self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))
     }
 
-    /// The hash that an RSA key signs with here; `None` where the host knows SHA-1 only, which is then noted.
+    /// The hash that an RSA key signs with here; `None` if the host supports SHA-1 only, which is then noted.
     async fn rsa_hash(&mut self, name: &str) -> Option<HashAlg> {
         match tokio::time::timeout(self.timeout, self.handle.best_supported_rsa_hash()).await {
             Ok(Ok(Some(Some(best)))) => Some(best),
             Ok(Ok(Some(None))) => {
-                self.tried.push(format!("not {name}: the host knows RSA with SHA-1 only"));
+                self.tried.push(format!("not {name}: the host supports RSA with SHA-1 only"));
                 None
             }
-            // It does not say: every sshd since 2016 knows this one. And whoever has fallen silent is told as that by the attempt.
+            // The host does not say: every sshd since 2016 supports this one. An unreachable host shows at the
+            // attempt.
             Ok(Ok(None) | Err(_)) | Err(_) => Some(HashAlg::Sha512),
         }
     }
 
-    /// A key that signs by itself, with certificates that go with it first.
+    /// A key that signs without the agent, its certificates first.
     async fn signed_by(
         &mut self,
         key: &mut RsaKey,
@@ -294,7 +300,7 @@ impl Login<'_> {
         self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))
     }
 
-    /// A key whose file cannot sign, if the agent holds it; `None` when it does not.
+    /// A key whose file cannot sign, if the agent holds it; `None` if it does not.
     async fn held(
         &mut self,
         agent: &mut AgentClient<UnixStream>,
@@ -304,7 +310,7 @@ impl Login<'_> {
     ) -> Result<Option<Door>, HostError> {
         let mut ours: Vec<&AgentIdentity> =
             held.iter().filter(|held| held.public_key().key_data() == key.key_data()).collect();
-        // What the agent has a certificate for comes first.
+        // Keys for which the agent has a certificate come first.
         ours.sort_by_key(|held| matches!(held, AgentIdentity::PublicKey { .. }));
         let mut door = None;
         for identity in ours {
@@ -320,7 +326,7 @@ impl Login<'_> {
         Ok(door)
     }
 
-    /// An identity of the agent, with certificates that go with it first.
+    /// An identity of the agent, its certificates first.
     async fn with_agent(
         &mut self,
         agent: &mut AgentClient<UnixStream>,
@@ -330,14 +336,14 @@ impl Login<'_> {
         let key = identity.public_key().into_owned();
         let mut hash = None;
         if matches!(key.algorithm(), Algorithm::Rsa { .. }) {
-            hash = self.rsa_hash(&format!("{} of the agent", identity.comment())).await;
+            hash = self.rsa_hash(&format!("{} of the SSH agent", identity.comment())).await;
             if hash.is_none() {
                 return Ok(Door::Shut);
             }
         }
         let user = self.target.user.clone();
         for certificate in certificates {
-            self.tried.push(format!("{} of the agent with its certificate", identity.comment()));
+            self.tried.push(format!("{} of the SSH agent with its certificate", identity.comment()));
             let mut signer = ByKey(agent);
             let attempt =
                 self.handle.authenticate_certificate_with(user.clone(), certificate.clone(), hash, &mut signer);
@@ -347,7 +353,7 @@ impl Login<'_> {
                 door => return Ok(door),
             }
         }
-        self.tried.push(format!("{} of the agent ({})", identity.comment(), describe(&key)));
+        self.tried.push(format!("{} of the SSH agent ({})", identity.comment(), describe(&key)));
         let outcome = match identity {
             AgentIdentity::PublicKey { key, .. } => {
                 tokio::time::timeout(SIGNING, self.handle.authenticate_publickey_with(user, key.clone(), hash, agent))
@@ -370,18 +376,20 @@ impl Login<'_> {
             Ok(Ok(AuthResult::Success)) => Ok(Door::Open),
             Ok(Ok(AuthResult::Failure { remaining_methods, partial_success })) => {
                 if self.handle.is_closed() {
-                    // Empty-handed: the reply never came. MaxAuthTries, most likely.
-                    self.tried.push("then the host hung up (too many keys? name one with ssh.identity)".to_owned());
+                    // The reply never came: MaxAuthTries, most likely.
+                    self.tried.push(
+                        "then the host closed the connection (too many keys? name one with ssh.identity)".to_owned(),
+                    );
                     return Ok(Door::Bolted);
                 }
                 self.accepted = remaining_methods.iter().map(|m| <&str>::from(m).to_owned()).collect();
                 if partial_success {
-                    self.accepted.push("a second factor, which hactl cannot give".to_owned());
+                    self.accepted.push("a second factor, which hactl cannot provide".to_owned());
                     return Ok(Door::Bolted);
                 }
                 Ok(if remaining_methods.contains(&MethodKind::PublicKey) { Door::Shut } else { Door::Bolted })
             }
-            // One key that does not sign is no reason not to try the next.
+            // If one key does not sign, the next may.
             Ok(Err(why)) => {
                 if let Some(last) = self.tried.last_mut() {
                     last.push_str(&format!(", which did not sign: {why}"));
@@ -392,13 +400,13 @@ impl Login<'_> {
         }
     }
 
-    /// The agent and what it holds; `None` when there is none to ask.
+    /// The agent and its keys; `None` if there is no agent.
     async fn agent(&self) -> Result<Option<(AgentClient<UnixStream>, Vec<AgentIdentity>)>, HostError> {
         let Some(socket) = &self.socket else { return Ok(None) };
         let unavailable = |why: String| HostError::AgentUnavailable { socket: socket.clone(), why };
         let mut agent = match tokio::time::timeout(self.timeout, AgentClient::connect_uds(socket)).await {
             Ok(agent) => agent.map_err(|e| unavailable(e.to_string()))?,
-            Err(_) => return Err(unavailable("it did not take the connection".to_owned())),
+            Err(_) => return Err(unavailable("it did not accept the connection".to_owned())),
         };
         match tokio::time::timeout(SIGNING, agent.request_identities()).await {
             Ok(held) => Ok(Some((agent, held.map_err(|e| unavailable(e.to_string()))?))),
@@ -406,7 +414,7 @@ impl Login<'_> {
         }
     }
 
-    /// The agent where files may do without it: that it does not answer is only noted.
+    /// The agent where files can replace it: a failure is only noted.
     async fn willing_agent(&mut self) -> Option<(AgentClient<UnixStream>, Vec<AgentIdentity>)> {
         match self.agent().await {
             Ok(agent) => agent,
@@ -418,7 +426,7 @@ impl Login<'_> {
     }
 }
 
-/// `~/` is the home directory, as everybody writes it.
+/// `~/` is the home directory.
 pub(super) fn expanded(path: &Path) -> PathBuf {
     match (path.strip_prefix("~"), std::env::home_dir()) {
         (Ok(rest), Some(home)) => home.join(rest),

@@ -1,8 +1,9 @@
-//! Starts `hactl host` on a host, putting it there first when it is not.
+//! Starts `hactl host` on a host, and installs it first if it is missing.
 //!
-//! In: a session and the binaries at hand. Out: a [`AgentSession`]. The usual case is one exec of a constant command that has a digest in it and
-//! nothing else. Otherwise a constant script is read by `sh` from the channel itself, asks for digest and size, receives the binary,
-//! checks it and renames it into place; nothing is interpolated and nothing is run from a place others can write to.
+//! In: a session and the available binaries. Out: an [`AgentSession`]. The usual case is one exec of a constant
+//! command that contains a digest and nothing else. Otherwise `sh` reads a constant script from the channel. The
+//! script asks for digest and size, receives the binary, checks it and renames it into place. Nothing is
+//! interpolated, and nothing is run from a directory that others can write to.
 
 use super::Session;
 use super::root::Root;
@@ -15,14 +16,14 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
 const SCRIPT: &str = include_str!("../../../templates/bootstrap.sh");
-/// Where the script puts binaries, for messages.
+/// The directory of the binaries, for messages.
 const PLACE: &str = "/var/lib/hactl/bin";
-/// How long a piece of the binary may take to be accepted, and the host to check what it received.
+/// How long the host may take to accept a piece of the binary, and to check it.
 const STALL: Duration = Duration::from_secs(60);
-/// A line of the script's is shorter than this, or it is not the script's.
+/// A line of the script is shorter than this.
 const LONGEST_LINE: u64 = 4096;
 
-/// What starts the host's side, once it is known to be there.
+/// The command that starts the agent, once it is known to be installed.
 #[derive(Clone)]
 pub(crate) struct AgentCommand {
     root: Root,
@@ -34,18 +35,18 @@ impl AgentCommand {
         Self { root, command: format!("{PLACE}/{}/hactl host", binary.digest.hex()) }
     }
 
-    /// Where hactl lies on the host.
+    /// Where hactl is stored on the host.
     pub(crate) fn program(&self) -> &str {
         self.command.split(' ').next().unwrap_or_default()
     }
 
-    /// Starts one more process of the host's side.
+    /// Starts one more agent process.
     pub(crate) async fn wire(&self, session: &Session) -> Result<Wire, HostError> {
         self.root.exec(session, &self.command).await
     }
 }
 
-/// Starts the first line of a machine; also says how the next ones are started.
+/// Starts the first session of a machine; also returns how to start the next ones.
 pub(crate) async fn start(
     session: &Session,
     target: &SshTarget,
@@ -68,7 +69,7 @@ pub(crate) async fn start(
     }
 }
 
-/// Starts the host's side; the inner error is what it said when it ended instead of speaking.
+/// Starts the agent; the inner error is its output if it ended instead of speaking.
 async fn greet(
     session: &Session,
     entrance: &AgentCommand,
@@ -78,12 +79,12 @@ async fn greet(
     match tokio::time::timeout(access.connect_timeout, line.greeting()).await {
         Ok(Ok(Greeting::Hello)) => Ok(Ok(line)),
         Ok(Ok(Greeting::Ended { exit, said })) => {
-            // Asking once more would only be one more refusal in the host's log.
+            // Another attempt would only add another refusal to the log of the host.
             if let Some(error) = entrance.root.trouble(&said) {
                 return Err(error);
             }
             let exit = exit.map_or_else(String::new, |exit| format!(" ({exit:?})"));
-            Ok(Err(format!("{}{exit}", if said.is_empty() { "it ended without a word" } else { &said })))
+            Ok(Err(format!("{}{exit}", if said.is_empty() { "it ended without output" } else { &said })))
         }
         Ok(Err(error)) => Err(session.explain(error)),
         Err(_) => Err(HostError::TimedOut {
@@ -94,15 +95,15 @@ async fn greet(
     }
 }
 
-/// Puts the right binary on the host.
+/// Installs the right binary on the host.
 async fn install<'a>(
     session: &Session,
     root: &Root,
     access: &'a Access,
     said: String,
 ) -> Result<&'a Binary, HostError> {
-    // It says that it runs before it reads: what is written earlier may be taken by sudo for a password. `dd` takes exactly the
-    // script from the channel, byte by byte; what follows is for the script to read. Sudo may have a path of its own.
+    // The script reports that it runs before it reads: sudo may take earlier input for a password. `dd` takes exactly
+    // the script from the channel, byte by byte; the script reads what follows. Sudo may have a PATH of its own.
     let command = format!(
         "/bin/sh -c 'PATH=/usr/bin:/bin; echo hactl-bootstrap root; eval \"$(dd bs=1 count={} 2>/dev/null)\"'",
         SCRIPT.len()
@@ -146,7 +147,7 @@ async fn install<'a>(
             break;
         }
         if talk.write(&piece[..read]).await.is_err() {
-            // It says why on the way out.
+            // The script explains itself on exit.
             break;
         }
     }
@@ -160,10 +161,10 @@ async fn install<'a>(
 }
 
 fn talk_failed(said: &str) -> HostError {
-    HostError::BootstrapFailed { output: format!("its shell does not read; before that: {said}") }
+    HostError::BootstrapFailed { output: format!("its shell does not read its input; before that: {said}") }
 }
 
-/// What the script says.
+/// The output of the script.
 #[derive(Debug, PartialEq, Eq)]
 enum Word {
     /// It runs as root, and reads from now on.
@@ -178,9 +179,9 @@ enum Word {
         need: u64,
     },
     Refused(String),
-    /// Not the script's words.
+    /// Not output of the script.
     Foreign(String),
-    /// It ended, and said this on stderr.
+    /// It ended, with this on stderr.
     Ended(String),
 }
 
@@ -207,7 +208,7 @@ impl Word {
         }
     }
 
-    /// The error that a word means where another was due; `before` is what the first attempt said.
+    /// The error that a word means where another was due; `before` is the output of the first attempt.
     fn stop(self, before: &str) -> HostError {
         match self {
             Self::NoExec => HostError::NoExec { path: PLACE.to_owned() },
@@ -218,7 +219,7 @@ impl Word {
             Self::Foreign(first) => HostError::Garbage { first },
             Self::Ended(words) if words.is_empty() => HostError::BootstrapFailed { output: before.to_owned() },
             Self::Ended(output) => HostError::BootstrapFailed { output },
-            other => HostError::BootstrapFailed { output: format!("it said {other:?} out of turn") },
+            other => HostError::BootstrapFailed { output: format!("it said {other:?} out of order") },
         }
     }
 }
@@ -243,9 +244,9 @@ impl Talk {
         }
     }
 
-    /// Waits until the script has ended: an sshd that allows one session only would refuse the next.
+    /// Waits until the script has ended: sshd refuses the next session if it allows only one.
     async fn end(mut self) {
-        // Whatever else it says, or if it does not end: its work is done, and the next start says what is wrong.
+        // Its work is done: further output, or no end, does not matter, and the next start reports what is wrong.
         let _ = tokio::time::timeout(self.timeout, tokio::io::copy(&mut self.reader, &mut tokio::io::sink())).await;
     }
 
@@ -265,7 +266,7 @@ impl Talk {
             }),
             Ok(Err(error)) => Err(HostError::Lost { why: error.to_string() }),
             Err(_) => Err(HostError::TimedOut {
-                doing: "putting hactl on the host",
+                doing: "installing hactl on the host",
                 after: self.timeout,
                 waiting_on: self.last_words.said(),
             }),

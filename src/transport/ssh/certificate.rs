@@ -1,8 +1,8 @@
-//! SSH certificates: whether a host's convinces us, and whether one of ours is worth showing.
+//! SSH certificates: whether a host certificate is accepted, and whether a user certificate is worth offering.
 //!
-//! In: a certificate, whom it should be about, and the time. Out: yes, or the reason why not in words. The library checks the
-//! signature; validity, kind, names and options are checked here, as OpenSSH does, but for one thing: a host certificate that
-//! names no host at all would vouch for any, and is refused.
+//! In: a certificate, the expected name, and the time. Out: yes, or the reason why not. The library checks the
+//! signature; validity, kind, names and options are checked here, as OpenSSH does, with one exception: a host
+//! certificate without names would be valid for any host, and is refused.
 
 use crate::model::glob::covers;
 use russh::keys::ssh_key::Fingerprint;
@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Somebody who may vouch for hosts.
+/// A CA for host certificates.
 #[derive(Debug, Clone)]
 pub(super) struct Authority {
     /// `file:line` of the record, or that it is the inventory.
@@ -26,49 +26,46 @@ pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Whether a host's certificate vouches for it, by one of these authorities.
+/// Whether the certificate of a host is valid for it and signed by one of these CAs.
 pub(super) fn convinces(shown: &Certificate, host: &str, authorities: &[Authority], now: u64) -> Result<(), String> {
     if shown.cert_type() != CertType::Host {
-        return Err("it is a user's, not a host's".to_owned());
+        return Err("it is a user certificate, not a host certificate".to_owned());
     }
     let by = shown.signature_key().fingerprint(HashAlg::Sha256);
     let known = authorities.iter().find(|authority| authority.fingerprint == by.to_string());
     let Some(authority) = known else {
-        return Err(format!("it was signed by {by}, which is no authority on record for {host}"));
+        return Err(format!("it was signed by {by}, which is not a CA on record for {host}"));
     };
     valid(shown, now)?;
     if !shown.valid_principals().iter().any(|name| covers(name, host)) {
         let names = shown.valid_principals();
         return Err(if names.is_empty() {
-            format!("it names no host, so that it would vouch for any: have it signed for {host} (ssh-keygen -n)")
+            format!("it names no host and would be valid for any: sign it for {host} (ssh-keygen -n)")
         } else {
             format!("it is for {}, not for {host}", names.join(", "))
         });
     }
     if let Some((option, _)) = shown.critical_options().iter().next() {
-        return Err(format!("it demands {option:?}, which hactl does not know"));
+        return Err(format!("it requires {option:?}, which hactl does not support"));
     }
     let fingerprint: Fingerprint = by;
     shown
         .validate_at(now, std::iter::once(&fingerprint))
-        .map_err(|_| format!("its signature is not that of the authority in {}", authority.at))
+        .map_err(|_| format!("its signature is not that of the CA in {}", authority.at))
 }
 
-/// Whether a user's certificate has a chance; a host counts every one that has not as a failed attempt. The names in it rule
-/// nothing out: a host may map other principals to a user (AuthorizedPrincipalsFile).
+/// Whether a user certificate may be accepted; a host counts every other one as a failed attempt. The names in it are
+/// not checked: a host may map other principals to a user (AuthorizedPrincipalsFile).
 pub(super) fn worth_showing(ours: &Certificate, now: u64) -> Result<(), String> {
     if ours.cert_type() != CertType::User {
-        return Err("it is a host's, not a user's".to_owned());
+        return Err("it is a host certificate, not a user certificate".to_owned());
     }
     valid(ours, now)
 }
 
 fn valid(certificate: &Certificate, now: u64) -> Result<(), String> {
     if now < certificate.valid_after() {
-        return Err(format!(
-            "it is valid only from {}: is one of the clocks wrong?",
-            moment(certificate.valid_after())
-        ));
+        return Err(format!("it is valid only from {}: check the clocks", moment(certificate.valid_after())));
     }
     if now >= certificate.valid_before() {
         return Err(format!("it was valid until {}", moment(certificate.valid_before())));
@@ -87,7 +84,7 @@ mod tests {
     use std::path::Path;
     use std::process::Command;
 
-    /// Made by ssh-keygen: `args` come between the authority and the key.
+    /// Made by ssh-keygen: `args` come between the CA and the key.
     fn signed(dir: &Path, name: &str, args: &[&str]) -> Certificate {
         let run = |args: &[&str]| {
             assert!(Command::new("ssh-keygen").current_dir(dir).args(["-q"]).args(args).status().unwrap().success());
@@ -119,8 +116,8 @@ mod tests {
             assert!(why.contains(part), "{why}");
         };
         refused(&fine, "cp2.mgmt", &known, "it is for cp1.mgmt, *.lab, not for cp2.mgmt");
-        refused(&fine, "cp1.mgmt", &[], "no authority on record");
-        refused(&signed(at, "user", &["-n", "cp1"]), "cp1", &known, "a user's");
+        refused(&fine, "cp1.mgmt", &[], "not a CA on record");
+        refused(&signed(at, "user", &["-n", "cp1"]), "cp1", &known, "a user certificate");
         refused(&signed(at, "nobody", &["-h"]), "cp1", &known, "names no host");
         refused(
             &signed(at, "old", &["-h", "-n", "cp1", "-V", "20200101:20200102"]),
@@ -129,7 +126,7 @@ mod tests {
             "valid until 2020-01-0",
         );
         refused(&signed(at, "early", &["-h", "-n", "cp1", "-V", "20500101:20510101"]), "cp1", &known, "only from 20");
-        refused(&signed(at, "odd", &["-h", "-n", "cp1", "-O", "critical:x@y=1"]), "cp1", &known, "demands \"x@y\"");
+        refused(&signed(at, "odd", &["-h", "-n", "cp1", "-O", "critical:x@y=1"]), "cp1", &known, "requires \"x@y\"");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The stream below an SSH session: a TCP connection, or a channel through a jump host.
 //!
-//! In: an address. Out: a stream, or which barrier stood in the way: refused, no route and silence call for different remedies.
+//! In: an address. Out: a stream, or the reason why there is none: a refused connection, a missing route and a
+//! timeout have different remedies.
 
 use super::Session;
 use crate::model::desired::SshTarget;
@@ -42,8 +43,8 @@ pub(super) async fn dial(
 /// Reads that are acknowledged at once: more than a handshake has.
 const PROMPT_READS: u8 = 64;
 
-/// A TCP connection that acknowledges at once what it reads at first. An sshd leaves Nagle's algorithm on until a program
-/// runs, and together with the kernel's delayed acknowledgement that costs 40 ms on the way in.
+/// A TCP connection that acknowledges its first reads at once. An sshd leaves Nagle's algorithm on until a program
+/// runs, and together with the delayed acknowledgement of the kernel that costs 40 ms per login.
 struct Prompt {
     stream: TcpStream,
     left: u8,
@@ -54,7 +55,7 @@ impl AsyncRead for Prompt {
         let outcome = Pin::new(&mut self.stream).poll_read(cx, buf);
         if outcome.is_ready() && self.left > 0 {
             self.left -= 1;
-            // The kernel forgets the wish as soon as we write; without it things are only slower.
+            // The kernel forgets this setting as soon as we write; without it the connection is only slower.
             let _ = rustix::net::sockopt::set_tcp_quickack(&self.stream, true);
         }
         outcome

@@ -1,8 +1,9 @@
-//! A local port whose connections come out at the host: how the Kubernetes API is reached with nothing but SSH.
+//! A local port whose connections end at the host: how the Kubernetes API is reached with nothing but SSH.
 //!
-//! In: an address as the host sees it, and for hosts whose sshd forwards nothing a way to start `hactl host`, which then carries each
-//! connection through a process of its own. Out: [`Forward::address`]. A reader that falls behind is given some room and then cut off:
-//! its channel shares the connection with every other channel, and an unread channel would hold them all up.
+//! In: an address as the host sees it, and for hosts whose sshd forbids forwarding a function that starts `hactl
+//! host`, which then carries each connection through a process of its own. Out: [`Forward::address`]. A reader that
+//! falls behind gets some buffer and is then disconnected: its channel shares the connection with every other
+//! channel, and an unread channel would block them all.
 
 use super::{Hangup, Session};
 use crate::transport::agent_session::AgentSession;
@@ -17,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::bytes::Bytes;
 
-/// What may wait in memory for a slow reader, bytes.
+/// The buffer for a slow reader, bytes.
 pub(in crate::transport) const ROOM: usize = 32 << 20;
 
 /// A local port that leads to an address as seen from the host. It is open until this is dropped.
@@ -28,13 +29,14 @@ pub struct Forward {
 }
 
 impl Forward {
-    /// Where to connect.
+    /// The local address to connect to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     pub(in crate::transport) async fn through(session: Arc<Session>, host: &str, port: u16) -> Result<Self, HostError> {
-        // Known now rather than as a mute reset at the first use. Whether something listens there yet does not matter.
+        // A refusal shows here rather than as a reset at the first use. Whether something listens there yet does not
+        // matter.
         match session.tunnel(host, port).await {
             Ok(channel) => drop(Hangup(Some(channel.split().1))),
             Err(HostError::Unreachable { .. }) => {}
@@ -44,7 +46,7 @@ impl Forward {
         Self::listening(move |stream| {
             let (session, host) = (session.clone(), host.clone());
             async move {
-                // The one who connected sees it as a closed connection; whoever asks the API says so in its own words.
+                // The client sees a failure as a closed connection; the caller of the API reports it.
                 if let Ok(channel) = session.tunnel(&host, port).await {
                     carry(stream, channel).await;
                 }
@@ -53,14 +55,14 @@ impl Forward {
         .await
     }
 
-    /// By the host's side of hactl, where the sshd forwards nothing: each connection is carried by a process of its own, which
+    /// Through the agent, where sshd forbids forwarding: each connection is carried by a process of its own, which
     /// dials nothing but its own host.
     pub(in crate::transport) async fn relayed<S, F>(start: S, to: IpAddr, port: u16) -> Result<Self, HostError>
     where
         S: Fn() -> F + Clone + Send + Sync + 'static,
         F: Future<Output = Result<AgentSession, HostError>> + Send,
     {
-        // Known now, as above; the first connection uses what was started for that.
+        // A refusal shows here, as above; the first connection uses this process.
         let first = Arc::new(Mutex::new(Some(start().await?)));
         Self::listening(move |stream| {
             let (start, first) = (start.clone(), first.clone());
@@ -70,7 +72,7 @@ impl Forward {
                     Some(line) => Ok(line),
                     None => start().await,
                 };
-                // The one who connected sees a failure as a closed connection, as above.
+                // The client sees a failure as a closed connection, as above.
                 if let Ok(line) = line {
                     let _ = line.relay(to, port, stream).await;
                 }
@@ -86,7 +88,7 @@ impl Forward {
             let host = host.clone();
             async move {
                 if let Ok(mut far) = TcpStream::connect((host.as_str(), port)).await {
-                    // Either side may end the connection in any way it likes.
+                    // Either side may end the connection in any manner.
                     let _ = tokio::io::copy_bidirectional(&mut stream, &mut far).await;
                 }
             }
@@ -110,7 +112,8 @@ impl Forward {
                             let _ = stream.set_nodelay(true);
                             connections.spawn(serve(stream));
                         }
-                        // Out of file descriptors, say: those in use go on, and the next accept may work again.
+                        // Out of file descriptors, for example: open connections continue, and the next accept may
+                        // work again.
                         Err(_) => tokio::task::yield_now().await,
                     },
                     Some(_) = connections.join_next() => {}
@@ -127,7 +130,7 @@ impl Drop for Forward {
     }
 }
 
-/// Carries bytes both ways until both have ended, or one has failed.
+/// Carries bytes in both directions until both have ended, or one has failed.
 async fn carry(stream: TcpStream, channel: Channel<Msg>) {
     let (mut far_read, far_write) = channel.split();
     let hangup = Hangup(Some(far_write));
@@ -166,6 +169,6 @@ async fn carry(stream: TcpStream, channel: Channel<Msg>) {
         }
         near_write.shutdown().await.map_err(drop)
     };
-    // A failure of one direction ends the others; what remains to be done is to hang up, which dropping does.
+    // A failure of one direction ends the others; dropping them closes the connection.
     let _: Result<_, ()> = tokio::try_join!(up, intake, down);
 }

@@ -1,6 +1,7 @@
-//! The doorman stands at the door of an SSH session: judges the host's key or certificate, and says when the session has ended.
+//! Verifies the host key or host certificate of an SSH session, and reports when the session has ended.
 //!
-//! In: russh's callbacks. Out: a verdict kept for the caller, who otherwise would only learn "no"; and why the session ended.
+//! In: the callbacks of russh. Out: a verdict kept for the caller, because russh itself reports only a refusal; and
+//! why the session ended.
 
 use super::known_hosts::{Judgement, Records};
 use crate::transport::error::HostError;
@@ -9,11 +10,11 @@ use russh::keys::PublicKeyOrCertificate;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 
-/// Judges the host's key.
+/// Verifies the host key.
 pub(super) struct HostKeyVerifier {
     pub(super) records: Records,
     pub(super) trust_first_use: bool,
-    /// Why the key was turned away.
+    /// Why the key was rejected.
     pub(super) verdict: Arc<Mutex<Option<HostError>>>,
     /// Why the session ended, once it has.
     pub(super) gone: watch::Sender<Option<String>>,
@@ -50,13 +51,13 @@ impl Handler for HostKeyVerifier {
         let (why, outcome) = match reason {
             DisconnectReason::ReceivedDisconnect(info) => {
                 let message = crate::transport::wire::printable(info.message.as_bytes(), 200);
-                (format!("the host's sshd ended it: {message}"), Ok(()))
+                (format!("sshd of the host ended it: {message}"), Ok(()))
             }
             DisconnectReason::Error(russh::Error::KeepaliveTimeout) => {
                 ("the host stopped answering".to_owned(), Err(russh::Error::KeepaliveTimeout))
             }
             DisconnectReason::Error(russh::Error::Disconnect | russh::Error::HUP) => {
-                ("the host's end was closed".to_owned(), Err(russh::Error::Disconnect))
+                ("the host closed it".to_owned(), Err(russh::Error::Disconnect))
             }
             DisconnectReason::Error(error) => (error.to_string(), Err(error)),
         };

@@ -1,7 +1,7 @@
-//! What an identity file holds, and whether hactl can sign with it.
+//! Reads an identity file and decides whether hactl can sign with it.
 //!
-//! In: a file in one of the formats that ssh-keygen and Vagrant write. Out: a key that signs, a key that only the agent can
-//! use, or why neither.
+//! In: a file in one of the formats that ssh-keygen and Vagrant write. Out: a key that signs, a key that only the SSH
+//! agent can use, or the reason why neither.
 
 use super::auth::expanded;
 use super::rsa::RsaKey;
@@ -10,24 +10,24 @@ use russh::keys::{PrivateKey, PublicKey};
 use std::io;
 use std::path::Path;
 
-/// What an identity file holds.
+/// The content of an identity file.
 pub(super) enum Identity {
     /// A key that signs.
     Key(Box<Key>),
-    /// A key that only the agent can use, and why the file cannot.
+    /// A key that only the agent can use, and why the file cannot be used.
     AgentOnly(Box<PublicKey>, &'static str),
 }
 
 /// A key that signs.
 pub(super) enum Key {
-    /// Any but RSA.
+    /// Any key but RSA.
     Plain(Box<PrivateKey>),
-    /// RSA, which another library signs with.
+    /// An RSA key: another library signs with it.
     Rsa(Box<RsaKey>),
 }
 
 impl Key {
-    /// Its public half.
+    /// The public key.
     pub(super) fn public(&self) -> &PublicKey {
         match self {
             Self::Plain(key) => key.public_key(),
@@ -51,7 +51,7 @@ pub(super) fn read(path: &Path) -> Result<Identity, String> {
     }
     if text.contains("BEGIN OPENSSH PRIVATE KEY") {
         let found =
-            PrivateKey::from_openssh(text.as_bytes()).map_err(|error| format!("it is not understood: {error}"))?;
+            PrivateKey::from_openssh(text.as_bytes()).map_err(|error| format!("it cannot be parsed: {error}"))?;
         return match found.key_data() {
             _ if found.is_encrypted() => agent_only(found.public_key(), "it has a passphrase"),
             KeypairData::Rsa(pair) => key(Key::Rsa(Box::new(RsaKey::from_openssh(pair)?))),
@@ -64,17 +64,16 @@ pub(super) fn read(path: &Path) -> Result<Identity, String> {
         }
         return match russh::keys::decode_secret_key(&text, None) {
             Ok(found) => key(Key::Plain(Box::new(found))),
-            Err(error) => Err(format!("it is not understood: {error}")),
+            Err(error) => Err(format!("it cannot be parsed: {error}")),
         };
     }
-    // The older formats do not show the public half of a key that is locked; it is usually beside it.
+    // The older formats do not contain the public key of an encrypted key; it is usually beside it.
     let mut beside = path.into_os_string();
     beside.push(".pub");
     match std::fs::read_to_string(&beside).ok().and_then(|text| PublicKey::from_openssh(&text).ok()) {
         Some(key) => agent_only(&key, "it has a passphrase"),
         None => {
-            Err("it has a passphrase, and its public half is not beside it: convert it with ssh-keygen -p -f"
-                .to_owned())
+            Err("it has a passphrase, and its public key is not beside it: convert it with ssh-keygen -p -f".to_owned())
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Jump hosts: sessions that other hosts are reached through, opened once and shared.
+//! Jump hosts: sessions through which other hosts are reached, opened once and shared.
 //!
-//! In: the hosts to go through, the nearest first. Out: a session with the last of them. Hosts that wait for the same way wait
-//! together; a way that failed is not tried again by each of them.
+//! In: the jump hosts, the nearest first. Out: a session with the last of them. Hosts behind the same jump hosts wait
+//! together; they do not each retry a failed connection.
 
 use super::Session;
 use crate::model::desired::SshTarget;
@@ -11,7 +11,7 @@ use crate::transport::error::HostError;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A session with a jump host, once somebody has tried.
+/// A session with a jump host, once a connection was attempted.
 #[derive(Default)]
 enum Slot {
     #[default]
@@ -22,16 +22,16 @@ enum Slot {
 
 type Slots = HashMap<Vec<SshTarget>, Arc<tokio::sync::Mutex<Slot>>>;
 
-/// Ways through other hosts, by whom they lead through.
+/// Connections to other hosts, by their jump hosts.
 #[derive(Clone, Default)]
 pub(in crate::transport) struct Jumps(Arc<Mutex<Slots>>);
 
 impl Jumps {
-    /// The session with the last of these hosts; `None` when there is nobody in between.
+    /// The session with the last of these hosts; `None` if there is no jump host.
     pub(super) async fn through(&self, way: &[SshTarget], access: &Access) -> Result<Option<Arc<Session>>, HostError> {
         let Some((last, before)) = way.split_last() else { return Ok(None) };
         let slot = Arc::clone(self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(way.to_vec()).or_default());
-        // Held while connecting, so that a hundred hosts do not knock a hundred times.
+        // Held while connecting, so that a hundred hosts do not connect a hundred times.
         let mut slot = slot.lock().await;
         let failed = |source: &Arc<HostError>| HostError::Jump { jump: last.place(), source: Arc::clone(source) };
         match &*slot {
@@ -54,7 +54,7 @@ impl Jumps {
         }
     }
 
-    /// How many connections to jump hosts are open.
+    /// The number of open connections to jump hosts.
     #[cfg(test)]
     pub(super) async fn open(&self) -> usize {
         let slots: Vec<_> = self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();

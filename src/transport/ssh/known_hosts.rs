@@ -1,8 +1,9 @@
-//! Which host keys are vouched for, and which are not.
+//! Verifies host keys against the records.
 //!
-//! In: known_hosts files (plain, hashed and wildcard names, `[host]:port`, `@revoked`, `@cert-authority`), and what the inventory pins: a
-//! fingerprint, or an authority. Out: a judgement on the key or certificate a host presents, and the key types to ask it for: a
-//! host with several keys must show the one on record. RSA keys are reported by line as not usable, never silently skipped.
+//! In: known_hosts files (plain, hashed and wildcard names, `[host]:port`, `@revoked`, `@cert-authority`), and what
+//! the inventory pins: a fingerprint, or a CA. Out: a judgement on the key or certificate that a host presents, and
+//! the key types to request: a host with several keys must present the one on record. RSA keys are reported by line
+//! as unusable, never silently skipped.
 
 use super::certificate::{self, Authority};
 use crate::model::desired::SshTarget;
@@ -22,19 +23,19 @@ pub(super) const VERIFIABLE: [Algorithm; 4] = [
     Algorithm::Ecdsa { curve: EcdsaCurve::NistP521 },
 ];
 
-/// What is on record about one host.
+/// The records of one host.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Records {
     address: String,
-    /// The name in records, with the port where it is not 22.
+    /// The name in records, with the port unless it is 22.
     name: String,
-    /// The name alone, as a certificate has it.
+    /// The name alone, as in a certificate.
     host: String,
     keys: Vec<Record>,
     revoked: Vec<Record>,
-    /// Keys recorded for the name without the port: they may vouch, but their absence proves no change.
+    /// Keys recorded for the name without the port: they may be accepted, but their absence proves no change.
     portless: Vec<Record>,
-    /// Who may vouch for this host by a certificate.
+    /// CAs whose certificates are accepted for this host.
     authorities: Vec<Authority>,
     notes: Vec<String>,
     pinned: Option<String>,
@@ -47,22 +48,22 @@ struct Record {
     key: PublicKey,
 }
 
-/// What to do with a key that may pass.
+/// The result for an acceptable key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Judgement {
-    /// Vouched for.
+    /// On record.
     Known,
-    /// Nobody vouches, nobody objects: the first meeting.
+    /// No record, and no contradiction: the first connection.
     FirstMeeting,
 }
 
 impl Records {
-    /// Reads what the files say about a host. The first file is where a new key would be recorded.
+    /// Reads the records of a host. The first file is where a new key would be recorded.
     pub(super) fn of(target: &SshTarget, files: &[PathBuf]) -> Result<Self, HostError> {
         let host = target.key_alias.as_ref().unwrap_or(&target.host).as_str();
         let mut records = Self {
             address: target.address(),
-            // An alias stands for the host and its port, as in OpenSSH.
+            // An alias replaces the host and its port, as in OpenSSH.
             name: if target.port == 22 || target.key_alias.is_some() {
                 host.to_owned()
             } else {
@@ -107,19 +108,18 @@ impl Records {
                     self.authorities.push(Authority { at, fingerprint });
                 }
                 ("@cert-authority", Ok(_)) => {
-                    self.notes.push(format!(
-                        "{at} names a host authority with a {kind} key, a type that hactl does not verify"
-                    ));
+                    self.notes
+                        .push(format!("{at} names a host CA with a {kind} key, a type that hactl does not verify"));
                 }
                 ("", Ok(key)) if !exact => self.portless.push(Record { at, key }),
                 ("", Ok(key)) if VERIFIABLE.contains(&key.algorithm()) => self.keys.push(Record { at, key }),
                 ("", Ok(_)) => self.notes.push(format!("{at} has a {kind} key, a type that hactl does not verify")),
-                _ => self.notes.push(format!("{at} is not understood")),
+                _ => self.notes.push(format!("{at} cannot be parsed")),
             }
         }
     }
 
-    /// Key types to ask the host for: those on record first.
+    /// Key types to request from the host: those on record first.
     pub(super) fn types(&self) -> Vec<Algorithm> {
         let mut types: Vec<Algorithm> = Vec::new();
         for algorithm in self.keys.iter().chain(&self.portless).map(|r| r.key.algorithm()).chain(VERIFIABLE) {
@@ -130,17 +130,17 @@ impl Records {
         types
     }
 
-    /// Key types whose certificates the host is asked for: none unless somebody may vouch for it by one.
+    /// Key types whose certificates are requested: none unless a CA is on record for the host.
     pub(super) fn certificate_types(&self) -> &'static [Algorithm] {
         if self.authorities.is_empty() || self.is_pinned() { &[] } else { &VERIFIABLE }
     }
 
-    /// Judges the certificate a host presents, at this time (Unix, seconds). One that does not convince leaves its key, which may
-    /// be on record by itself.
+    /// Judges the certificate that a host presents, at this time (Unix, seconds). If it is not accepted, its key may
+    /// still be on record.
     pub(super) fn judge_certificate(&self, shown: &Certificate, now: u64) -> Result<Judgement, HostError> {
         let key = PublicKey::from(shown.public_key().clone());
         let by = PublicKey::from(shown.signature_key().clone());
-        for (one, what) in [(&key, ""), (&by, "the authority of ")] {
+        for (one, what) in [(&key, ""), (&by, "the CA of ")] {
             if let Some(revoked) = self.revoked.iter().find(|r| r.key.key_data() == one.key_data()) {
                 let key = format!("{what}{}", describe(&key));
                 return Err(HostError::KeyRevoked {
@@ -154,21 +154,21 @@ impl Records {
             return Ok(Judgement::Known);
         };
         let mut records = self.clone();
-        records.notes.push(format!("it shows a certificate, but {why}"));
+        records.notes.push(format!("it presents a certificate, but {why}"));
         records.authorities.clear();
-        // Asked for a certificate it showed that of whatever key it likes: another type is no change here.
+        // A host that was asked for a certificate presents one of any key type: another type is no change here.
         if !records.keys.iter().any(|r| r.key.algorithm() == key.algorithm()) {
             records.keys.clear();
         }
         records.judge(&key, false)
     }
 
-    /// Whether a fingerprint is pinned: then the type of the key is not known beforehand.
+    /// Whether a fingerprint is pinned: then the type of the key is not known in advance.
     pub(super) fn is_pinned(&self) -> bool {
         self.pinned.is_some()
     }
 
-    /// Judges the key a host presents.
+    /// Judges the key that a host presents.
     pub(super) fn judge(&self, presented: &PublicKey, trust_first_use: bool) -> Result<Judgement, HostError> {
         let address = || self.address.clone();
         let is = |record: &&Record| record.key.key_data() == presented.key_data();
@@ -186,8 +186,8 @@ impl Records {
         if self.keys.iter().chain(&self.portless).any(|record| is(&record)) {
             return Ok(Judgement::Known);
         }
-        // A key of another type is a change as well: the host was asked for the type on record first. Otherwise whoever
-        // sits in between would only have to present a type that was never recorded.
+        // A key of another type is a change as well: the host was asked for the type on record first. Otherwise an
+        // interceptor would only have to present a type that was never recorded.
         let same_type = |r: &&Record| r.key.algorithm() == presented.algorithm();
         if let Some(old) = self.keys.iter().find(same_type).or_else(|| self.keys.first()) {
             let (expected, on_record) = (describe(&old.key), old.at.clone());
@@ -195,16 +195,16 @@ impl Records {
         }
         let mut notes = self.notes.clone();
         for authority in &self.authorities {
-            notes.push(format!("it shows no certificate of the authority in {}", authority.at));
+            notes.push(format!("it presents no certificate of the CA in {}", authority.at));
         }
-        // With records that cannot be judged this is not a first meeting, nor where a certificate is due.
+        // This is not a first connection if there are unusable records, or if a certificate is required.
         if trust_first_use && notes.is_empty() {
             return Ok(Judgement::FirstMeeting);
         }
         Err(HostError::UnknownKey { address: address(), key, notes, file: self.file.clone() })
     }
 
-    /// Records a key after a first meeting.
+    /// Records a key after a first connection.
     pub(super) fn record(&self, key: &PublicKey) -> Result<(), HostError> {
         let failed = |source| HostError::KnownHosts { path: self.file.clone(), source };
         let text = PublicKey::from(key.key_data().clone()).to_openssh().map_err(|e| failed(io::Error::other(e)))?;
@@ -212,7 +212,7 @@ impl Records {
     }
 }
 
-/// One write in append mode: several hosts may be met at the same time.
+/// One write in append mode: several hosts may be recorded at the same time.
 fn append(file: &Path, line: &str) -> io::Result<()> {
     use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
     if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -229,7 +229,7 @@ fn append(file: &Path, line: &str) -> io::Result<()> {
     open.sync_data()
 }
 
-/// Type and fingerprint, as people compare them.
+/// Type and fingerprint, in the format that people compare.
 pub(super) fn describe(key: &PublicKey) -> String {
     format!("{} {}", key.algorithm(), key.fingerprint(HashAlg::Sha256))
 }
@@ -345,20 +345,20 @@ mod tests {
         let text = "@cert-authority *.mgmt ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAQQC\na.mgmt nonsense\n";
         let unusable = records(text, "a.mgmt", 22);
         let Err(HostError::UnknownKey { notes, .. }) = unusable.judge(&key(ED), true) else { panic!("it passed") };
-        assert!(notes[0].contains(":1 is not understood") && notes[1].contains(":2 is not understood"), "{notes:?}");
+        assert!(notes[0].contains(":1 cannot be parsed") && notes[1].contains(":2 cannot be parsed"), "{notes:?}");
     }
 
     #[test]
     fn a_host_with_an_authority_on_record_must_show_a_certificate_or_a_key_that_is_on_record() {
         let text = format!("@cert-authority *.mgmt {ED2}\nb.mgmt {ED}\n");
         let Err(HostError::UnknownKey { notes, .. }) = records(&text, "a.mgmt", 22).judge(&key(ED), true) else {
-            panic!("it passed as a first meeting")
+            panic!("it passed as a first connection")
         };
-        assert!(notes[0].contains("no certificate of the authority in") && notes[0].ends_with(":1"), "{notes:?}");
+        assert!(notes[0].contains("no certificate of the CA in") && notes[0].ends_with(":1"), "{notes:?}");
         assert_eq!(records(&text, "b.mgmt", 22).judge(&key(ED), false).unwrap(), Judgement::Known);
         assert!(
             records(&text, "a.other", 22).certificate_types().is_empty(),
-            "nobody is asked for what cannot be judged"
+            "no host is asked for a certificate that cannot be judged"
         );
         assert_eq!(records(&text, "a.mgmt", 2222).certificate_types().len(), VERIFIABLE.len());
     }
@@ -390,7 +390,7 @@ mod tests {
         Records::of(&at("cp1", 2222), &files).unwrap().record(&key(ED)).unwrap();
         let again = Records::of(&at("cp1", 2222), &files).unwrap();
         assert_eq!(again.judge(&key(ED), false).unwrap(), Judgement::Known);
-        // A file whose last line is not ended must not swallow the record.
+        // A file whose last line has no newline must not corrupt the record.
         std::fs::write(&file, format!("cp2 {ED}")).unwrap();
         again.record(&key(ED)).unwrap();
         assert_eq!(std::fs::read_to_string(&file).unwrap(), format!("cp2 {ED}\n[cp1]:2222 {ED}\n"));

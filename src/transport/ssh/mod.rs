@@ -1,8 +1,8 @@
-//! One SSH connection to a host: entered once, carrying many channels.
+//! One SSH connection to a host, which carries many channels.
 //!
-//! In: where and how to log in. Out: [`Session`]: programs started on the host ([`Session::exec`]), connections made from it
-//! ([`Session::tunnel`]), and why it ended. Every wait on the network has a deadline, here or in the kernel (unacknowledged data) or in
-//! russh (keepalives).
+//! In: the address and the credentials. Out: [`Session`]: programs started on the host ([`Session::exec`]),
+//! connections made from it ([`Session::tunnel`]), and why it ended. Every wait on the network has a deadline, here
+//! or in the kernel (unacknowledged data) or in russh (keepalives).
 
 mod auth;
 pub(super) mod bootstrap;
@@ -41,9 +41,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio_util::bytes::Bytes;
 
-/// A host that answers nothing for three of these is gone.
+/// A host that answers none of three of these is gone.
 const KEEPALIVE: Duration = Duration::from_secs(5);
-/// How long an orderly goodbye may take.
+/// How long an orderly disconnect may take.
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// One SSH connection to a host.
@@ -52,19 +52,19 @@ pub(super) struct Session {
     gone: watch::Receiver<Option<String>>,
     counters: Arc<Counters>,
     timeout: Duration,
-    /// Where it leads, `user@host:port`.
+    /// The host, `user@host:port`.
     place: String,
-    /// The way here, when it is through another host.
+    /// The connection to the jump host, if there is one.
     _by: Option<Arc<Session>>,
 }
 
 impl Session {
-    /// Connects, judges the host's key, logs in.
+    /// Connects, verifies the host key, logs in.
     pub(super) async fn open(target: &SshTarget, access: &Access, counters: Arc<Counters>) -> Result<Self, HostError> {
         let records = Records::of(target, &record_files(target, access))?;
         let by = access.jumps.through(&target.jump, access).await?;
         let types = records.types();
-        // Of a pinned key only the fingerprint is known: a host with several keys is asked for each type in turn.
+        // Only the fingerprint of a pinned key is known: the host is asked for each key type in turn.
         let queries: Vec<&[Algorithm]> = if records.is_pinned() { types.chunks(1).collect() } else { vec![&types[..]] };
         let mut first_error = None;
         for ask in queries {
@@ -75,7 +75,7 @@ impl Session {
                 }
                 Err(Attempt::NoSuchType(error)) => drop(first_error.get_or_insert(error)),
                 Err(Attempt::Failed(error @ HostError::KeyChanged { .. })) if records.is_pinned() => {
-                    // More telling than a type the host does not have.
+                    // A changed key explains more than a missing key type.
                     if !matches!(first_error, Some(HostError::KeyChanged { .. })) {
                         first_error = Some(error);
                     }
@@ -122,7 +122,7 @@ impl Session {
             }
             Ok(Err(russh::Error::NoCommonAlgo { kind, ours, theirs })) => {
                 let error = handshake(format!(
-                    "it offers no {kind:?} that hactl takes ({}), but {}",
+                    "it offers no {kind:?} that hactl supports ({}), but {}",
                     ours.join(" "),
                     theirs.join(" ")
                 ));
@@ -136,9 +136,9 @@ impl Session {
                 Err(Attempt::Failed(HostError::Unreachable { address, barrier: Barrier::HungUp, said: String::new() }))
             }
             Ok(Err(error)) => Err(Attempt::Failed(handshake(error.to_string()))),
-            Err(_) => {
-                Err(Attempt::Failed(handshake(format!("no key exchange within {timeout:?}; is it an SSH server?"))))
-            }
+            Err(_) => Err(Attempt::Failed(handshake(format!(
+                "no key exchange within {timeout:?}; check that it is an SSH server"
+            )))),
         }
     }
 
@@ -148,7 +148,7 @@ impl Session {
         why.or_else(|| self.handle.is_closed().then(|| "the connection was closed".to_owned()))
     }
 
-    /// Says why a line or login broke, when the reason is that the whole connection ended.
+    /// Adds why an agent session or login failed, if the whole connection ended.
     pub(super) fn explain(&self, error: HostError) -> HostError {
         match (error, self.gone()) {
             (HostError::Lost { .. }, Some(why)) => HostError::Lost { why },
@@ -160,11 +160,12 @@ impl Session {
         HostError::Lost { why: self.gone().unwrap_or_else(|| otherwise.to_owned()) }
     }
 
-    /// Starts a program on the host. The command must be constant but for hexadecimal digits: it passes through a shell.
+    /// Starts a program on the host. The command must be constant except for hexadecimal digits: it passes through a
+    /// shell.
     pub(super) async fn exec(&self, command: &str) -> Result<Wire, HostError> {
         let starting = async {
             let channel = match self.handle.channel_open_session().await {
-                // An sshd counts a session that has just ended until its next turn; after an echo it has had one.
+                // sshd counts a session that has just ended until its next loop; after an echo it has completed one.
                 Err(russh::Error::ChannelOpenFailure(_)) => {
                     self.handle.send_ping().await?;
                     self.handle.channel_open_session().await?
@@ -196,7 +197,7 @@ impl Session {
         Ok(Wire { reader: Box::new(intake), writer, last_words })
     }
 
-    /// Opens a connection from the host to somewhere.
+    /// Opens a connection from the host to an address.
     async fn tunnel(&self, host: &str, port: u16) -> Result<Channel<Msg>, HostError> {
         let opening = self.handle.channel_open_direct_tcpip(host, u32::from(port), "127.0.0.1", 0);
         match tokio::time::timeout(self.timeout, opening).await {
@@ -218,16 +219,16 @@ impl Session {
         }
     }
 
-    /// Says goodbye and waits, for a moment, until it is heard.
+    /// Disconnects, and waits briefly until the host has noticed.
     pub(super) async fn close(&self) {
         let mut gone = self.gone.clone();
         let parting = async {
             if self.handle.disconnect(Disconnect::ByApplication, "done", "en").await.is_ok() {
-                // An error means that the doorman is gone, and the session with it.
+                // An error means that the verifier is gone, and the session with it.
                 let _ = gone.wait_for(Option::is_some).await;
             }
         };
-        // A host that does not take leave is left all the same: dropping the session closes the connection.
+        // A host that does not answer is left anyway: dropping the session closes the connection.
         let _ = tokio::time::timeout(GOODBYE, parting).await;
     }
 }
@@ -251,9 +252,9 @@ fn config(types: &[Algorithm], certificates: &'static [Algorithm]) -> client::Co
     client::Config {
         preferred: Preferred {
             key: Cow::Owned(types.to_vec()),
-            // Asked for only where an authority is on record: a certificate that nobody can judge is worth less than a key.
+            // Requested only where a CA is on record: a certificate that cannot be verified is worth less than a key.
             host_key_certificates: Cow::Borrowed(certificates),
-            // Processors do AES-GCM several times faster than anything else here.
+            // Processors do AES-GCM several times faster than any other cipher.
             cipher: Cow::Borrowed(&[
                 cipher::AES_128_GCM,
                 cipher::AES_256_GCM,
@@ -274,7 +275,8 @@ fn config(types: &[Algorithm], certificates: &'static [Algorithm]) -> client::Co
     }
 }
 
-/// A channel's writing half that closes the channel when it is dropped; russh's own does not, and the process would live on.
+/// The writing half of a channel. It closes the channel when it is dropped; that of russh does not, and the process
+/// would stay.
 struct Hangup(Option<ChannelWriteHalf<Msg>>);
 
 impl Hangup {
@@ -298,7 +300,7 @@ impl Drop for Hangup {
     }
 }
 
-/// Moves what a program says into its wire, until either end closes.
+/// Moves the output of a program into its wire, until either end closes.
 async fn pump(mut channel: ChannelReadHalf, hangup: Hangup, to: mpsc::Sender<Bytes>, last_words: ExitReport) {
     loop {
         let message = tokio::select! {
@@ -319,7 +321,7 @@ async fn pump(mut channel: ChannelReadHalf, hangup: Hangup, to: mpsc::Sender<Byt
                 last_words.exit(Exit::Signal(format!("{signal_name:?}")));
             }
             Some(ChannelMsg::Failure) => {
-                last_words.stderr(b"the host's sshd does not let programs be started");
+                last_words.stderr(b"sshd of the host does not allow programs");
                 last_words.exit(Exit::Code(255));
                 break;
             }

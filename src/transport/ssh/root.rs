@@ -1,10 +1,11 @@
 //! Becoming root: directly, by a sudo that does not ask, or by one that asks for a password.
 //!
-//! In: a session and a constant command. Out: a [`Wire`] to it, running as root, or a [`SudoTrouble`]. The password is written only
-//! after sudo has asked, by a prompt of our own on stderr: a sudo that does not ask (NOPASSWD, or a login remembered) never gets it, so
-//! it can never reach what runs behind sudo. It is written once for each program; a second question means that it was
-//! wrong, and the program is dropped before sudo counts another failure. A password that nobody has accepted yet is tried
-//! on one host alone while the others wait: a wrong one must not lock the account everywhere.
+//! In: a session and a constant command. Out: a [`Wire`] to it, running as root, or a [`SudoTrouble`]. The password
+//! is written only after sudo has asked, with a prompt of our own on stderr. A sudo that does not ask (NOPASSWD, or a
+//! cached login) never gets it, so it can never reach the program behind sudo. The password is written once for each
+//! program. A second prompt means that it was wrong, and the program is dropped before sudo counts another failure. A
+//! password that no host has accepted yet is tried on one host while the others wait: a wrong one must not lock the
+//! account everywhere.
 
 use super::Session;
 use crate::model::desired::SshTarget;
@@ -21,9 +22,9 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::sync::MutexGuard;
 
-/// What sudo says when it wants the password; nothing else on a host says this.
+/// The prompt of sudo; nothing else on a host prints this.
 const PROMPT: &str = "[hactl:sudo-password]";
-/// A longer line is no password that sudo would take.
+/// sudo accepts no longer password.
 const LONGEST: usize = 1023;
 
 /// How a user becomes root on a host.
@@ -44,7 +45,7 @@ enum How {
     Asking(Password),
 }
 
-/// A password, and whether it has been accepted anywhere.
+/// A password, and whether a host has accepted it.
 #[derive(Clone)]
 struct Password {
     secret: Arc<Secret<String>>,
@@ -57,11 +58,11 @@ enum Standing {
     #[default]
     Untried,
     Accepted,
-    /// The first host that did not take it.
+    /// The first host that rejected it.
     Refused(String),
 }
 
-/// Where a password comes from, and for whom.
+/// The source of a password, and its user.
 type Source = (Option<PathBuf>, String);
 
 /// The passwords of a run.
@@ -92,7 +93,7 @@ impl Passwords {
     }
 }
 
-/// The first line of a file that nobody else may read.
+/// The first line of a file that only its owner can read.
 fn read(path: &Path) -> Result<Secret<String>, String> {
     let mut file = std::fs::File::open(path).map_err(|error| error.to_string())?;
     let mode = file.metadata().map_err(|error| error.to_string())?.permissions().mode();
@@ -101,7 +102,7 @@ fn read(path: &Path) -> Result<Secret<String>, String> {
     }
     let mut bytes = zeroize::Zeroizing::new(Vec::with_capacity(2 * LONGEST));
     file.by_ref().take(LONGEST as u64 + 2).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
-    let text = std::str::from_utf8(&bytes).map_err(|_| "it is not text".to_owned())?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| "it is not UTF-8 text".to_owned())?;
     usable(text.lines().next().unwrap_or_default())
 }
 
@@ -110,7 +111,7 @@ pub fn usable(line: &str) -> Result<Secret<String>, String> {
     match line {
         "" => Err("its first line is empty".to_owned()),
         long if long.len() > LONGEST => Err("its first line is too long for a password".to_owned()),
-        odd if odd.contains('\0') => Err("its first line has a character that no password has".to_owned()),
+        odd if odd.contains('\0') => Err("its first line has a NUL character".to_owned()),
         fine => Ok(Secret::new(fine.to_owned())),
     }
 }
@@ -126,7 +127,7 @@ impl Root {
         Ok(Self { user: target.user.clone(), how, timeout: access.connect_timeout })
     }
 
-    /// The command with what makes it root's. Messages are wanted in English, for we read them.
+    /// The command with its prefix for root. Messages are requested in English, because hactl reads them.
     fn command(&self, command: &str) -> String {
         match self.how {
             How::Already => command.to_owned(),
@@ -135,8 +136,8 @@ impl Root {
         }
     }
 
-    /// Starts a constant command as root. With a password the wire is handed out once the command speaks or has ended: before that
-    /// nobody else may write to it.
+    /// Starts a constant command as root. With a password, the wire is returned once the command speaks or has ended:
+    /// before that, only sudo may be written to.
     pub(super) async fn exec(&self, session: &Session, command: &str) -> Result<Wire, HostError> {
         let wire = session.exec(&self.command(command)).await?;
         match &self.how {
@@ -151,7 +152,7 @@ impl Root {
         if !self.asked(&mut reader, &last_words, 1).await? {
             return Ok(Wire { reader: Box::new(reader), writer, last_words });
         }
-        // Whoever comes first tries while the others wait; afterwards nobody waits for anybody.
+        // The first task tries the password while the others wait; afterwards none waits.
         let mut turn: Option<MutexGuard<'_, Standing>> = Some(password.standing.lock().await);
         match turn.as_deref() {
             Some(Standing::Refused(first)) => {
@@ -180,7 +181,7 @@ impl Root {
         Ok(Wire { reader: Box::new(reader), writer, last_words })
     }
 
-    /// Waits until sudo asks for the `nth` time (true), or what runs behind it speaks or ends (false).
+    /// Waits until sudo asks for the `nth` time (true), or the program behind it speaks or ends (false).
     async fn asked<R>(&self, reader: &mut BufReader<R>, words: &ExitReport, nth: usize) -> Result<bool, HostError>
     where
         R: tokio::io::AsyncRead + Unpin,
@@ -188,7 +189,7 @@ impl Root {
         let waiting = async {
             tokio::select! {
                 () = words.heard(PROMPT, nth) => true,
-                // An error reading shows again to whoever reads on.
+                // A read error shows again at the next read.
                 _ = reader.fill_buf() => words.count(PROMPT) >= nth,
             }
         };
@@ -199,7 +200,7 @@ impl Root {
         })
     }
 
-    /// The trouble that sudo itself had, if it was sudo that spoke.
+    /// The failure of sudo itself, if the output is that of sudo.
     pub(super) fn trouble(&self, words: &str) -> Option<HostError> {
         let kind = match self.how {
             How::Already => return None,
@@ -208,7 +209,7 @@ impl Root {
         Some(self.no_sudo(kind, words.replace(PROMPT, "").trim().to_owned()))
     }
 
-    /// Why nothing could be run as root, where sudo is in between.
+    /// Why nothing could be run as root, where sudo is involved.
     pub(super) fn stopped(&self, words: &str) -> Option<HostError> {
         match self.how {
             How::Already => None,
@@ -227,7 +228,7 @@ fn said(words: &ExitReport) -> String {
     words.said().replace(PROMPT, "").trim().to_owned()
 }
 
-/// What sudo complains of. A command that is not there is no complaint of ours: then hactl is put there.
+/// The failure that sudo reports. A missing command is none: then hactl is installed.
 fn trouble(words: &str) -> Option<SudoTrouble> {
     let has = |parts: &[&str]| parts.iter().any(|part| words.contains(part));
     Some(if has(&["must have a tty"]) {

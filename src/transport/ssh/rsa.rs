@@ -1,7 +1,7 @@
-//! RSA keys that log in: read here, and signed with by aws-lc, which does not leak through timing as others do.
+//! RSA keys for the login: read here; aws-lc signs, because it does not leak through timing as other libraries do.
 //!
-//! In: PEM as ssh-keygen and Vagrant write it, or a key pair of OpenSSH's own format. Out: the public half, and signatures
-//! with SHA-256 or SHA-512 (RFC 8332), never with SHA-1.
+//! In: PEM as ssh-keygen and Vagrant write it, or a key pair in OpenSSH's own format. Out: the public key, and
+//! signatures with SHA-256 or SHA-512 (RFC 8332), never with SHA-1.
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeyPair;
@@ -28,8 +28,8 @@ pub(super) enum SignError {
     /// The connection is gone.
     #[error("the connection is gone")]
     Gone(#[from] SendError),
-    /// It asks for SHA-1, or for a hash that does not go with RSA.
-    #[error("the host wants RSA with another hash than SHA-256 and SHA-512")]
+    /// The host requests SHA-1, or a hash that does not fit RSA.
+    #[error("the host requests RSA with a hash other than SHA-256 and SHA-512")]
     Hash,
     /// The library refuses.
     #[error("the key does not sign")]
@@ -37,7 +37,7 @@ pub(super) enum SignError {
 }
 
 impl RsaKey {
-    /// The key of a PEM file, when it is one of RSA: PKCS #1, or PKCS #8 with such a key.
+    /// The key of a PEM file if it is an RSA key: PKCS #1 or PKCS #8.
     pub(super) fn from_pem(text: &str) -> Option<Result<Self, String>> {
         let (_, mut pem) = parse_x509_pem(text.as_bytes()).ok()?;
         let der = Zeroizing::new(std::mem::take(&mut pem.contents));
@@ -57,7 +57,7 @@ impl RsaKey {
         let (p, q, d) = (number(private.p())?, number(private.q())?, number(private.d())?);
         let one = BigUint::from(1_u8);
         if p <= one || q <= one {
-            return Err("a prime of the key is none".to_owned());
+            return Err("a factor of the key is not prime".to_owned());
         }
         // The two exponents are not in the file: RFC 8017, appendix A.1.2.
         let exponents = [&d % (&p - &one), &d % (&q - &one)];
@@ -83,7 +83,7 @@ impl RsaKey {
     }
 
     fn from_pkcs1(der: &[u8]) -> Result<Self, String> {
-        let refused = |why| format!("it is no RSA key of 2048 to 8192 bits: {why}");
+        let refused = |why| format!("it is not an RSA key of 2048 to 8192 bits: {why}");
         KeyPair::from_der(der).map_err(refused).and_then(Self::of)
     }
 
@@ -94,13 +94,13 @@ impl RsaKey {
                 Ok((reader.next().read_bigint_bytes()?.0, reader.next().read_bigint_bytes()?.0))
             })
         });
-        let (modulus, exponent) = numbers.map_err(|_| "its public half is not understood".to_owned())?;
+        let (modulus, exponent) = numbers.map_err(|_| "its public key cannot be parsed".to_owned())?;
         let (exponent, modulus) = (Mpint::from_positive_bytes(&exponent), Mpint::from_positive_bytes(&modulus));
         let public = RsaPublicKey::new(exponent, modulus).map_err(|error| error.to_string())?;
         Ok(Self { pair, public: PublicKey::from(KeyData::Rsa(public)) })
     }
 
-    /// Its public half.
+    /// The public key.
     pub(super) fn public(&self) -> &PublicKey {
         &self.public
     }

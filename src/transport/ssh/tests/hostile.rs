@@ -1,4 +1,4 @@
-//! Files of host keys that nobody wrote: whatever stands in one, it is read or named, and a revoked key is never let in.
+//! Hostile known_hosts files: each line is used or reported, and a revoked key is never accepted.
 
 use super::super::HostError;
 use super::super::known_hosts::{Judgement, Records};
@@ -30,15 +30,15 @@ fn no_file_of_host_keys_makes_the_reader_panic_or_a_key_known_that_does_not_stan
         std::fs::write(&file, &text).unwrap();
         let records = Records::of(&SshTarget::new("cp1", "root"), std::slice::from_ref(&file)).unwrap();
         assert!(!records.types().is_empty());
-        // The key that is shown stands in none of the files.
+        // The presented key is in none of the files.
         match records.judge(&shown, false) {
             Ok(Judgement::FirstMeeting | Judgement::Known) => {
-                panic!("case {case}: a key that nobody recorded is let in")
+                panic!("case {case}: a key without a record is accepted")
             }
             Err(HostError::UnknownKey { .. } | HostError::KeyChanged { .. }) => {}
             Err(error) => assert!(error.to_string().len() < 4000, "case {case}: {error}"),
         }
-        // And with a line that revokes it, nothing else in the file lets it in, not even as a first meeting.
+        // With a line that revokes the key, nothing else in the file accepts it, not even as a first connection.
         let revoked = [format!("@revoked * {ED}\n").as_bytes(), &text].concat();
         std::fs::write(&file, revoked).unwrap();
         let records = Records::of(&SshTarget::new("cp1", "root"), std::slice::from_ref(&file)).unwrap();

@@ -1,4 +1,4 @@
-//! Against a real sshd: getting in, being kept out, tunnels, speed, and the cable being cut.
+//! Against a real sshd: logins, refusals, tunnels, throughput, and a cut connection.
 
 mod hostile;
 mod played;
@@ -140,7 +140,7 @@ async fn older_binaries_are_removed_but_for_two() {
 #[tokio::test]
 async fn a_binary_that_a_unit_or_a_change_of_one_runs_is_kept_however_old_it_is() {
     let sshd = Sshd::start(Setup::default());
-    // Over this machine's own, in sshd's name space alone.
+    // Over the directory of this machine, only in the mount namespace of sshd.
     let make = "mount -t tmpfs tmpfs /etc/systemd/system && mkdir -p /etc/systemd/system/etcd.service.d /var/lib/hactl/bin && cd /var/lib/hactl/bin && \
                 for n in 1 2 3 4 5 6; do d=$(printf $n | sha256sum | cut -c1-64); mkdir $d; touch -d \"2020-01-0$n\" $d; \
                 case $n in 1) echo ExecStart=/$d/hactl > /etc/systemd/system/a.service ;; \
@@ -213,7 +213,7 @@ async fn a_stranger_is_told_which_keys_were_tried() {
     target.identity = None;
     let Err(HostError::AuthFailed { tried, .. }) = connect(&target, &access).await else { panic!("let in") };
     assert!(tried.is_empty());
-    // The usual file is found without being named.
+    // The default file is found without being named.
     fs::create_dir(sshd.path("dot-ssh")).unwrap();
     fs::copy(sshd.path("id"), sshd.path("dot-ssh/id_ed25519")).unwrap();
     connect(&target, &access).await.unwrap();
@@ -343,7 +343,7 @@ async fn a_cable_cut_in_the_middle_of_a_call_is_a_loss_and_not_a_hang() {
     assert!(matches!(ask(&machine, observe()).await, Err(HostError::Lost { .. })));
 }
 
-/// Echoes whatever comes, on a port of its own.
+/// Echoes all input, on a port of its own.
 async fn echo() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -389,7 +389,7 @@ async fn a_reader_that_stops_reading_its_tunnel_does_not_hold_up_the_rest() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let forward = machine.forward(Ipv4Addr::LOCALHOST.into(), listener.local_addr().unwrap().port()).await.unwrap();
     let idle = TcpStream::connect(forward.address()).await.unwrap();
-    // The first that comes is the probe, which sends nothing.
+    // The first connection is the probe, which sends nothing.
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             tokio::spawn(async move { while stream.write_all(&[b'x'; 8192]).await.is_ok() {} });
@@ -405,7 +405,7 @@ async fn a_reader_that_stops_reading_its_tunnel_does_not_hold_up_the_rest() {
 async fn hosts_behind_a_jump_host_are_reached_through_one_connection_to_it() {
     let (bastion, sshd) = (Sshd::start(Setup::default()), Sshd::start(Setup::default()));
     let mut target = sshd.target("root");
-    // One file vouches for both, and one key opens both.
+    // One file has both host keys, and one key logs in to both.
     bastion.target("root");
     let both = [&bastion, &sshd].map(|host| fs::read_to_string(host.path("known_hosts")).unwrap()).concat();
     fs::write(sshd.path("known_hosts"), both).unwrap();
@@ -449,7 +449,7 @@ async fn speeds(session: &Session) -> (f64, f64) {
 async fn bytes_are_not_held_up_on_their_way() {
     let sshd = Sshd::start(Setup::default());
     let session = Session::open(&sshd.target("root"), &sshd.access(), Arc::default()).await.unwrap();
-    // A floor low enough for a busy machine, in the best of some tries: windows too small would fail them all.
+    // A floor low enough for a busy machine, in the best of several attempts: windows too small would fail them all.
     let mut seen = Vec::new();
     while seen.len() < 5 {
         let (up, down) = speeds(&session).await;

@@ -1,4 +1,4 @@
-//! What surrounds a test's sshd: a host's side played by the shell, and a cable that can be cut.
+//! The surroundings of the sshd of a test: an agent played by the shell, and a connection that can be cut.
 
 use super::super::*;
 use super::sshd::Sshd;
@@ -33,7 +33,7 @@ done
 "#;
 
 impl Sshd {
-    /// Access with a host's side played by the shell.
+    /// Access with an agent played by the shell.
     pub(super) fn access(&self) -> Access {
         let fake = self.path("fake");
         if !fake.exists() {
@@ -45,7 +45,7 @@ impl Sshd {
         access
     }
 
-    /// Runs something as root inside the sshd's name spaces, over SSH.
+    /// Runs a command as root inside the namespaces of sshd, over SSH.
     pub(super) async fn run(&self, command: &str) -> String {
         use tokio::io::AsyncReadExt as _;
         let session = Session::open(&self.target("root"), &self.access(), Arc::default()).await.unwrap();

@@ -1,6 +1,6 @@
-//! A real sshd for tests, in name spaces of its own: it dies with the test, and what is put under /var/lib stays inside.
+//! A real sshd for tests, in namespaces of its own: it ends with the test, and files below /var/lib stay inside.
 //!
-//! Shared with `tests/ways_in.rs`: whoever includes it has `SshTarget` in its scope.
+//! Shared with `tests/ways_in.rs`: a file that includes it has `SshTarget` in its scope.
 
 use super::SshTarget;
 use std::fs;
@@ -36,7 +36,7 @@ pub(super) struct Setup {
     pub(super) sudoers: &'static str,
     /// Login shell of the user `ops`.
     pub(super) shell: &'static str,
-    /// Whether the host shows certificates of the authority `ca`, for these names.
+    /// Whether the host presents certificates of the CA `ca`, for these names.
     pub(super) names: &'static str,
 }
 
@@ -58,10 +58,10 @@ impl Sshd {
             ("sudoers", setup.sudoers.to_owned()),
         ] {
             let mut text = fs::read_to_string(format!("/etc/{file}")).unwrap_or_default();
-            // The machine's own user of that name is none of ours.
+            // The user of that name on this machine is not ours.
             text = text.split_inclusive('\n').filter(|l| !l.starts_with("ops:")).collect();
             if file == "passwd" {
-                // What the machine's root has its shell do at the start is none of ours either.
+                // The shell settings of this machine's root are not ours either.
                 text = text.split_inclusive('\n').filter(|l| !l.starts_with("root:")).collect();
                 text.insert_str(0, "root:x:0:0::/:/bin/sh\n");
             }
@@ -90,7 +90,7 @@ impl Sshd {
         );
         fs::write(dir.path().join("sshd_config"), config).unwrap();
         let mut sshd = Self { process: None, dir, port: 0 };
-        // A port that is free now may be anybody's in a moment; sshd ends where it cannot have it.
+        // Another process may take a port that is free now; then sshd ends.
         for _ in 0..5 {
             sshd.port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
             if sshd.serves(setup.mount) {
@@ -100,7 +100,7 @@ impl Sshd {
         panic!("sshd does not start");
     }
 
-    /// Starts it on its port, and waits until it listens there; not, where it ended instead.
+    /// Starts it on its port, and waits until it listens there; false if it ended instead.
     fn serves(&mut self, mount: &str) -> bool {
         let (at, port) = (self.dir.path().display(), self.port);
         let mount = if mount.is_empty() { "size=64m" } else { mount };
@@ -127,7 +127,7 @@ impl Sshd {
             if process.try_wait().unwrap().is_some() {
                 return false;
             }
-            // Its own greeting, and of a process that still runs after it: nobody else's port.
+            // Its own greeting, and from a process that still runs afterwards: no other process has the port.
             if greets(port) && process.try_wait().unwrap().is_none() {
                 return true;
             }
@@ -161,7 +161,7 @@ impl Sshd {
         writeln!(file, "[127.0.0.1]:{} {}", self.port, key.trim()).unwrap();
     }
 
-    /// A file with the user's password that nobody else may read.
+    /// A file with the password of the user that nobody else may read.
     pub(super) fn password_file(&self, password: &str) -> PathBuf {
         let path = self.path("password");
         fs::write(&path, format!("{password}\n")).unwrap();
@@ -172,7 +172,7 @@ impl Sshd {
 
 impl Drop for Sshd {
     fn drop(&mut self) {
-        // Its name space ends with it. It may be root's, then it goes when its parent does.
+        // Its namespace ends with it. It may belong to root, then it ends with its parent.
         if let Some(mut process) = self.process.take() {
             let _ = process.kill();
             let _ = process.wait();
@@ -188,7 +188,7 @@ fn greets(port: u16) -> bool {
     stream.read_exact(&mut word).is_ok() && &word == b"SSH-"
 }
 
-/// A port where nobody listens for as long as this is held: bound, and no more.
+/// A port on which nothing listens while this is held: bound, and no more.
 pub(super) fn closed_port() -> (TcpSocket, u16) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
@@ -201,7 +201,7 @@ pub(super) fn keygen(path: &Path, kind: &str) {
     assert!(status.success());
 }
 
-/// Signs `NAME.pub` in the folder with the authority `ca` there: `NAME-cert.pub`.
+/// Signs `NAME.pub` in the folder with the CA `ca` there: `NAME-cert.pub`.
 pub(super) fn sign(dir: &Path, how: &[&str], name: &str) {
     let mut command = Command::new("ssh-keygen");
     command.current_dir(dir).args(["-q", "-s", "ca", "-I", name]).args(how).arg(format!("{name}.pub"));

@@ -39,13 +39,13 @@ async fn sudo_gets_its_password_on_every_line_and_nobody_else_sees_it() {
     assert!(matches!(ask(&machine, Op::Lock { holder: "me".into() }).await, Ok(Reply::Locked { epoch: 5 })));
     let calls = futures::future::join_all((0..10).map(|_| ask(&machine, move_aside()))).await;
     assert!(calls.iter().all(Result::is_ok), "{calls:?}");
-    // The words end in a wildcard, so that the search does not find itself.
+    // The pattern ends in a wildcard, so that the search does not find itself.
     let places = "/proc/[0-9]*/cmdline /proc/[0-9]*/environ /var/lib /run/hactl /dev/shm";
     let seen = sshd.run(&format!("grep -rlsa 'correct horse batter[y]' {places} | wc -l")).await;
     assert_eq!(seen.trim(), "0");
     let log = sshd.run("cat /var/lib/sudo.log").await;
     assert!(log.contains("COMMAND=") && !log.contains("incorrect") && !log.contains("horse"), "{log}");
-    // A second visit needs no bootstrap and asks again.
+    // A second connection needs no bootstrap and asks again.
     machine.close().await;
     assert_eq!(connect(&target, &access).await.unwrap().counters().execs, 1);
 }
@@ -66,7 +66,7 @@ async fn a_sudo_that_does_not_ask_is_never_told_the_password() {
         let sshd = Sshd::start(Setup { sudoers, ..Setup::default() });
         let mut target = sshd.target("ops");
         target.sudo_password = Some(sshd.password_file(PASSWORD));
-        // What plays the host here takes every byte for a frame: a password among them would break it.
+        // The shell that plays the agent here takes every byte for a frame: a password among them would break it.
         let machine = connect(&target, &sshd.access()).await.unwrap();
         for _ in 0..3 {
             assert!(matches!(ask(&machine, observe()).await, Ok(Reply::Lines(_))));
@@ -112,7 +112,7 @@ async fn what_sudo_forbids_is_told_with_the_line_that_allows_it() {
         assert_eq!(trouble(&error), &expected, "{error}");
         assert!(error.hint().unwrap().contains(line), "{:?}", error.hint());
     }
-    // With the password sudo says what is really the matter.
+    // With the password sudo reports the actual failure.
     for sudoers in ["ops ALL=(root) /bin/true", ""] {
         let sshd = Sshd::start(Setup { sudoers, ..Setup::default() });
         let mut target = sshd.target("ops");
@@ -128,7 +128,7 @@ async fn a_path_that_sudo_prescribes_harms_nothing() {
     let sudoers = "Defaults secure_path=/nonexistent\nDefaults:ops env_reset\nops ALL=(root) NOPASSWD: ALL";
     let sshd = Sshd::start(Setup { sudoers, ..Setup::default() });
     let machine = connect(&sshd.target("ops"), &sshd.access()).await;
-    // The host's side played by the shell needs programs; hactl's own needs none. It is there, and it was started.
+    // The agent played by the shell requires programs; hactl itself requires none. It is there, and it was started.
     let listing = sshd.run("ls /var/lib/hactl/bin | wc -l").await;
     assert_eq!(listing.trim(), "1", "{machine:?}");
 }
@@ -145,7 +145,7 @@ async fn a_password_file_that_others_may_read_is_refused() {
     assert!(matches!(&error, HostError::SudoPassword { why, .. } if why.contains("chmod 600")), "{error}");
 }
 
-/// A key that only a certificate opens the door for: the host trusts the authority `ca` and no key.
+/// A key that needs a certificate to log in: the host trusts the CA `ca` and no key.
 fn certified(sshd: &Sshd, name: &str, how: &[&str]) {
     let dir = sshd.path("");
     if !sshd.path("ca").exists() {
@@ -173,7 +173,7 @@ async fn a_certificate_beside_the_identity_opens_the_door() {
     assert!(matches!(connect(&target, &sshd.access()).await, Err(HostError::AuthFailed { .. })));
     target.certificates = vec![sshd.path("elsewhere.pub")];
     connect(&target, &sshd.access()).await.unwrap();
-    // As one of several identities, of which some cannot be used.
+    // As one of several identities, some of which cannot be used.
     target.identity = None;
     target.identities = vec![sshd.path("none"), sshd.path("stranger"), sshd.path("mine")];
     connect(&target, &sshd.access()).await.unwrap();
@@ -184,7 +184,7 @@ async fn a_certificate_that_cannot_help_is_not_shown_and_told_with_its_reason() 
     let sshd = trusting();
     for (name, how, reason) in [
         ("old", &["-n", "root", "-V", "20200101:20200102"][..], "valid until 2020"),
-        ("host", &["-h", "-n", "root"], "a host's"),
+        ("host", &["-h", "-n", "root"], "a host certificate"),
     ] {
         certified(&sshd, name, how);
         let mut target = sshd.target("root");
@@ -196,7 +196,7 @@ async fn a_certificate_that_cannot_help_is_not_shown_and_told_with_its_reason() 
     let Err(HostError::AuthFailed { tried, .. }) = connect(&sshd.target("root"), &sshd.access()).await else {
         panic!("let in")
     };
-    assert!(tried[0].contains("not understood"), "{tried:?}");
+    assert!(tried[0].contains("cannot be parsed"), "{tried:?}");
 }
 
 #[tokio::test]
@@ -216,7 +216,7 @@ async fn an_agent_signs_for_a_certificate_beside_a_locked_key_and_for_its_own() 
     while !socket.exists() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // Out of the way while the key alone is added, or the agent takes the certificate as well.
+    // Moved while the key alone is added, or the agent takes the certificate as well.
     fs::rename(sshd.path("mine-cert.pub"), sshd.path("aside")).unwrap();
     run("ssh-add", &["-q"]);
     run("ssh-keygen", &["-q", "-p", "-P", "", "-N", "secret", "-f"]);
@@ -262,21 +262,21 @@ async fn a_host_is_known_by_the_authority_that_signed_its_key() {
     target.host_ca =
         Some(russh::keys::PublicKey::from_openssh(&ca).unwrap().fingerprint(russh::keys::HashAlg::Sha256).to_string());
     connect(&target, &access).await.unwrap();
-    assert_eq!(fs::read_to_string(sshd.path("nobody")).unwrap(), "", "what is vouched for needs no record");
-    // Revoked: the host's own key, or the authority.
+    assert_eq!(fs::read_to_string(sshd.path("nobody")).unwrap(), "", "a certified key needs no record");
+    // Revoked: the host key itself, or the CA.
     for revoked in [&ca, &fs::read_to_string(sshd.path("host_ed25519.pub")).unwrap()] {
         target.known_hosts = known("revoked", format!("@revoked * {revoked}"));
         let error = connect(&target, &eager).await.unwrap_err();
         assert!(matches!(error, HostError::KeyRevoked { .. }), "{error}");
     }
-    // Another authority's word is nobody's, and then it is no first meeting either.
+    // The certificate of another CA is not accepted, and then it is no first connection either.
     keygen(&sshd.path("other"), "ed25519");
     target.host_ca = None;
     let other = fs::read_to_string(sshd.path("other.pub")).unwrap();
     target.known_hosts = known("other-ca", format!("@cert-authority * {other}"));
     let Err(HostError::UnknownKey { notes, .. }) = connect(&target, &eager).await else { panic!("let in") };
-    assert!(notes[0].contains("no authority on record"), "{notes:?}");
-    // Its key may still be on record by itself.
+    assert!(notes[0].contains("not a CA on record"), "{notes:?}");
+    // Its key may still be on record.
     let key = fs::read_to_string(sshd.path("host_ed25519.pub")).unwrap();
     target.known_hosts = known("both", format!("@cert-authority * {other}[127.0.0.1]:{} {key}", sshd.port));
     connect(&target, &access).await.unwrap();
@@ -293,7 +293,7 @@ async fn a_certificate_for_another_host_or_of_another_time_vouches_for_nobody() 
     target.known_hosts = vec![sshd.path("by-ca")];
     let Err(HostError::UnknownKey { notes, .. }) = connect(&target, &access).await else { panic!("let in") };
     assert!(notes[0].contains("it is for 10.0.0.1, not for 127.0.0.1"), "{notes:?}");
-    // The name that counts is the one it is known under.
+    // The relevant name is the alias.
     target.key_alias = Some("10.0.0.1".into());
     connect(&target, &access).await.unwrap();
 }
