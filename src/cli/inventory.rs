@@ -1,7 +1,7 @@
-//! `hactl inventory init|check|import|schema`: the inventory before any host is touched.
+//! `hactl inventory init|check|import|schema`: work on the inventory without contacting any host.
 //!
-//! In: parsed flags, and the two that all verbs share. Out: text on the writers handed in, and an exit code: 0 fine, 1 could not write, 2 bad
-//! inventory or flags, 3 refused to overwrite.
+//! In: parsed flags, and two of the common flags. Out: text on the given writers, and an exit code: 0 valid or done, 1
+//! could not write, 2 invalid inventory or flags, 3 refused to overwrite.
 
 use crate::inventory::summary::Summary;
 use crate::inventory::{InventoryError, Loaded, Problem, Report, Severity, Source, load, reference, starter};
@@ -18,7 +18,7 @@ use std::path::PathBuf;
     after_help = "Examples:\n  hactl inventory init\n  hactl inventory check\n  hactl inventory import kubespray inventory/prod/hosts.yaml > hactl.yaml\n  hactl inventory schema"
 )]
 pub struct InventoryArgs {
-    /// What to do with the inventory.
+    /// The verb.
     #[command(subcommand)]
     pub verb: InventoryVerb,
 }
@@ -26,21 +26,22 @@ pub struct InventoryArgs {
 /// The verbs below `inventory`.
 #[derive(Debug, Subcommand)]
 pub enum InventoryVerb {
-    /// Write a commented inventory to start from; never overwrites
+    /// Write a commented starter inventory; never overwrites
     #[command(
         after_help = "Examples:\n  hactl inventory init\n  hactl inventory init --cluster prod --vip 10.0.0.100 \
         --hosts 10.0.0.11,10.0.0.12,10.0.0.13\n  hactl inventory init --hosts cp1=10.0.0.11,cp2=10.0.0.12,cp3=10.0.0.13 prod.yaml"
     )]
     Init(InitArgs),
-    /// Judge an inventory without touching any host, and say what it survives
+    /// Validate an inventory without contacting any host; shows how many failures the cluster would survive
     #[command(after_help = "Examples:\n  hactl inventory check\n  hactl inventory check prod.yaml\n  \
         hactl inventory check -o json - < prod.yaml")]
     Check(CheckArgs),
-    /// Make an inventory of one that you already have, of another tool
+    /// Convert the inventory of another tool
     #[command(after_help = "Examples:\n  hactl inventory import ansible --vip 10.0.0.100 hosts.ini > hactl.yaml\n  \
         hactl inventory import kubespray inventory/prod/hosts.yaml > hactl.yaml\n  \
         hactl inventory import k0sctl --file hactl.yaml k0sctl.yaml\n\n\
-        What cannot be carried over is told on standard error, with its place and what to do. Secrets never are.")]
+        Warnings on standard error list each setting that cannot be converted, where it is, and what to do instead.\n\
+        Secrets are never converted.")]
     Import(super::import::ImportArgs),
     /// Print the JSON Schema of the inventory, for editors
     #[command(after_help = "Examples:\n  hactl inventory schema > hactl.schema.json\n  \
@@ -54,7 +55,7 @@ pub struct InitArgs {
     /// Hosts, separated by commas: addresses, or NAME=ADDRESS
     #[arg(long, value_delimiter = ',', value_name = "HOST")]
     pub hosts: Vec<String>,
-    /// Virtual address of the API
+    /// Virtual IP of the API endpoint
     #[arg(long, value_name = "ADDRESS")]
     pub vip: Option<String>,
     /// Name of the cluster
@@ -68,20 +69,20 @@ pub struct InitArgs {
 /// `hactl inventory check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// Inventory, instead of the one of -i; `-` reads standard input
+    /// The inventory, instead of the one of -i; `-` reads standard input
     pub file: Option<OsString>,
 }
 
-/// What the flags of all verbs say.
+/// The common flags that matter here.
 #[derive(Debug, Clone, Copy)]
 pub struct Given<'a> {
     /// The inventory of `-i`.
     pub inventory: &'a OsStr,
-    /// Whether `-o json` was asked for.
+    /// Whether `-o json` is set.
     pub json: bool,
 }
 
-/// Runs `hactl inventory`; the number is the exit code.
+/// Runs `hactl inventory` and returns the exit code.
 pub fn run(args: &InventoryArgs, given: Given<'_>, out: &mut dyn Write, err: &mut dyn Write) -> Exit {
     let done = match &args.verb {
         InventoryVerb::Init(args) => init(args, out, err),
@@ -89,7 +90,7 @@ pub fn run(args: &InventoryArgs, given: Given<'_>, out: &mut dyn Write, err: &mu
         InventoryVerb::Import(args) => super::import::run(args, given.json, out, err),
         InventoryVerb::Schema => write!(out, "{}", reference::schema_text()).map(|()| Exit::Done),
     };
-    // Nobody is left to tell when the writers themselves are gone.
+    // If the writers fail, there is nowhere to report it.
     done.unwrap_or(Exit::Failed)
 }
 
@@ -103,10 +104,10 @@ fn init(args: &InitArgs, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
         }
     };
     let shown = args.file.display();
-    // What we write must hold: names and addresses given twice, say, are found here and not at the first `up`.
+    // The result must be valid: duplicate names or addresses, for example, are found here and not at the first `up`.
     let base = args.file.parent().map(std::path::Path::to_owned).unwrap_or_default();
     if let Err(error) = crate::inventory::parse(&starter.text, &base) {
-        writeln!(err, "{error}\n\nerror: nothing was written: what was given does not make an inventory")?;
+        writeln!(err, "{error}\n\nerror: nothing was written: these flags do not make a valid inventory")?;
         return Ok(Exit::Usage);
     }
     match super::new_file::write(&args.file, &starter.text) {
@@ -122,14 +123,14 @@ fn init(args: &InitArgs, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             writeln!(
                 err,
-                "error: {shown} exists and is left as it is\n  do: name another file, or move this one away"
+                "error: {shown} already exists and was not changed\n  do: name another file, or move this one away"
             )?;
             Ok(Exit::Refused)
         }
         Err(error) => {
             writeln!(
                 err,
-                "error: cannot write {shown}: {error}\n  do: name a file in a directory that exists and that you may write to"
+                "error: cannot write {shown}: {error}\n  do: name a file in an existing directory that you can write to"
             )?;
             Ok(Exit::Failed)
         }
@@ -149,9 +150,9 @@ fn check(args: &CheckArgs, given: Given<'_>, out: &mut dyn Write, err: &mut dyn 
             }
             write!(out, "{}", Summary::of(&loaded.desired))?;
             match loaded.warnings.len() {
-                0 => writeln!(out, "{source} holds")?,
-                1 => writeln!(out, "{source} holds, with 1 warning")?,
-                n => writeln!(out, "{source} holds, with {n} warnings")?,
+                0 => writeln!(out, "{source} is valid")?,
+                1 => writeln!(out, "{source} is valid, with 1 warning")?,
+                n => writeln!(out, "{source} is valid, with {n} warnings")?,
             }
             Ok(Exit::Done)
         }
@@ -177,7 +178,7 @@ fn check(args: &CheckArgs, given: Given<'_>, out: &mut dyn Write, err: &mut dyn 
     }
 }
 
-/// What is judged by others than the inventory itself: objects that are hactl's own, and authorities that were brought along.
+/// Checks that need more than the inventory: collisions with hactl's own objects, and the provided CAs.
 fn deeper(mut loaded: Loaded) -> Result<Loaded, InventoryError> {
     let desired = &loaded.desired;
     let mut problems = Vec::new();
@@ -190,7 +191,7 @@ fn deeper(mut loaded: Loaded) -> Result<Loaded, InventoryError> {
                 refuse(
                     (&file, line),
                     what,
-                    "rename or remove it: what hactl applies itself it keeps as it is".to_owned(),
+                    "rename or remove it: hactl manages its own objects and would revert it".to_owned(),
                 );
             }
         }
@@ -210,12 +211,12 @@ fn deeper(mut loaded: Loaded) -> Result<Loaded, InventoryError> {
             Err(crate::pki::PkiError::Brought { path, why, remedy }) => {
                 refuse((&path.display().to_string(), 1), why, remedy);
             }
-            Err(error) => refuse(("pki", 1), error.to_string(), "bring another authority".to_owned()),
+            Err(error) => refuse(("pki", 1), error.to_string(), "provide another CA".to_owned()),
         }
     } else {
-        let what = format!("not there: {}", missing.join(", "));
-        let expected = "the files of `pki`, until the cluster is founded; afterwards they are better kept elsewhere";
-        let remedy = "put them there if there is no cluster yet";
+        let what = format!("missing: {}", missing.join(", "));
+        let expected = "the files of `pki`, until the cluster is bootstrapped; afterwards, keep them elsewhere";
+        let remedy = "if there is no cluster yet, put the files there";
         loaded.warnings.push(Problem::elsewhere(Severity::Warning, ("pki", 1), what, expected, remedy));
     }
     if problems.is_empty() {

@@ -1,4 +1,4 @@
-//! `hactl lab`: bare hosts on this machine, to try things on and to break.
+//! `hactl lab`: bare hosts on this machine, to try things and to break them.
 
 use super::common::{Common, Output};
 use crate::lab::{HostState, Lab, LabError, Note, Spec, default_cache, default_root};
@@ -14,22 +14,22 @@ use std::time::{Duration, Instant};
 /// Bare systemd hosts as LXC containers of this machine, with an inventory for `hactl up`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  hactl lab up                            three bare hosts, an inventory and its path
-  hactl up -i $(hactl lab inventory)      make them a cluster
-  hactl lab kill cp1                      cut cp1's power
-  hactl lab wipe cp2                      lose cp2's disks; it comes back bare
-  hactl lab cut cp3                       pull cp3's cable; `mend` plugs it in again
-  hactl lab down                          leave nothing behind")]
+  hactl lab up                            create three bare hosts and an inventory; print its path
+  hactl up -i $(hactl lab inventory)      turn them into a cluster
+  hactl lab kill cp1                      cut the power of cp1
+  hactl lab wipe cp2                      erase the disks of cp2; it comes back bare
+  hactl lab cut cp3                       disconnect cp3 from the network; `mend` reconnects it
+  hactl lab down                          remove the lab completely")]
 pub struct LabArgs {
-    /// What to do
+    /// The verb
     #[command(subcommand)]
     pub verb: LabVerb,
 
-    /// The lab
+    /// Name of the lab
     #[arg(long, global = true, default_value = "lab", value_name = "NAME")]
     pub name: String,
 
-    /// The folder of all labs [default: $XDG_STATE_HOME/hactl/labs]
+    /// The directory of all labs [default: $XDG_STATE_HOME/hactl/labs]
     #[arg(long, global = true, value_name = "DIR", env = "HACTL_LAB_DIR")]
     pub dir: Option<PathBuf>,
 }
@@ -37,54 +37,54 @@ pub struct LabArgs {
 /// The verbs of the lab.
 #[derive(Debug, Subcommand)]
 pub enum LabVerb {
-    /// Make the lab, or complete it: start what is off, add what is new
+    /// Create the lab, or complete it: start hosts that are off, add new ones
     #[command(after_help = "Examples:\n  hactl lab up\n  hactl lab up --workers 2\n  hactl lab --name b up --hosts 5")]
     Up {
-        /// Control-plane hosts, cp1..
+        /// Number of control-plane hosts, cp1..
         #[arg(long, default_value_t = 3, value_name = "N")]
         hosts: usize,
-        /// Hosts for etcd alone, etcd1..; the control-plane hosts then have none
+        /// Number of dedicated etcd hosts, etcd1..; the control-plane hosts then run no etcd
         #[arg(long, default_value_t = 0, value_name = "N")]
         etcd: usize,
-        /// Hosts for the balancers alone, lb1..; the control-plane hosts then have none
+        /// Number of dedicated load balancers, lb1..; the control-plane hosts then run none
         #[arg(long, default_value_t = 0, value_name = "N")]
         load_balancers: usize,
-        /// Hosts with the role worker, w1..
+        /// Number of hosts with the role worker, w1..
         #[arg(long, default_value_t = 0, value_name = "N")]
         workers: usize,
-        /// Hosts with the role spare, s1..
+        /// Number of hosts with the role spare, s1..
         #[arg(long, default_value_t = 0, value_name = "N")]
         spares: usize,
-        /// The inventory's Kubernetes version
+        /// Kubernetes version in the inventory
         #[arg(long, default_value = "1.36.3", value_name = "VERSION")]
         kubernetes: String,
-        /// A mirror of Debian to make the base from, with debian and debian-security below it
+        /// Debian mirror for the base image, with debian and debian-security below it
         #[arg(long, value_name = "URL")]
         mirror: Option<String>,
-        /// Seconds a host may take to answer
+        /// Seconds to wait for each host to answer
         #[arg(long, default_value_t = 90, value_name = "SECONDS")]
         timeout: u64,
     },
-    /// Remove the lab and all that it made
+    /// Remove the lab and everything that it created
     #[command(after_help = "Examples:\n  hactl lab down\n  hactl lab down --all --purge")]
     Down {
-        /// All labs of this machine
+        /// Remove all labs of this machine
         #[arg(long)]
         all: bool,
-        /// The cached base, too (it takes a minute to make)
+        /// Also remove the cached base image, which takes a minute to build
         #[arg(long)]
         purge: bool,
-        /// Keep the cached base (the default)
+        /// Keep the cached base image (the default)
         #[arg(long, conflicts_with = "purge")]
         keep_base: bool,
     },
     /// Show all labs and their hosts
     #[command(after_help = "Examples:\n  hactl lab list")]
     List,
-    /// Make a network without hosts, for machines that something else makes, such as Vagrant; `down` removes it
+    /// Create a network without hosts, for machines of another tool such as Vagrant; `down` removes it
     #[command(after_help = "Examples:\n  hactl lab --name vagrant network 200")]
     Network {
-        /// The third octet: its addresses are 10.88.OCTET.0/24, and this machine is .1
+        /// The third octet: the network is 10.88.OCTET.0/24, and this machine is .1
         octet: u8,
     },
     /// Print the path of the lab's inventory
@@ -95,40 +95,40 @@ pub enum LabVerb {
     Ssh {
         /// The host
         host: String,
-        /// The command; without one, a shell
+        /// The command; a shell if omitted
         #[arg(last = true)]
         command: Vec<String>,
     },
-    /// Cut a host's power
+    /// Cut the power of a host
     #[command(after_help = "Examples:\n  hactl lab kill cp1")]
     Kill {
         /// The host
         host: String,
     },
-    /// Power a host on, its cable plugged in
+    /// Power a host on, connected to the network
     #[command(after_help = "Examples:\n  hactl lab start cp1")]
     Start {
         /// The host
         host: String,
     },
-    /// Pull a host's cable
+    /// Disconnect a host from the network
     #[command(after_help = "Examples:\n  hactl lab cut cp1")]
     Cut {
         /// The host
         host: String,
     },
-    /// Plug a host's cable in
+    /// Reconnect a host to the network
     #[command(after_help = "Examples:\n  hactl lab mend cp1")]
     Mend {
         /// The host
         host: String,
     },
-    /// Cut a host's power and lose its disks; it comes back bare, with its address and SSH host key
+    /// Cut the power of a host and erase its disks; it comes back bare, with its address and SSH host key
     #[command(after_help = "Examples:\n  hactl lab wipe cp2")]
     Wipe {
         /// The host
         host: String,
-        /// Leave it off
+        /// Leave the host off
         #[arg(long)]
         stay_off: bool,
     },
@@ -137,7 +137,7 @@ pub enum LabVerb {
 /// How long `start` and `wipe` wait for a host.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Runs the verb; answers the exit code.
+/// Runs the verb and returns the exit code.
 pub fn run(common: &Common, args: &LabArgs) -> Exit {
     act(args, common.output == Output::Json)
         .unwrap_or_else(|error| common.end(&Verdict::of(&FailureKind::Other, Some(&error))))
@@ -172,12 +172,12 @@ fn act(args: &LabArgs, json: bool) -> Result<Exit, LabError> {
             let labs = match open() {
                 _ if *all => Lab::all(&root)?,
                 Ok(lab) => vec![lab],
-                // Down already: what was asked for is so.
+                // Down already, so there is nothing to do.
                 Err(LabError::NoLab { .. }) => Vec::new(),
                 Err(e) => return Err(e),
             };
             if labs.is_empty() {
-                tell!("nothing to take down in {}", root.display());
+                tell!("there is no lab in {}", root.display());
             }
             for lab in &labs {
                 lab.down(&say)?;
@@ -200,16 +200,16 @@ fn act(args: &LabArgs, json: bool) -> Result<Exit, LabError> {
         LabVerb::Start { host } => start(&open()?, host)?,
         LabVerb::Cut { host } => {
             open()?.cut(host)?;
-            tell!("{host}: cable cut");
+            tell!("{host}: disconnected");
         }
         LabVerb::Mend { host } => {
             open()?.mend(host)?;
-            tell!("{host}: cable plugged in");
+            tell!("{host}: reconnected");
         }
         LabVerb::Wipe { host, stay_off } => {
             let lab = open()?;
             lab.wipe(host)?;
-            tell!("{host}: off, its disks are empty");
+            tell!("{host}: off, its disks are erased");
             if !stay_off {
                 start(&lab, host)?;
             }
@@ -229,7 +229,7 @@ fn ssh(lab: &Lab, host: &str, command: &[String]) -> Result<Exit, LabError> {
     let mut ssh = lab.ssh(host)?;
     ssh.args(command).stdin(Stdio::inherit());
     let status = ssh.status().map_err(|source| ProcessError::Spawn { command: format!("ssh {host}"), source })?;
-    // Ended by a signal: the shells' convention.
+    // 255 for a command that was ended by a signal.
     Ok(Exit::Program(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(255)))
 }
 
@@ -246,7 +246,7 @@ fn list(labs: &[Lab], as_json: bool) -> Result<(), LabError> {
         return Ok(());
     }
     if labs.is_empty() {
-        tell!("no labs: `hactl lab up` makes one");
+        tell!("no labs: `hactl lab up` creates one");
         return Ok(());
     }
     say!("{:<16} {:<16} {:<16} {:<8} ROLES", "LAB", "HOST", "ADDRESS", "STATE");

@@ -1,25 +1,25 @@
-//! A file that a person named and that must be new: all of it or nothing.
+//! Writes a new file that the user named, completely or not at all.
 //!
-//! In: a path and a text. Out: the file; what is there already stays as it is, and a disk that is full leaves no half of one, which the next
-//! run would take for somebody's own.
+//! In: a path and a text. Out: the file. An existing file stays unchanged. A full disk leaves no partial file, which the
+//! next run would mistake for one of the user's.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Writes it.
+/// Writes the file.
 ///
 /// # Errors
-/// Something of that name is there, or it cannot be written; then nothing is.
+/// If a file of that name exists, or writing fails; then no file is left behind.
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
     with(path, |file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
 }
 
-// It is not written beside its place and linked: shared folders of virtual machines know no links.
+// Not a temporary file and a hard link: shared folders of virtual machines do not support links.
 fn with(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
     fill(&mut file).inspect_err(|_| {
-        // The first error is the one to tell; if the rest stays, the next run says that it is there.
+        // The first error is reported. If the partial file stays, the next run reports that it exists.
         let _ = std::fs::remove_file(path);
     })
 }

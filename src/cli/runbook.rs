@@ -16,14 +16,14 @@ use std::sync::Arc;
 
 #[derive(Debug, Args)]
 pub struct RunbookArgs {
-    /// Write it to this file, and not to standard output
+    /// Write the runbook to this file instead of standard output
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
 }
 
 pub fn run(common: &Common, args: &RunbookArgs) -> Exit {
     let reader = common.reader();
-    // What is printed is the runbook alone.
+    // Standard output carries the runbook only.
     let told = args.to.is_some() && common.output == Output::Text;
     let sink: Arc<dyn Sink> = if told { Arc::clone(&reader) as Arc<dyn Sink> } else { Arc::new(Quiet) };
     let result = common.run(sink, Needs::Nothing, async |session| {
@@ -48,7 +48,7 @@ pub fn run(common: &Common, args: &RunbookArgs) -> Exit {
                     format!(", without {}", unreachable.join(", "))
                 };
                 reader.end(&Verdict::ok(format!(
-                    "the runbook is {}{missing}: print it, and keep it where the cluster is not",
+                    "the runbook is {}{missing}: print it, and keep it outside the cluster",
                     to.display()
                 )));
             }
@@ -58,7 +58,7 @@ pub fn run(common: &Common, args: &RunbookArgs) -> Exit {
     ended(&reader, result)
 }
 
-/// As it is found from anywhere; as it was said where that cannot be told.
+/// The absolute path, or the given one if that is unknown.
 fn absolute(path: &Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
 }

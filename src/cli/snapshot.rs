@@ -22,49 +22,54 @@ pub struct SnapshotArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Take a bundle now
-    #[command(
-        after_help = "Examples:\n  hactl snapshot take                     on a host whose member follows\n  hactl snapshot take --host cp2          on this one\n  hactl snapshot take --to /mnt/backup/   and fetch it"
-    )]
+    /// Take a snapshot now
+    #[command(after_help = "\
+Examples:
+  hactl snapshot take                     on a host whose member is not the leader
+  hactl snapshot take --host cp2          on this host
+  hactl snapshot take --to /mnt/backup/   and fetch it")]
     Take {
-        /// On this host [default: one whose etcd member does not lead]
+        /// Take it on this host [default: one whose etcd member is not the leader]
         #[arg(long, value_name = "HOST")]
         host: Option<HostName>,
-        /// Fetch it to this file or folder
+        /// Fetch it to this file or directory
         #[arg(long, value_name = "PATH")]
         to: Option<PathBuf>,
     },
-    /// List the bundles on all etcd hosts, in directories that copies go to, and in object storage
-    #[command(
-        after_help = "Examples:\n  hactl snapshot list\n  hactl snapshot list -o json | jq '.hosts | map_values(.bundles | length)'"
-    )]
+    /// List the snapshots on all etcd hosts, and their copies in directories and object storage
+    #[command(after_help = "\
+Examples:
+  hactl snapshot list
+  hactl snapshot list -o json | jq '.hosts | map_values(.bundles | length)'")]
     List,
-    /// Check a bundle: who signed it, every byte, whether it opens, whether its keys are keys
-    #[command(
-        after_help = "Examples:\n  hactl snapshot verify                   the newest on the hosts\n  hactl snapshot verify --deep            and restore it, beside what runs there\n  hactl snapshot verify --identity ~/lab-identity.txt lab-20261122T060000000Z-cp1.hactl"
-    )]
+    /// Verify a snapshot: its signature, every byte, that it decrypts, and that its keys are usable
+    #[command(after_help = "\
+Examples:
+  hactl snapshot verify                   the newest one on the hosts
+  hactl snapshot verify --deep            also restore it on a host, beside what runs there
+  hactl snapshot verify --identity ~/lab-identity.txt lab-20261122T060000000Z-cp1.hactl")]
     Verify {
-        /// The bundle: a file, HOST:/DIRECTORY/NAME, or s3://BUCKET/PREFIX/NAME [default: the newest on the hosts]
+        /// The snapshot: a file, HOST:/DIRECTORY/NAME, or s3://BUCKET/PREFIX/NAME [default: the newest on the hosts]
         file: Option<PathBuf>,
-        /// Of this host alone
+        /// The newest one of this host
         #[arg(long, value_name = "HOST", conflicts_with = "file")]
         host: Option<HostName>,
-        /// Restore it on a host as well, in a folder and on sockets of its own
+        /// Also restore it on a host, in a separate directory and on separate sockets
         #[arg(long)]
         deep: bool,
-        /// The age identity to open it with [default: the one in the state directory]
+        /// The age identity that decrypts it [default: the one in the state directory]
         #[arg(long, value_name = "FILE")]
         identity: Option<PathBuf>,
-        /// Check one without a signature as well, as an earlier hactl made it
+        /// Also verify a snapshot without a signature, as earlier versions of hactl made them
         #[arg(long)]
         accept_unsigned: bool,
     },
-    /// Drop the bundles that `snapshots.keep` does not keep; every timer's run does so, too
+    /// Remove the snapshots that `snapshots.keep` does not keep; every run of the timer does so, too
     #[command(after_help = "Examples:\n  hactl snapshot prune")]
     Prune,
 }
 
-/// What is printed, and the last line.
+/// The output, and its last line.
 struct Said {
     text: String,
     object: serde_json::Value,
@@ -74,9 +79,9 @@ struct Said {
 pub fn run(common: &Common, args: &SnapshotArgs) -> Exit {
     let reader = common.reader();
     let json = common.output == Output::Json;
-    // One object is all that a program wants to read.
+    // A program reads the one result object, not the events.
     let sink: Arc<dyn Sink> = if json { Arc::new(Quiet) } else { Arc::clone(&reader) as Arc<dyn Sink> };
-    // A list may be all that is left: of object storage.
+    // These also work without a reachable host: object storage may be all that is left.
     let alone = matches!(args.verb, Verb::List | Verb::Verify { file: Some(_), .. });
     let needs = if alone { Needs::Nothing } else { Needs::Hosts };
     let now = now_ms();
@@ -129,8 +134,8 @@ pub fn run(common: &Common, args: &SnapshotArgs) -> Exit {
             Verb::Prune => {
                 let removed = workflow::prune_bundles(session).await?;
                 let headline = match removed.values().map(Vec::len).sum() {
-                    0 => "nothing to drop".to_owned(),
-                    some => format!("dropped {}", report::words::count(some, "bundle")),
+                    0 => "nothing to remove".to_owned(),
+                    some => format!("removed {}", report::words::count(some, "snapshot")),
                 };
                 Said { text: words::removed(&removed), object: json!({"removed": removed}), headline }
             }
@@ -154,7 +159,7 @@ pub(super) fn now_ms() -> i64 {
     since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// What to do about a bundle that cannot be used.
+/// The verdict on a snapshot that cannot be used, with hints.
 pub(super) fn verdict(unusable: &Unusable, mut verdict: Verdict) -> Verdict {
     if let Unusable::Forged { .. } | Unusable::Unsigned(_) = unusable {
         (verdict.exit, verdict.code) =
@@ -162,42 +167,47 @@ pub(super) fn verdict(unusable: &Unusable, mut verdict: Verdict) -> Verdict {
     }
     let hint = match unusable {
         Unusable::Io { .. } | Unusable::Bundle(BundleError::Io { .. }) => {
-            "look at the path, its permissions and the room on its disk"
+            "check the path, its permissions and the free space on its disk"
         }
         Unusable::Bundle(BundleError::WrongIdentity(_)) => {
-            "--identity FILE: the identity.txt of the state directory it was taken under, or the key of one of vault.recipients"
+            "--identity FILE: the identity.txt of the state directory at that time, or the private key of one of \
+             vault.recipients"
         }
         Unusable::Forged { .. } => {
-            "it is never taken: take another one (hactl snapshot list shows who signed each), and find out who can write to where it lies"
+            "never use it. Choose another one (`hactl snapshot list` shows the signer of each), and find out who has \
+             write access to the place where it is stored"
         }
         Unusable::Unsigned(_) => {
-            "--accept-unsigned takes it: only if you know where it comes from. `hactl up` has hosts sign those that they take from then on"
+            "--accept-unsigned accepts it: only if you know its origin. After `hactl up`, the hosts sign the snapshots \
+             that they take"
         }
         Unusable::Bundle(BundleError::TooNew { .. }) => "use a newer hactl",
-        Unusable::Bundle(_) => "take another one: hactl snapshot list",
+        Unusable::Bundle(_) => "choose another one: hactl snapshot list",
         Unusable::Identity { .. } | Unusable::NoIdentity(_) => {
-            "--identity FILE: a file with a line AGE-SECRET-KEY-1..., such as identity.txt of the state directory"
+            "--identity FILE: a file with a line AGE-SECRET-KEY-1..., such as identity.txt in the state directory"
         }
-        Unusable::State { .. } => "take another one: hactl snapshot list",
-        Unusable::OtherCluster { .. } => "use the inventory of the cluster that it is of, or a bundle of this one",
+        Unusable::State { .. } => "choose another one: hactl snapshot list",
+        Unusable::OtherCluster { .. } => "use the inventory of that cluster, or a snapshot of this one",
         Unusable::Bucket(error) => match error.trouble {
-            BucketTrouble::Dark => "look at snapshots.s3.endpoint, and at the way there from this machine",
-            BucketTrouble::Refused => "look at the key in the file of snapshots.s3.credentials, and at what it may do",
-            BucketTrouble::Missing => "hactl snapshot list shows what there is",
-            BucketTrouble::Full | BucketTrouble::Other => "ask whoever runs the storage",
+            BucketTrouble::Dark => "check snapshots.s3.endpoint and the network from this machine to it",
+            BucketTrouble::Refused => {
+                "check the access key in the file of snapshots.s3.credentials and its permissions"
+            }
+            BucketTrouble::Missing => "`hactl snapshot list` shows the existing ones",
+            BucketTrouble::Full | BucketTrouble::Other => "ask the operator of the object storage",
         },
         Unusable::NoStorage(_) => {
-            "add snapshots.s3 with `credentials` to the inventory, or fetch it yourself and name the file"
+            "add snapshots.s3 with `credentials` to the inventory, or download the snapshot and name the file"
         }
         Unusable::Several(_) => {
-            "name the bundle with --from: in object storage its folder ends in its authority's fingerprint"
+            "name the snapshot with --from: in object storage, its directory ends in the fingerprint of its CA"
         }
-        Unusable::NoCopy { .. } => "is it mounted there? `hactl snapshot list` shows what there is",
+        Unusable::NoCopy { .. } => "is the directory mounted there? `hactl snapshot list` shows the existing ones",
         Unusable::TooLarge { .. } => {
-            "take another one: hactl snapshot list; and do not trust that host until you know why it says so"
+            "choose another one: hactl snapshot list. Do not trust that host until you know why it reports that size"
         }
-        Unusable::TooSlow { .. } => "another host may have one as well: hactl snapshot list; `--host` names it",
-        Unusable::NoUrl(_) => "hactl snapshot list shows the addresses",
+        Unusable::TooSlow { .. } => "another host may have one: `hactl snapshot list` shows it, `--host` selects it",
+        Unusable::NoUrl(_) => "`hactl snapshot list` shows the addresses",
         Unusable::None => "hactl snapshot take; on the hosts: journalctl -u hactl-snapshot",
     };
     verdict.hints = vec![hint.to_owned()];

@@ -19,18 +19,20 @@ pub struct StateArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Rebuild a lost state directory from a recovery bundle or from what lies sealed on the hosts, whichever is later
-    #[command(
-        after_help = "Examples:\n  hactl state pull --identity ~/lab-identity.txt\n  hactl state pull --identity ~/lab-identity.txt --fingerprint SHA256:9F86D0...\n  hactl state pull --identity ~/lab-identity.txt --from lab-20261122T060000000Z-cp1.hactl"
-    )]
+    /// Rebuild a lost state directory from a snapshot or from the encrypted copies on the hosts, whichever is newer
+    #[command(after_help = "\
+Examples:
+  hactl state pull --identity ~/lab-identity.txt
+  hactl state pull --identity ~/lab-identity.txt --fingerprint SHA256:9F86D0...
+  hactl state pull --identity ~/lab-identity.txt --from lab-20261122T060000000Z-cp1.hactl")]
     Pull {
-        /// The age identity to open it with: a copy of identity.txt, or the key of one of vault.recipients
+        /// The age identity that decrypts it: a copy of identity.txt, or the private key of one of vault.recipients
         #[arg(long, value_name = "FILE")]
         identity: PathBuf,
-        /// The bundle: a file, HOST:/DIRECTORY/NAME, or s3://BUCKET/PREFIX/NAME [default: the newest]
+        /// The snapshot: a file, HOST:/DIRECTORY/NAME, or s3://BUCKET/PREFIX/NAME [default: the newest]
         #[arg(long, value_name = "FILE|URL")]
         from: Option<PathBuf>,
-        /// SHA-256 of the cluster's CA, by which you know it: else it is shown and asked
+        /// SHA-256 fingerprint that you know to be the cluster's CA; without it, hactl shows the fingerprint and asks
         #[arg(long, value_name = "SHA256:HEX", value_parser = Digest::from_fingerprint)]
         fingerprint: Option<Digest>,
     },
@@ -51,7 +53,7 @@ pub fn run(common: &Common, args: &StateArgs) -> Exit {
     );
     let result = result.map(|at| {
         reader.end(&Verdict::ok(format!(
-            "the state is rebuilt in {}: now `hactl up`, or `hactl recover [--from FILE]` where the hosts are empty",
+            "the state is rebuilt in {}: now run `hactl up`, or `hactl recover [--from FILE]` if the hosts are empty",
             at.display()
         )));
         Exit::Done

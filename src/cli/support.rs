@@ -12,15 +12,15 @@ use std::sync::Arc;
 
 #[derive(Debug, Args)]
 pub struct SupportArgs {
-    /// The archive [default: hactl-support-CLUSTER-TIME.tar.zst, here]
+    /// The archive [default: hactl-support-CLUSTER-TIME.tar.zst in the current directory]
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
-    /// How far back journals go: hours or days
+    /// How far back the journals go, in hours (h) or days (d)
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = hours)]
     since: u32,
 }
 
-/// A number with h or d, up to a year.
+/// Parses a number with h or d, up to a year.
 fn hours(text: &str) -> Result<u32, String> {
     let (number, unit) = number_and_unit(text);
     let each = match unit {
@@ -46,7 +46,7 @@ pub fn run(common: &Common, args: &SupportArgs) -> Exit {
     });
     match result {
         Ok(done) if json => {
-            // A reader that went away (a closed pipe) is no failure of ours.
+            // A closed pipe is not a failure.
             print_json(&object(&done));
             Exit::Done
         }
@@ -71,7 +71,7 @@ fn object(done: &Supported) -> serde_json::Value {
     })
 }
 
-/// What a person should know of it, and the last line.
+/// Reports what is missing, what was redacted, and where the archive is.
 fn tell(reader: &dyn Reader, done: &Supported) {
     let written = &done.written;
     for (host, why) in &done.missing {
@@ -79,8 +79,8 @@ fn tell(reader: &dyn Reader, done: &Supported) {
     }
     reader.emit(Event::Note {
         text: format!(
-            "{} pages; keys, tokens and passwords are struck out in {} places, names and addresses are not: look it over before you \
-             give it to somebody",
+            "{} pages. Keys, tokens and passwords are redacted in {} places; names and addresses are not: review the \
+             archive before you share it",
             written.pages, written.struck
         ),
     });

@@ -1,4 +1,4 @@
-//! Whether a mark holds, told from facts alone.
+//! Whether a condition holds, evaluated from facts alone.
 
 use super::Intent;
 use super::upgrade::API_MANIFEST;
@@ -11,12 +11,12 @@ use crate::model::node::NodeFact;
 use crate::model::plan::Condition;
 use crate::model::target::{CertId, FileSet, HostTarget, KUBELET_SERVES_WITH, Place, SetTarget, Target};
 
-/// A recovery bundle is of a moment ago for so long, milliseconds: what a run that was cut off took need not be taken again.
+/// Age up to which a snapshot counts as recent, milliseconds: a snapshot of an interrupted run need not be taken again.
 const RECENT_MS: i64 = 10 * 60 * 1000;
 
 /// Where the kubelet finds static pods.
 const MANIFESTS: &str = "/etc/kubernetes/manifests/";
-/// What runs in those of the control plane.
+/// The static pods of the control plane.
 const STATIC_PODS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
 /// The unit that runs etcd.
@@ -27,7 +27,7 @@ pub fn etcd_unit() -> UnitName {
     ETCD_UNIT.parse().expect("a constant that is a valid unit name")
 }
 
-/// The unit of what stands between an API server and etcd's members.
+/// The unit of the balancer between an API server and etcd's members.
 ///
 /// # Panics
 /// Never: the name is a valid one.
@@ -43,14 +43,14 @@ pub fn kubelet_unit() -> UnitName {
     "kubelet.service".parse().expect("a constant that is a valid unit name")
 }
 
-/// When the last of what a unit reads changed.
+/// When the files that a unit reads last changed.
 fn newest(facts: &HostFacts, set: &SetTarget) -> i64 {
     let files = set.files.iter().filter_map(|f| facts.files.get(&f.path)).map(|f| f.changed_ms);
     let leaves = set.reads.iter().filter_map(|id| facts.leaves.get(id)).map(|l| l.changed_ms);
     files.chain(leaves).max().unwrap_or(0)
 }
 
-/// Files that an earlier run wrote into a folder of the set's own and that nobody asks for any more.
+/// Files that an earlier run wrote into a directory of the set and that are no longer wanted.
 fn strays(facts: &HostFacts, set: &SetTarget) -> Vec<String> {
     let inside = |path: &str| {
         set.folders.iter().any(|folder| path.strip_prefix(folder.as_str()).is_some_and(|rest| rest.starts_with('/')))
@@ -64,7 +64,7 @@ fn strays(facts: &HostFacts, set: &SetTarget) -> Vec<String> {
     in_folders.chain(own).filter(|path| !wanted(path)).cloned().collect()
 }
 
-/// Everything a mark is judged by.
+/// Everything that conditions are evaluated from.
 #[derive(Clone, Copy)]
 pub(super) struct Observed<'a> {
     pub target: &'a Target,
@@ -76,7 +76,7 @@ impl<'a> Observed<'a> {
     fn pair(&self, host: &HostName) -> Option<(&'a HostFacts, &'a HostTarget)> {
         Some((self.facts.host(host)?, self.target.hosts.get(host)?))
     }
-    /// The facts of a host of the inventory, or of one that leaves.
+    /// The facts of a host of the inventory, or of one that is to be removed.
     fn someone(&self, host: &HostName) -> Option<&'a HostFacts> {
         self.facts.host(host).or_else(|| self.facts.leaver(host))
     }
@@ -90,7 +90,7 @@ impl<'a> Observed<'a> {
         self.members().is_some_and(|m| m.0.contains_key(peer))
     }
 
-    /// What keeps a host from being prepared, in words.
+    /// What is missing for a host to be prepared, in words.
     pub fn gaps(&self, host: &HostName) -> Vec<String> {
         let Some((facts, target)) = self.pair(host) else { return Vec::new() };
         let mut gaps = Vec::new();
@@ -135,13 +135,14 @@ impl<'a> Observed<'a> {
         paths
     }
 
-    /// Whether a host of this cluster still has something of a role that it has no more.
+    /// Whether a host of this cluster still has files of a role that it no longer has.
     pub fn has_left(&self, host: &HostName, former: FileSet) -> bool {
         let stamp = self.facts.host(host).and_then(|facts| facts.stamp.as_ref());
         stamp.is_some_and(|stamp| stamp.same_cluster(&self.intent.stamp)) && !self.differing(host, former).is_empty()
     }
 
-    /// Whether the static pods of a host that has no control plane any more have ended, and none would be started again.
+    /// Whether the static pods of a host that no longer has a control plane have stopped, and none would be started
+    /// again.
     fn pods_ended(&self, host: &HostName) -> bool {
         let manifest = |path: &String| path.starts_with(MANIFESTS);
         let runs = |facts: &HostFacts| STATIC_PODS.iter().any(|program| facts.processes.contains_key(*program));
@@ -149,18 +150,18 @@ impl<'a> Observed<'a> {
             && !self.differing(host, FileSet::FormerControlPlane).iter().any(manifest)
     }
 
-    /// Whether the host keeps what the files of a set replaced: they have not proven themselves.
+    /// Whether the host keeps the previous files of a set: the new ones are on trial.
     pub fn on_trial(&self, host: &HostName, set: FileSet) -> bool {
         self.facts.host(host).is_some_and(|f| f.on_trial.contains(&set))
     }
 
-    /// Whether somebody runs by the files of a set now, so that new ones could break what works.
+    /// Whether a unit uses the files of a set now, so that new ones could break it.
     pub fn in_use(&self, host: &HostName, set: FileSet) -> bool {
         let target = self.target.hosts.get(host).and_then(|t| t.sets.get(&set));
         set.serves() && target.and_then(|t| t.unit.as_ref()).is_some_and(|unit| self.is_active(host, unit))
     }
 
-    /// Leaves that are due, with the reason.
+    /// Certificates that are due, with the reason.
     pub fn due(&self, host: &HostName) -> Vec<(CertId, String)> {
         let Some((facts, target)) = self.pair(host) else { return Vec::new() };
         let due = |leaf: &crate::model::target::CertSpec| {
@@ -175,23 +176,22 @@ impl<'a> Observed<'a> {
         all
     }
 
-    /// Why the kubelet is to ask for another certificate to serve with: the one that it keeps was signed by another authority than the one
-    /// that signs now. It asks for one where it finds none at its start, and is given a new one of its own then.
+    /// Why the kubelet has to request another serving certificate: another CA than the current one issued it. A kubelet
+    /// requests one if it finds none at its start, and it gets a new client certificate then, too.
     fn serves_with_another(&self, host: &HostName) -> Option<String> {
         let (facts, target) = self.pair(host)?;
         let leaf = target.leaves.iter().find(|leaf| leaf.id == CertId::Kubelet)?;
         let shown = facts.certificates.files.get(KUBELET_SERVES_WITH)?.first()?;
         let other = !shown.authority.is_empty() && leaf.serves_by.as_ref().is_some_and(|by| shown.authority != *by);
-        (other && self.is_active(host, &kubelet_unit()))
-            .then(|| "another authority signed what it serves with".to_owned())
+        (other && self.is_active(host, &kubelet_unit())).then(|| "another CA issued its serving certificate".to_owned())
     }
 
-    /// Whether a kubelet that runs gets another certificate of its own.
+    /// Whether a running kubelet gets a new certificate.
     pub fn kubelet_is_signed_anew(&self, host: &HostName) -> bool {
         self.is_active(host, &kubelet_unit()) && self.due(host).iter().any(|(id, _)| *id == CertId::Kubelet)
     }
 
-    /// Whether a unit runs by the files that are there.
+    /// Whether a unit is running with its current files.
     pub fn runs(&self, host: &HostName, set: &SetTarget) -> bool {
         let (Some(facts), Some(unit)) = (self.facts.host(host), set.unit.as_ref()) else { return false };
         let Some(found) = facts.units.get(unit) else { return false };
@@ -200,7 +200,7 @@ impl<'a> Observed<'a> {
         found.active == "active" && found.enabled && since >= newest
     }
 
-    /// Whether a unit that was started runs by files that have changed since, or would not start at the next boot.
+    /// Whether the files of a unit changed after its start, or it would not start at the next boot.
     pub fn outdated(&self, host: &HostName, set: &SetTarget) -> bool {
         let (Some(facts), Some(unit)) = (self.facts.host(host), set.unit.as_ref()) else { return false };
         let Some(found) = facts.units.get(unit) else { return false };
@@ -208,37 +208,37 @@ impl<'a> Observed<'a> {
         found.started_ms < newest || !found.enabled
     }
 
-    /// Whether a unit is running at all, by whatever files.
+    /// Whether a unit is running at all, with any files.
     pub fn is_active(&self, host: &HostName, unit: &UnitName) -> bool {
         self.facts.host(host).and_then(|f| f.units.get(unit)).is_some_and(|u| u.active == "active")
     }
 
-    /// Whether files of a kubelet are there.
+    /// Whether the host has files of a kubelet.
     pub fn has_kubelet(&self, host: &HostName) -> bool {
         let Some((facts, target)) = self.pair(host) else { return false };
         let files = target.sets.get(&FileSet::Kubelet).map(|s| s.files.as_slice()).unwrap_or_default();
         files.iter().any(|file| facts.files.contains_key(&file.path))
     }
 
-    /// Whether the kubelet is to get other files, or runs by older ones than are there.
+    /// Whether the kubelet gets other files, or runs with older ones.
     pub fn kubelet_changes(&self, host: &HostName) -> bool {
         let set = self.target.hosts.get(host).and_then(|t| t.sets.get(&FileSet::Kubelet));
         let pending = |set: &SetTarget| self.is_active(host, &kubelet_unit()) && !self.runs(host, set);
         !self.differing(host, FileSet::Kubelet).is_empty() || set.is_some_and(pending)
     }
 
-    /// Whether the API server's own manifest is as it should be.
+    /// Whether the manifest of the API server is as wanted.
     fn has_manifest(&self, host: &HostName) -> bool {
         self.facts.host(host).is_some()
             && !self.differing(host, FileSet::ControlPlane).iter().any(|p| p == API_MANIFEST)
     }
 
-    /// Whether the static pods run by the manifests that are there.
+    /// Whether the API server is ready and the static pods run with their current manifests.
     fn serving(&self, host: &HostName) -> bool {
         self.serves_by(host, |_| true)
     }
 
-    /// Whether the API server is ready, and the static pods of these manifests run by them.
+    /// Whether the API server is ready, and the static pods of these manifests run with them.
     fn serves_by(&self, host: &HostName, which: fn(&str) -> bool) -> bool {
         let Some((facts, target)) = self.pair(host) else { return false };
         let Some(api) = &facts.api else { return false };
@@ -291,7 +291,7 @@ impl<'a> Observed<'a> {
             }
             Condition::Started(h) => self.is_active(h, &etcd_unit()),
             Condition::Cleared(h) => self.facts.host(h).and_then(|f| f.etcd.as_ref()).is_some_and(|e| !e.data),
-            // Only a step of the same plan gives them.
+            // Only a step of the same plan provides them.
             Condition::Halted(_) | Condition::Taken(_) | Condition::Restored(_) => false,
             Condition::Gone(peer) => self.members().is_some() && !self.listed(peer),
             Condition::Listed(peer) => self.listed(peer),
@@ -314,11 +314,12 @@ impl<'a> Observed<'a> {
             Condition::Applied(addon) => self.facts.drift.get(addon).is_some_and(Vec::is_empty),
             Condition::Pruned(addon) => self.facts.stale.get(addon).is_none_or(Vec::is_empty),
             Condition::NodeReady(h) => {
-                // Without a range flannel gives its pods none, and what it has of an earlier one is not known to be wrong yet.
+                // Without a Pod CIDR, flannel assigns no addresses, and a mismatch with an earlier one is not known
+                // yet.
                 let ranged = |n: &NodeFact| n.pods.is_some() || !self.target.addons.iter().any(|a| a.name == "flannel");
                 self.apis().flat_map(|a| &a.nodes).any(|n| n.name == h.as_str() && n.ready && ranged(n))
             }
-            // Who was drained may have got pods since; where there is no Node, there is nothing on it.
+            // A drained Node may have got pods since; a Node that does not exist has none.
             Condition::Drained(h) | Condition::NodeGone(h) => !self.registered(h),
             Condition::Schedulable(h) => {
                 !self.apis().any(|a| a.nodes.iter().any(|n| n.name == h.as_str() && n.drained))
@@ -328,24 +329,24 @@ impl<'a> Observed<'a> {
         }
     }
 
-    /// What of flannel's on a host has an address that is not of its Node's range, and that range.
+    /// The flannel interface on a host whose address is not in the Pod CIDR of its Node, and that CIDR.
     pub fn pod_cidr_mismatch(&self, host: &HostName) -> Option<(&InterfaceAddress, Cidr)> {
         let mut nodes = self.apis().flat_map(|a| &a.nodes).filter(|n| n.name == host.as_str());
         let node = nodes.find(|n| n.pods.is_some())?;
         Some((node.pod_cidr_mismatch(&self.facts.host(host)?.addresses)?, node.pods?))
     }
 
-    /// Whether an API server shows a Node of this name, whatever it says of it.
+    /// Whether an API server has a Node of this name, in any state.
     pub fn registered(&self, host: &HostName) -> bool {
         self.apis().any(|a| a.nodes.iter().any(|n| n.name == host.as_str()))
     }
 
-    /// Whether an API server shows a Node of this name that hactl had in an inventory.
+    /// Whether an API server has a Node of this name that was in an inventory of hactl.
     pub fn registered_ours(&self, host: &HostName) -> bool {
         self.apis().any(|a| a.nodes.iter().any(|n| n.name == host.as_str() && n.ours))
     }
 
-    /// API facts of hosts whose own API server answers.
+    /// API facts of hosts whose local API server answers.
     fn apis(&self) -> impl Iterator<Item = &'a crate::model::facts::ApiFact> + use<'a> {
         let hosts = self.facts.hosts.values();
         hosts.filter_map(|f| f.as_ref().ok()).filter_map(|f| f.api.as_ref())

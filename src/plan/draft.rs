@@ -1,4 +1,5 @@
-//! A plan being written: `ensure` drops what holds already, `finish` joins needs to gives.
+//! A plan being written: `ensure` skips a step whose condition holds, `finish` connects what steps require to what
+//! others provide.
 
 use super::Intent;
 use super::conditions::Observed;
@@ -22,11 +23,12 @@ pub(super) struct Draft<'a> {
     members: Option<Members>,
     warnings: Vec<String>,
     horizon: Option<String>,
-    /// The last mark of the chain of disturbances: one host at a time.
+    /// The last condition in the chain of disturbances: one host at a time.
     turn: Option<Condition>,
-    /// What is of another version than it should be.
+    /// The components that are to be upgraded.
     pub rollout: Rollout,
-    /// Who takes in parts for an upgrade now, and what the one before is given.
+    /// The host that receives parts for an upgrade, and the conditions that the deliveries to the previous host
+    /// provide.
     intake: (Option<HostName>, Vec<Condition>),
 }
 
@@ -74,7 +76,7 @@ impl<'a> Draft<'a> {
                 desired.hosts.iter().map(|h| &h.name).filter(|h| !limit.contains(*h)).map(HostName::as_str).collect();
             if !left.is_empty() {
                 draft.warn(format!(
-                    "--limit: nothing is planned for {}, nor for the cluster's objects",
+                    "--limit: nothing is planned for {}, or for the objects of the whole cluster",
                     left.join(", ")
                 ));
             }
@@ -123,11 +125,11 @@ impl<'a> Draft<'a> {
     pub fn holds(&self, mark: &Condition) -> bool {
         self.look().holds(mark)
     }
-    /// Whether the API server of this host says ready now.
+    /// Whether the API server of this host is ready now.
     pub fn serves_now(&self, host: &HostName) -> bool {
         self.host_facts(host).and_then(|f| f.api.as_ref()).is_some_and(|a| a.own_trouble.is_none())
     }
-    /// API servers that do not serve now and that a step planned so far waits for.
+    /// API servers that are not ready now and that a step planned so far waits for.
     pub fn rising(&self) -> Vec<Condition> {
         let serving = self.steps.iter().map(|s| &s.provides);
         let rises =
@@ -144,12 +146,12 @@ impl<'a> Draft<'a> {
         self.horizon.get_or_insert(why);
     }
 
-    /// Whether nothing may be planned beyond what is there: what follows depends on what shows then.
+    /// Whether the plan ends here: the steps that follow depend on the result of these.
     pub fn ends_here(&self) -> bool {
         self.horizon.is_some()
     }
 
-    /// Adds a step unless what it gives holds already and nothing planned so far takes it away.
+    /// Adds a step unless the condition that it provides holds already.
     pub fn ensure(
         &mut self,
         action: Action,
@@ -164,7 +166,7 @@ impl<'a> Draft<'a> {
         true
     }
 
-    /// Adds a step whatever holds.
+    /// Adds a step unconditionally.
     pub fn must(
         &mut self,
         action: Action,
@@ -177,7 +179,7 @@ impl<'a> Draft<'a> {
         self.forecast.push(self.members.clone());
     }
 
-    /// The step that was added last goes back to the earlier files of these sets if it fails, as far as any are kept by then.
+    /// The last step rolls back to the previous files of these sets if it fails, as far as any are kept at that time.
     pub fn or_back_to(&mut self, host: &HostName, sets: &[FileSet]) {
         let kept = |set: &&FileSet| self.look().on_trial(host, **set) || self.keeps(host, **set);
         let rollback: Vec<FileSet> = sets.iter().filter(kept).copied().collect();
@@ -186,13 +188,13 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Whether a step planned so far keeps what it replaces of a set.
+    /// Whether a step planned so far keeps the previous files of a set.
     fn keeps(&self, host: &HostName, set: FileSet) -> bool {
         let is = |action: &Action| matches!(action, Action::Configure { host: h, set: s, keep: true, .. } if h == host && *s == set);
         self.steps.iter().any(|step| is(&step.action))
     }
 
-    /// Sets of which a host keeps something, and nothing planned so far decides about it.
+    /// Sets that are on trial on a host and that no step planned so far accepts or rolls back.
     pub fn undecided(&self, host: &HostName) -> Vec<FileSet> {
         let decided: BTreeSet<FileSet> = self
             .steps
@@ -204,14 +206,15 @@ impl<'a> Draft<'a> {
         kept.into_iter().flatten().filter(|set| !decided.contains(set)).copied().collect()
     }
 
-    /// A step that was planned before waits for this as well.
+    /// Makes a step that was planned before wait for this condition as well.
     fn defer(&mut self, provides: &Condition, need: &Condition) {
         for step in self.steps.iter_mut().filter(|step| &step.provides == provides) {
             step.requires.push(need.clone());
         }
     }
 
-    /// Everything that the steps planned so far give and that holds once all of them are done: a member that goes and joins anew is not gone.
+    /// All conditions that the steps planned so far provide and that hold once all of them are done: a member that is
+    /// removed and added again is not gone.
     pub fn given(&self) -> Vec<Condition> {
         let later = |at: usize, mark: Condition| self.steps[at + 1..].iter().any(|step| step.provides == mark);
         let undone = |at: usize, mark: &Condition| match mark {
@@ -223,23 +226,24 @@ impl<'a> Draft<'a> {
         given.map(|(_, step)| step.provides.clone()).collect()
     }
 
-    /// The member list as it is once the steps planned so far are done; `None` while there is no cluster.
+    /// The member list once the steps planned so far are done; `None` while there is no cluster.
     pub fn members(&self) -> Option<&Members> {
         self.members.as_ref()
     }
 
-    /// Whether anything is to be done so far.
+    /// Whether any step is planned so far.
     pub fn has_steps(&self) -> bool {
         !self.steps.is_empty()
     }
 
-    /// Whether some step planned so far gives this mark.
+    /// Whether a step planned so far provides this condition.
     pub fn plans(&self, mark: &Condition) -> bool {
         self.steps.iter().any(|s| &s.provides == mark)
     }
 
-    /// What the parts of a host wait for in an upgrade: those of the host before. To take in images takes processors and disks from
-    /// whoever serves there, and where all hosts did so at once, clients would notice. Elsewhere, and where parts wait for something else, nothing.
+    /// The conditions that deliveries to a host wait for in an upgrade: those of the previous host. Importing images
+    /// takes CPU and disk I/O from the components that serve there; if all hosts did it at once, clients would notice.
+    /// Without an upgrade, or if the parts wait for something else, there are none.
     pub fn delivery_turn(&mut self, host: &HostName, free: bool) -> Vec<Condition> {
         if !free || (self.rollout.api.is_empty() && self.rollout.kubelets.is_empty()) {
             return Vec::new();
@@ -260,8 +264,8 @@ impl<'a> Draft<'a> {
         self.intake.1.clone()
     }
 
-    /// Takes a turn in the chain of disturbances: the step that disturbs must wait for what the last one healed. So do the steps
-    /// that write what it will run by: where the last one fails, no other host has the files that made it fail.
+    /// Takes a turn in the chain of disturbances: the step must wait until the previous disturbance is over. So must
+    /// the steps that write its files: if the previous one fails, no other host has the files that made it fail.
     pub fn take_turn(&mut self, requires: &mut Vec<Condition>, writes: &[Condition], healed: Condition) {
         if let Some(last) = self.turn.replace(healed) {
             for written in writes {
@@ -271,13 +275,14 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// What uses the API waits until the last disturbance is healed: it may be the only API server that restarts.
+    /// Steps that use the API wait until the last disturbance is over: the only API server may be restarting.
     pub fn after_turns(&self, requires: &mut Vec<Condition>) {
         requires.extend(self.turn.clone());
     }
 
-    /// Joins needs to gives. A step whose need neither holds nor is given is kept out of the plan, together with everything
-    /// that waits for it: the need may come to hold by itself, as a process that is starting comes up.
+    /// Connects requirements to the steps that provide them. A step with a requirement that neither holds nor is
+    /// provided is left out of the plan, with all steps that wait for it: the requirement may come to hold later, such
+    /// as when a process has started.
     pub fn finish(self) -> Plan {
         let look = self.look();
         let mut giver: BTreeMap<&Condition, usize> = BTreeMap::new();
@@ -317,8 +322,8 @@ impl<'a> Draft<'a> {
         let why = |(index, need): &(usize, Condition)| {
             let step = &self.steps[*index];
             match step.action.host() {
-                Some(host) => format!("a step on {host} has to wait ({}): it needs {need}", step.action),
-                None => format!("a step has to wait ({}): it needs {need}", step.action),
+                Some(host) => format!("\"{}\" on {host} has to wait: it requires {need}", step.action),
+                None => format!("\"{}\" has to wait: it requires {need}", step.action),
             }
         };
         let blocked_why: Vec<String> = unmet.iter().map(why).collect();
@@ -326,7 +331,7 @@ impl<'a> Draft<'a> {
         let order = order(&after, &blocked);
         let stuck = blocked.iter().filter(|b| !**b).count() - order.len();
         if stuck > 0 {
-            warnings.push(format!("{stuck} steps wait for one another and are left out; this is a mistake of hactl"));
+            warnings.push(format!("{stuck} steps wait for one another and are left out; this is a bug in hactl"));
         }
         let mut plan = Plan { horizon: self.horizon, warnings, blocked: blocked_why, ..Plan::default() };
         let mut index_of = vec![usize::MAX; self.steps.len()];
@@ -344,8 +349,8 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// No step may touch a member, or the list of them, where the list as it is then forecast has no quorum: whatever led to it, it is wrong. Starting
-/// one is none of them.
+/// No step may change a member or the member list if the list forecast for that step has no quorum: such a plan is
+/// wrong, whatever led to it. Starting a member is allowed.
 pub(super) fn quorate(plan: &Plan) -> Result<(), Refusal> {
     let etcd = super::etcd_unit();
     let touches = |step: &Step| match &step.action {
@@ -367,8 +372,8 @@ pub(super) fn quorate(plan: &Plan) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The steps that can be run, each behind all it waits for; otherwise as they were written. Steps that wait for one
-/// another in a circle can never run and are left out.
+/// The steps that can run, each after all steps it waits for, otherwise in the order they were planned. Steps that wait
+/// for one another in a cycle can never run and are left out.
 fn order(after: &[Vec<usize>], blocked: &[bool]) -> Vec<usize> {
     let mut open: Vec<usize> = after.iter().map(Vec::len).collect();
     let mut followers = vec![Vec::new(); after.len()];

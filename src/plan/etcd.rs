@@ -45,8 +45,7 @@ pub(super) fn converge(d: &mut Draft) -> Result<(), Refusal> {
             let token = format!("{}-{}", d.intent.bootstrap_token, fingerprint(d));
             found(d, &hosts, &token)
         }
-        // Once it was bootstrapped, empty disks beside an initial member's are lost data: only members with data may
-        // start.
+        // Once it was bootstrapped, empty disks beside an initial member's are lost data: members with data may start.
         Etcd::Bootstrapping { token } => match born_before(d) {
             Some(trace) => start_stopped(d, &hosts, &evidence(d, &trace)),
             None if !token.ends_with(&format!("-{}", fingerprint(d))) => Err(other_founders(d)),

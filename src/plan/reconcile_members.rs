@@ -128,14 +128,14 @@ fn one_cluster(d: &Draft, hosts: &[Host], members: &Members) -> Result<(), Refus
         }
         if let Some((peer, member)) = members.0.iter().find(own).filter(|(_, m)| m.name != host.name.as_str()) {
             problems.push(format!(
-                "{}: its disk holds the data of member {} at {peer}; if that host is lost for good, `hactl up --prune {}` \
-                 continues with this disk; otherwise bring it back and clear this one",
+                "{}: its disk holds the data of member {} at {peer}; if that host is lost for good, `hactl up --prune \
+                 {}` continues with this disk; otherwise bring it back and clear this one",
                 host.name, member.name, member.name
             ));
         } else if let Some((peer, _)) = members.0.iter().find(own) {
             problems.push(format!(
-                "{}: its etcd member has the peer URL {peer}, but the inventory says {}; give the host its previous address, \
-                 or run `hactl up --prune {}` while the other members have a quorum",
+                "{}: its etcd member has the peer URL {peer}, but the inventory says {}; give the host its previous \
+                 address, or run `hactl up --prune {}` while the other members have a quorum",
                 host.name,
                 host.peer_url(),
                 host.name
@@ -217,9 +217,9 @@ fn prune(d: &mut Draft, chain: &mut Chain, members: &Members) -> Result<(), Refu
             continue;
         }
         if let Some(host) = super::remove_roles::carries(d, peer) {
-            // One that serves goes last here, too; and who may not be changed keeps it.
+            // A serving member goes last here, too; a host outside --limit keeps its member.
             if d.may_change(&host) && (!member.healthy || member.learner) {
-                remove(d, chain, peer, format!("{host} is to be no member any more, and its member does not serve"))?;
+                remove(d, chain, peer, format!("{host} no longer has the role etcd, and its member does not serve"))?;
             }
             continue;
         }
@@ -379,7 +379,8 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
         let believed = d.host_facts(&host.name).is_some_and(|facts| facts.doubts.is_empty());
         if deaf && etcd_fact(d, &host.name).is_some_and(|etcd| etcd.slow) {
             d.warn(format!(
-                "etcd on {} is slow: it answers its own health check, but nothing else within seconds; it is left as it is",
+                "etcd on {} is slow: it answers its own health check, but nothing else within seconds; it is left as \
+                 it is",
                 host.name
             ));
         }

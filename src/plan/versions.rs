@@ -1,9 +1,9 @@
-//! The rules of versions that etcd and containerd have of their own, beside those of Kubernetes (`upgrade`).
+//! The version rules of etcd and containerd; those of Kubernetes are in `upgrade`.
 //!
-//! In: what members and Nodes say that they are, and the parts that the bundle has. Out: a refusal of what their makers do not support, and
-//! which members are about to become another version. etcd goes up one minor version at a time, and never down: a member of an older one
-//! does not join a cluster that has begun to use what the newer one knows. containerd has no neighbours to agree with: it may skip versions,
-//! and what a newer one wrote an older one does not read.
+//! In: the versions that members and Nodes report, and the parts of the bundle. Out: a refusal of unsupported changes,
+//! and the members that are to change their version. etcd is upgraded one minor version at a time and never downgraded:
+//! an older member cannot join a cluster that uses features of the newer version. containerd does not depend on other
+//! hosts: it may skip versions, but an older one does not read data of a newer one.
 
 use super::draft::Draft;
 use crate::model::desired::{Desired, Host, Role};
@@ -18,31 +18,32 @@ const CONTAINERD: &str = "containerd";
 /// How a Node names its runtime: `containerd://2.3.7`.
 const SCHEME: &str = "containerd://";
 
-/// The version of a program that a host is to have.
+/// The wanted version of a program on a host.
 fn wanted(target: &Target, host: &HostName, program: &str) -> Option<Version> {
     let part = target.hosts.get(host)?.parts.iter().find(|part| part.name == program)?;
     Version::parse(&part.version)
 }
 
-/// What the member on a host is, as it says itself.
+/// The version that the member on a host reports.
 fn member(facts: &Facts, host: &HostName) -> Option<Version> {
     Version::parse(&facts.host(host)?.etcd.as_ref()?.view.as_ref()?.version)
 }
 
-/// What the container runtime of a host is, as its Node shows it.
+/// The version of the container runtime of a host, as its Node reports it.
 fn runtime(facts: &Facts, host: &HostName) -> Option<Version> {
     let apis = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.api.as_ref());
     let node = apis.flat_map(|api| &api.nodes).find(|node| node.name == host.as_str())?;
     Version::parse(node.runtime.strip_prefix(SCHEME)?)
 }
 
-/// The etcd that a host is to have, where it does not read what another one wrote: that was of a newer minor version.
+/// The two versions, if the wanted etcd of a host cannot read data of this version because that is a newer minor
+/// version.
 pub(super) fn too_old_for(target: &Target, host: &HostName, of: &str) -> Option<(Version, Version)> {
     let (of, wanted) = (Version::parse(of)?, wanted(target, host, ETCD)?);
     (of.minor > wanted.minor).then_some((of, wanted))
 }
 
-/// Refuses what leads through no supported state.
+/// Refuses unsupported changes of version.
 pub(super) fn judge(desired: &Desired, target: &Target, facts: &Facts) -> Result<(), Refusal> {
     for host in desired.with(Role::Etcd) {
         let name = &host.name;
@@ -68,7 +69,7 @@ pub(super) fn judge(desired: &Desired, target: &Target, facts: &Facts) -> Result
     Ok(())
 }
 
-/// From which version to which the member on a host is about to go, if it is.
+/// The current and the wanted version of the member on a host, if they differ.
 pub(super) fn member_changes(d: &Draft, host: &Host) -> Option<(Version, Version)> {
     let (runs, wanted) = (member(d.facts, &host.name)?, wanted(d.target, &host.name, ETCD)?);
     (runs != wanted).then_some((runs, wanted))

@@ -263,9 +263,9 @@ pub enum Op {
     TakeSnapshot(SnapshotAsk),
     /// A piece of the snapshot taken for a recovery, in its compressed form.
     ReadSnapshot {
-        /// Which recovery.
+        /// The recovery.
         recovery: String,
-        /// From which byte.
+        /// The first byte.
         from: u64,
     },
     /// Replaces the data of the member by a delivered snapshot. The data is moved aside.

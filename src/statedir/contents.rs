@@ -1,7 +1,7 @@
-//! The things a vault holds, as values: authorities with their keys, and what of them may be shown.
+//! The contents of a state directory as values: CAs with their keys, and their public halves.
 //!
-//! In: PEM text, from the vault's files or freshly made by `pki/`. Out: checked values; an [`Authority`] whose key is
-//! not its certificate's cannot be made. No file is touched here.
+//! In: PEM text, from files or newly created by `pki/`. Out: checked values; an [`Authority`] is always a certificate
+//! with its own key. This module touches no files.
 
 use super::rotations::Rotations;
 use crate::model::names::Digest;
@@ -13,14 +13,14 @@ use serde::Serialize;
 use x509_parser::extensions::ParsedExtension;
 use x509_parser::pem::parse_x509_pem;
 
-/// Why some PEM text is not an authority.
+/// Why a PEM text is not a CA.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadAuthority {
     /// The certificate cannot be read.
     #[error("it holds no readable certificate")]
     Certificate,
     /// The certificate may not sign others.
-    #[error("its certificate is not of an authority")]
+    #[error("its certificate is not a CA certificate")]
     NotAnAuthority,
     /// The certificate has no subject key identifier.
     #[error("its certificate has no subject key identifier")]
@@ -57,7 +57,7 @@ impl Authority {
     pub fn key(&self) -> &Secret<String> {
         &self.key
     }
-    /// Subject key identifier, hexadecimal: what leaves carry as their authority.
+    /// Subject key identifier, hexadecimal; certificates name their CA by it.
     pub fn id(&self) -> &str {
         &self.public.id
     }
@@ -65,26 +65,26 @@ impl Authority {
     pub fn fingerprint(&self) -> Digest {
         self.public.fingerprint
     }
-    /// What of it may be shown.
+    /// Its public half.
     pub fn public(&self) -> &PublicAuthority {
         &self.public
     }
 }
 
-/// An authority without its key.
+/// A CA without its key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PublicAuthority {
     /// The certificate in PEM.
     pub cert_pem: String,
-    /// Subject key identifier, hexadecimal: what leaves carry as their authority.
+    /// Subject key identifier, hexadecimal; certificates name their CA by it.
     pub id: String,
-    /// SHA-256 of the certificate in DER, as a host's stamp carries it.
+    /// SHA-256 of the certificate in DER, as in a host's cluster id.
     pub fingerprint: Digest,
     /// End of validity, seconds since 1970.
     pub not_after_s: i64,
-    /// Whether it signed itself; else it must be sent along with what it signs.
+    /// Whether it is self-signed; otherwise it must be sent along with the certificates that it signs.
     pub is_root: bool,
-    /// How many authorities may be below it, one under the other; `None`: any number.
+    /// Its path length: how many CAs there may be below it, one under the other; `None`: any number.
     pub below: Option<u8>,
 }
 
@@ -126,32 +126,33 @@ pub struct KeyPairPem {
     pub public: String,
 }
 
-/// Everything a vault holds besides its journal.
+/// The contents of a state directory without its journal.
 pub struct Contents {
-    /// Signs what Kubernetes' parts show one another.
+    /// Signs the certificates of Kubernetes components.
     pub cluster: Authority,
-    /// Signs for etcd alone.
+    /// Signs certificates for etcd only.
     pub etcd: Authority,
-    /// Signs the API server's credential to aggregated API servers.
+    /// Signs the API server's client certificate for aggregated API servers.
     pub front_proxy: Authority,
-    /// Signed by the cluster authority; the one signing key that control-plane hosts hold.
+    /// Signed by the cluster CA; its key is on control-plane hosts.
     pub signing: Authority,
-    /// Signs what kubelets serve with; on control-plane hosts, too. None in a state from before there was one: then `signing` does.
+    /// Signs kubelet serving certificates; its key is on control-plane hosts. `None` in an older state directory, where
+    /// `signing` signs them.
     pub kubelet_serving: Option<Authority>,
     /// Signs service account tokens.
     pub service_account: KeyPairPem,
     /// Encrypts Secrets in etcd: 32 bytes in base64.
     pub encryption: Secret<String>,
-    /// What of these is being replaced, and what is kept of what was.
+    /// Rotations in progress, and what is kept of completed ones.
     pub rotations: Rotations,
 }
 
 impl Contents {
-    /// Everything that may be known to all.
+    /// Everything that is not secret.
     pub fn publics(&self) -> Publics {
         let both = |what: Rotatable, current: &str| {
             let Some(turn) = self.rotations.under_way.get(&what) else { return ended(current) };
-            // The older first, so that nothing is written anew where only the one that signs changes.
+            // The older one first, so that no file changes when only the signer changes.
             match turn.stage {
                 Stage::Spread => ended(current) + &ended(&turn.other.public),
                 Stage::Issued => ended(&turn.other.public) + &ended(current),
@@ -183,7 +184,7 @@ impl Contents {
             others: Rotatable::ALL.iter().filter_map(other).collect(),
         }
     }
-    /// The secrets that hosts need.
+    /// The secrets that hosts get.
     pub fn material(&self) -> Material<'_> {
         let retired = &self.rotations.retired;
         let turn = self.rotations.under_way.get(&Rotatable::Encryption);
@@ -203,11 +204,11 @@ impl Contents {
             encryption,
         }
     }
-    /// Who signs what kubelets serve with.
+    /// The CA that signs kubelet serving certificates.
     pub fn serving(&self) -> &Authority {
         self.kubelet_serving.as_ref().unwrap_or(&self.signing)
     }
-    /// Every secret in it. It is taken apart by name, so that whoever adds a field comes by here.
+    /// Every secret in it. All fields are destructured, so that a new field must be handled here.
     pub fn secrets(&self) -> Vec<&Secret<String>> {
         let Self { cluster, etcd, front_proxy, signing, kubelet_serving, service_account, encryption, rotations } =
             self;
@@ -219,65 +220,65 @@ impl Contents {
         all.extend(under_way.values().map(|turn| &turn.other.private));
         all
     }
-    /// The authority whose key identifier the leaf names.
+    /// The CA with the key identifier that the certificate requires.
     pub fn issuer(&self, leaf: &CertSpec) -> Option<&Authority> {
         [&self.cluster, &self.etcd, &self.front_proxy, &self.signing].into_iter().find(|a| a.id() == leaf.authority)
     }
 }
 
-/// What may be known to all.
+/// Everything that is not secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Publics {
-    /// Kubernetes' own authority.
+    /// Kubernetes' CA.
     pub cluster: PublicAuthority,
-    /// etcd's authority.
+    /// etcd's CA.
     pub etcd: PublicAuthority,
-    /// The authority of aggregated API servers' callers.
+    /// The front proxy CA, for aggregated API servers.
     pub front_proxy: PublicAuthority,
-    /// The controller manager's signing intermediate.
+    /// The signing intermediate, which the controller manager uses.
     pub signing: PublicAuthority,
-    /// The CA of kubelets' serving certificates; `signing` where there is none of their own yet.
+    /// The CA for kubelet serving certificates; `signing` if there is none yet.
     pub kubelet_serving: PublicAuthority,
-    /// The public key of what signs service account tokens.
+    /// The public key of service account tokens.
     pub service_account_pem: String,
-    /// Who the cluster is: the fingerprint of the authority that it was founded with.
+    /// The cluster's identity: the fingerprint of the CA that it was bootstrapped with.
     pub founded: Digest,
-    /// What is trusted: while one is replaced, both.
+    /// What is trusted: both CAs or keys during a rotation.
     pub trusted: Trusted,
-    /// Authorities that are trusted besides: those that come, and those that go.
+    /// CAs that are trusted additionally: the next and the previous ones.
     pub others: Vec<(Rotatable, Stage, PublicAuthority)>,
 }
 
-/// What is trusted, as PEM: more than one certificate or key while one is replaced, the older first.
+/// The trusted CAs and keys as PEM: more than one during a rotation, the older one first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Trusted {
-    /// Kubernetes' own authority.
+    /// Kubernetes' CA.
     pub cluster: String,
-    /// etcd's authority.
+    /// etcd's CA.
     pub etcd: String,
-    /// The authority of aggregated API servers' callers.
+    /// The front proxy CA, for aggregated API servers.
     pub front_proxy: String,
-    /// The controller manager's signing intermediate.
+    /// The signing intermediate, which the controller manager uses.
     pub signing: String,
-    /// The CA of kubelets' serving certificates.
+    /// The CA for kubelet serving certificates.
     pub kubelet_serving: String,
-    /// Public keys that service account tokens are checked with.
+    /// Public keys that verify service account tokens.
     pub service_account: String,
 }
 
 impl Publics {
-    /// Cluster authority and signing intermediate together. What the controller manager signs comes without the
-    /// intermediate, so whoever checks such certificates of clients must know both.
+    /// Cluster CA and signing intermediate together. Certificates signed by the controller manager come without the
+    /// intermediate, so programs that verify such client certificates need both.
     pub fn cluster_bundle_pem(&self) -> String {
         format!("{}{}", self.trusted.cluster, self.trusted.signing)
     }
 }
 
-/// The secrets that hosts need.
+/// The secrets that hosts get.
 pub struct Material<'a> {
     /// Private key of the signing intermediate, PEM.
     pub signing_key_pem: &'a Secret<String>,
-    /// Private key of the CA of kubelets' serving certificates, PEM.
+    /// Private key of the CA for kubelet serving certificates, PEM.
     pub kubelet_serving_key_pem: &'a Secret<String>,
     /// Private key for service account tokens, PEM.
     pub service_account_key_pem: &'a Secret<String>,
@@ -288,13 +289,13 @@ pub struct Material<'a> {
 /// A key for secretbox.
 #[derive(Clone)]
 pub struct EncryptionKey<'a> {
-    /// What stands before everything that is encrypted with it, so that the key is found again: never that of another key.
+    /// The prefix of everything encrypted with it, by which the key is found again; unique to each key.
     pub name: String,
     /// 32 bytes in base64.
     pub key: &'a Secret<String>,
 }
 
-/// PEM text with exactly one line break at its end, so that more can follow.
+/// PEM text with exactly one line break at its end, so that more can be appended.
 fn ended(pem: &str) -> String {
     format!("{}\n", pem.trim_end())
 }

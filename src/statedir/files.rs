@@ -1,7 +1,7 @@
-//! The vault's files: their names, how they are written so that nobody else can ever read them, how they are read back.
+//! The files of a state directory: their names, and how they are written and read, private from the start.
 //!
-//! In: [`Contents`] and a directory. Out: files of mode 0600 from their first byte on, flushed to disk; or contents
-//! again, each damage named by its file.
+//! In: [`Contents`] and a directory. Out: files of mode 0600 from their first byte on, synced to disk; or contents
+//! again, or an error that names the damaged file.
 
 use super::contents::{Authority, Contents, KeyPairPem};
 use super::rotations::{self, KeyText, Rotations};
@@ -16,14 +16,14 @@ use std::path::Path;
 
 /// The cluster's name.
 pub const CLUSTER: &str = "cluster";
-/// What cannot be observed.
+/// The journal of what cannot be observed.
 pub const JOURNAL: &str = "journal.jsonl";
 /// Logs of runs.
 pub const RUNS: &str = "runs";
 const SERVING: &str = Rotatable::KubeletServingCa.name();
 const SERVICE_ACCOUNT: &str = "service-account";
 const ENCRYPTION: &str = "encryption.key";
-/// No file of a vault comes near this.
+/// No file of a state directory comes near this size.
 const LARGEST: u64 = 64 << 10;
 
 fn authorities(contents: &Contents) -> impl Iterator<Item = (&'static str, &Authority)> {
@@ -36,7 +36,7 @@ fn authorities(contents: &Contents) -> impl Iterator<Item = (&'static str, &Auth
     always.into_iter().chain(contents.kubelet_serving.as_ref().map(|authority| (SERVING, authority)))
 }
 
-/// The files of one of them: its public half where it has one, and the key.
+/// The files of one CA or key: its public half, if it has one, and the key.
 pub fn names(what: Rotatable) -> (Option<String>, String) {
     match what {
         Rotatable::ServiceAccount => (Some(format!("{SERVICE_ACCOUNT}.pub")), format!("{SERVICE_ACCOUNT}.key")),
@@ -45,7 +45,7 @@ pub fn names(what: Rotatable) -> (Option<String>, String) {
     }
 }
 
-/// Writes everything into a directory that does not exist yet.
+/// Writes everything into a new directory.
 pub fn write_contents(dir: &Path, cluster: &ClusterName, contents: &Contents) -> Result<(), StateDirError> {
     make_private_dir(dir)?;
     make_private_dir(&dir.join(RUNS))?;
@@ -61,10 +61,10 @@ pub fn write_contents(dir: &Path, cluster: &ClusterName, contents: &Contents) ->
     rotations::write_new(dir, contents)
 }
 
-/// Reads everything back and checks it.
+/// Reads everything and checks it.
 pub fn read_contents(dir: &Path) -> Result<Contents, StateDirError> {
     let found = rotations::read(dir)?;
-    // What a run was killed over is whole in one place.
+    // After an interrupted run, this one file has all current values.
     let current = found.as_ref().and_then(|found| found.current.as_ref());
     let pair = |what: Rotatable| -> Result<KeyText, StateDirError> {
         if let Some(pair) = current.and_then(|current| rotations::take(current, what)) {
@@ -83,7 +83,7 @@ pub fn read_contents(dir: &Path) -> Result<Contents, StateDirError> {
             StateDirError::Corrupt { path, why: bad.to_string() }
         })
     };
-    // A state from before kubelets had a CA of their own has neither of the two files; one alone is damage.
+    // A state directory from before kubelets had a CA of their own has neither of the two files; one alone is damage.
     let serving = match authority(Rotatable::KubeletServingCa) {
         Err(StateDirError::Missing { .. }) if !exists(dir, "crt")? && !exists(dir, "key")? => None,
         found => Some(found?),
@@ -102,10 +102,10 @@ pub fn read_contents(dir: &Path) -> Result<Contents, StateDirError> {
     })
 }
 
-/// Whether a file of kubelets' CA is there.
+/// Whether a file of the kubelet serving CA exists.
 fn exists(dir: &Path, ending: &str) -> Result<bool, StateDirError> {
     let path = dir.join(format!("{SERVING}.{ending}"));
-    path.try_exists().map_err(io_error("look at", &path))
+    path.try_exists().map_err(io_error("read", &path))
 }
 
 fn service_account(dir: &Path, pair: KeyText) -> Result<KeyPairPem, StateDirError> {
@@ -129,9 +129,9 @@ fn encryption(dir: &Path, text: Secret<String>) -> Result<Secret<String>, StateD
     }
 }
 
-/// Refuses a directory or file that others than its owner can use.
+/// Refuses a directory or file that users other than its owner can access.
 pub fn private(path: &Path, wanted: u32) -> Result<(), StateDirError> {
-    let meta = std::fs::metadata(path).map_err(|e| missing_or("look at", path, e))?;
+    let meta = std::fs::metadata(path).map_err(|e| missing_or("read", path, e))?;
     let mode = meta.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(StateDirError::Open { path: path.to_owned(), mode, wanted });
@@ -139,7 +139,7 @@ pub fn private(path: &Path, wanted: u32) -> Result<(), StateDirError> {
     Ok(())
 }
 
-/// Reads a file that is no secret.
+/// Reads a file that is not secret.
 pub fn read_public(path: &Path) -> Result<String, StateDirError> {
     let file = File::open(path).map_err(|e| missing_or("open", path, e))?;
     let mut text = String::new();
@@ -163,12 +163,12 @@ fn missing_or(doing: &'static str, path: &Path, e: io::Error) -> StateDirError {
     }
 }
 
-/// Makes a file that did not exist, with its final mode from the start.
+/// Creates a new file, with its final mode from the start.
 pub fn create_new(path: &Path, mode: u32) -> Result<File, StateDirError> {
     OpenOptions::new().write(true).create_new(true).mode(mode).open(path).map_err(io_error("create", path))
 }
 
-/// Writes a new file of 0600.
+/// Writes a new file of mode 0600.
 pub fn put(path: &Path, text: &str) -> Result<(), StateDirError> {
     let mut file = create_new(path, 0o600)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(io_error("write", path))
@@ -178,12 +178,12 @@ fn make_private_dir(path: &Path) -> Result<(), StateDirError> {
     DirBuilder::new().mode(0o700).create(path).map_err(io_error("create", path))
 }
 
-/// Makes a directory and those above it, private where they are new.
+/// Creates a directory and its parents; new ones are private.
 pub fn make_private_dirs(path: &Path) -> Result<(), StateDirError> {
     DirBuilder::new().mode(0o700).recursive(true).create(path).map_err(io_error("create", path))
 }
 
-/// Flushes a directory's entries.
+/// Syncs a directory's entries to disk.
 pub fn sync_dir(path: &Path) -> Result<(), StateDirError> {
     File::open(path).and_then(|dir| dir.sync_all()).map_err(io_error("flush", path))
 }

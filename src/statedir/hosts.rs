@@ -1,8 +1,8 @@
-//! The hosts that were taken into the cluster, as the inventory had them: how one is reached that it does not name any more. And the ranges of
-//! addresses that they live with.
+//! The hosts that joined the cluster, as the inventory had them, so that a host can be reached after it was removed
+//! from the inventory; and the cluster's CIDRs.
 //!
-//! In: hosts as runs take them in, and the names of those that have left. Out: who is known. It is no secret and no proof of anything: where
-//! it is missing, a host that leaves has to be named again, or be switched off.
+//! In: hosts that runs admit, and the names of those that were removed. Out: the known hosts. The file is neither
+//! secret nor proof: without it, a host to be removed must be added to the inventory again or be switched off.
 
 use super::{StateDir, StateDirError, io_error};
 use crate::model::desired::{Cidr, Host};
@@ -13,26 +13,26 @@ use std::io::{self, Read as _};
 /// Its file.
 const FILE: &str = "hosts.json";
 const SCHEMA: u32 = 1;
-/// Ten thousand hosts take less.
+/// Ten thousand hosts need less.
 const LARGEST: u64 = 16 << 20;
 
-/// A host that was taken in.
+/// A host that joined.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Known {
     /// As the inventory had it last.
     pub host: Host,
-    /// Whether it has left: nobody needs to be told that it is there still.
+    /// Whether it was removed; if so, no run reports that it still exists.
     pub left: bool,
 }
 
-/// The ranges of addresses that a cluster lives with.
+/// The CIDRs of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ranges {
-    /// Of pods.
+    /// Pod CIDR.
     pub pods: Cidr,
-    /// Of Services.
+    /// Service CIDR.
     pub services: Cidr,
 }
 
@@ -46,12 +46,12 @@ struct Form {
 }
 
 impl StateDir {
-    /// Everybody who was ever taken in.
+    /// Every host that ever joined.
     pub fn hosts(&self) -> Result<Vec<Known>, StateDirError> {
         self.form().map(|form| form.hosts)
     }
 
-    /// The ranges of the run that founded the cluster, or of the first that saw them; `None`: nobody noted any.
+    /// The CIDRs of the bootstrap, or of the first run that recorded them; `None`: none were recorded.
     pub fn ranges(&self) -> Result<Option<Ranges>, StateDirError> {
         self.form().map(|form| form.ranges)
     }
@@ -73,7 +73,7 @@ impl StateDir {
         }
     }
 
-    /// Notes who has been taken in and who has left; nothing is written where that is known.
+    /// Records which hosts joined and which were removed; writes nothing if that is known already.
     pub fn note_hosts(&self, taken_in: &[&Host], left: &[&HostName]) -> Result<(), StateDirError> {
         let before = self.form()?;
         let mut form = before.clone();
@@ -88,14 +88,14 @@ impl StateDir {
         self.write(&before, &form)
     }
 
-    /// Notes the ranges that the cluster lives with, unless some are noted; `anew`: in their place, too.
+    /// Records the cluster's CIDRs unless some are recorded; `anew` overwrites them.
     pub fn note_ranges(&self, ranges: Ranges, anew: bool) -> Result<(), StateDirError> {
         let before = self.form()?;
         let kept = before.ranges.filter(|_| !anew);
         self.write(&before, &Form { ranges: kept.or(Some(ranges)), ..before.clone() })
     }
 
-    /// Forgets everybody, and the ranges: the cluster was taken down.
+    /// Forgets all hosts and the CIDRs: the cluster was taken down.
     pub fn forget_hosts(&self) -> Result<(), StateDirError> {
         self.write(&self.form()?, &Form { schema: SCHEMA, hosts: Vec::new(), ranges: None })
     }

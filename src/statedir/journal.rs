@@ -1,7 +1,7 @@
-//! The journal: what no observation could tell a later run, one JSON object a line, on disk before it counts.
+//! The journal of events that later runs cannot observe: one JSON object a line, synced to disk before it counts.
 //!
-//! In: an [`Entry`]. Out: the lines, oldest first. Only whole lines count: one that a killed run left without its end
-//! was never acknowledged to anybody, so it is dropped at the next append. Any other damage is an error.
+//! In: an [`Entry`]. Out: the lines, oldest first. Only complete lines count: the next append drops an incomplete last
+//! line, because the killed run that wrote it acknowledged it to nobody. Any other damage is an error.
 
 use super::{StateDirError, files, io_error, random_hex};
 use crate::model::names::{ClusterName, Digest};
@@ -19,69 +19,69 @@ use std::path::Path;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// What happened, and when.
+/// An event and its time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Line {
-    /// RFC 3339.
+    /// Time, RFC 3339.
     pub at: String,
-    /// Which user of this machine.
+    /// User of this machine.
     pub by: String,
-    /// What.
+    /// The event.
     pub entry: Entry,
 }
 
-/// One thing worth remembering.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Entry {
-    /// The vault was made.
+    /// The state directory was created.
     Founded {
-        /// Whose.
+        /// For which cluster.
         cluster: ClusterName,
-        /// Fingerprint of the cluster authority.
+        /// Fingerprint of the cluster CA.
         ca: Digest,
     },
-    /// A token for a genesis of etcd was drawn.
+    /// A token for a new etcd cluster was generated.
     GenesisChosen {
         /// The token.
         token: String,
     },
-    /// The genesis made a cluster; the token is never used again.
+    /// The token bootstrapped a cluster; it is never used again.
     GenesisSpent {
         /// The token.
         token: String,
-        /// The cluster it made, hexadecimal.
+        /// The etcd cluster id, hexadecimal.
         cluster_id: String,
     },
-    /// A recovery was agreed to: it is finished as it was agreed to, whatever is seen later.
+    /// A recovery was agreed to: it is completed as agreed, whatever is observed later.
     RecoveryChosen {
-        /// What is done.
+        /// The recovery.
         recovery: Recovery,
-        /// One that is given up for it, by its id.
+        /// The recovery that is abandoned for it, by its id.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         instead_of: Option<String>,
     },
-    /// The recovery made a cluster that answers.
+    /// The recovery bootstrapped a cluster that answers.
     RecoveryEnded {
-        /// Which.
+        /// Its id.
         id: String,
-        /// The cluster it made, hexadecimal.
+        /// The etcd cluster id, hexadecimal.
         cluster_id: String,
     },
-    /// The recovery made none: the cluster of before answers again.
+    /// The recovery was dropped: the previous cluster answers again.
     RecoveryDropped {
-        /// Which.
+        /// Its id.
         id: String,
     },
-    /// Nothing was left to do behind the recovery: whoever asks for it again means another one.
+    /// The recovery is complete, including cleanup: asking for the same recovery again starts a new one.
     RecoveryWhole {
-        /// Which.
+        /// Its id.
         id: String,
     },
-    /// The cluster was taken down on purpose: from here on empty disks are no loss.
+    /// The cluster was taken down on purpose: from here on empty disks are no data loss.
     TakenDown {
-        /// Whether its data was deleted rather than moved aside.
+        /// Whether its data was deleted rather than archived.
         deleted: bool,
     },
     /// A credential for a person was issued.
@@ -95,46 +95,46 @@ pub enum Entry {
         /// End of validity, RFC 3339.
         not_after: String,
     },
-    /// How far members of etcd were seen, as hosts remembered it.
+    /// The log positions of etcd members, as the hosts remembered them.
     Seen {
-        /// The furthest of each.
+        /// The highest position of each member.
         positions: Vec<Position>,
     },
-    /// A rotation came to a stage; none: it ended.
+    /// A rotation reached a stage; `None`: it ended.
     Rotation {
-        /// Of what.
+        /// Of which CA or key.
         what: Rotatable,
-        /// Which stage.
+        /// The stage.
         stage: Option<Stage>,
     },
     /// A person agreed to something.
     Consent {
-        /// To what, in the words that were shown.
+        /// The text that was shown.
         to: String,
         /// How: the words typed, or `--yes`.
         how: String,
     },
 }
 
-/// Begins the journal of a new vault.
+/// Creates the journal of a new state directory.
 pub fn start(path: &Path, cluster: &ClusterName, ca: &Digest) -> Result<(), StateDirError> {
     let mut file = files::create_new(path, 0o600)?;
     write_line(&mut file, path, Entry::Founded { cluster: cluster.clone(), ca: *ca })
 }
 
-/// Adds an entry; it is on disk when this returns.
+/// Appends an entry; it is synced to disk when this returns.
 pub fn append(path: &Path, entry: Entry) -> Result<(), StateDirError> {
     let (mut file, _) = open(path)?;
     write_line(&mut file, path, entry)
 }
 
-/// All whole lines.
+/// All complete lines.
 pub fn read(path: &Path) -> Result<Vec<Line>, StateDirError> {
     let bytes = std::fs::read(path).map_err(io_error("read", path))?;
     parse(path, &bytes).map(|(lines, _)| lines)
 }
 
-/// The unspent token, or a new one.
+/// The unused token, or a new one.
 pub fn bootstrap_token(path: &Path) -> Result<String, StateDirError> {
     let (mut file, lines) = open(path)?;
     if let Some(token) = unspent(&lines) {
@@ -145,7 +145,7 @@ pub fn bootstrap_token(path: &Path) -> Result<String, StateDirError> {
     Ok(token)
 }
 
-/// Spends the unspent token.
+/// Marks the unused token as used.
 pub fn spend_genesis(path: &Path, cluster_id: &str) -> Result<(), StateDirError> {
     let (mut file, lines) = open(path)?;
     let Some(token) = unspent(&lines) else {
@@ -155,9 +155,9 @@ pub fn spend_genesis(path: &Path, cluster_id: &str) -> Result<(), StateDirError>
         });
         return match spent {
             None => Err(StateDirError::NothingToSpend { path: path.to_owned() }),
-            // A run that was killed after noting it and then repeated: what is asked for holds already.
+            // An interrupted run recorded it and is repeated: nothing to do.
             Some(_) if Past::of(&lines).bootstrapped.is_some() => Ok(()),
-            // It was noted as taken down, and yet it lives.
+            // It was recorded as taken down, but it answers.
             Some(token) => {
                 write_line(&mut file, path, Entry::GenesisSpent { token, cluster_id: cluster_id.to_owned() })
             }
@@ -166,34 +166,35 @@ pub fn spend_genesis(path: &Path, cluster_id: &str) -> Result<(), StateDirError>
     write_line(&mut file, path, Entry::GenesisSpent { token, cluster_id: cluster_id.to_owned() })
 }
 
-/// What the journal knows of the past and no observation could tell.
+/// Facts from the journal that cannot be observed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Past {
-    /// The id of the cluster that was born and not taken down since.
+    /// The id of the bootstrapped cluster, unless it was taken down since.
     pub bootstrapped: Option<String>,
     /// The recovery that was agreed to and has not ended.
     pub open: Option<Recovery>,
-    /// The last recovery that made a cluster, unless that was taken down since, and whether nothing was left to do behind it.
+    /// The last recovery that bootstrapped a cluster, unless that was taken down since, and whether its cleanup is
+    /// complete.
     pub last: Option<(Recovery, bool)>,
-    /// The recoveries that were given up, by their ids: what they restored counts for nothing.
+    /// The recoveries that were abandoned, by id: data they restored does not count.
     pub dropped: BTreeSet<String>,
     /// The ids of all clusters that ever answered.
     pub lived: BTreeSet<String>,
-    /// When a cluster was taken down last, milliseconds since 1970: what is older is of another life.
+    /// When a cluster was last taken down, milliseconds since 1970: older snapshots are of that cluster.
     pub taken_down_ms: Option<i64>,
-    /// The highest revision that any recovery was to begin at, done or given up; 0: there was none.
+    /// The highest start revision of any recovery, completed or abandoned; 0: there was none.
     pub leapt: i64,
-    /// Recoveries that were to begin at a revision which no cluster comes near, because a host lied: they count for nothing, nor does what they
-    /// made.
+    /// Recoveries with a start revision that no cluster can reach, because a host reported a false one: neither they
+    /// nor their data count.
     pub impossible: Vec<Recovery>,
-    /// How far members of etcd were seen, as noted last.
+    /// The last recorded log positions of etcd members.
     pub seen: Vec<Position>,
-    /// When that was noted, milliseconds since 1970.
+    /// When they were recorded, milliseconds since 1970.
     pub seen_ms: Option<i64>,
 }
 
 impl Past {
-    /// Reads it from all lines, the oldest first.
+    /// Computes it from all lines, the oldest first.
     pub fn of(lines: &[Line]) -> Self {
         let mut past = Self::default();
         let mut chosen: Vec<&Recovery> = Vec::new();
@@ -244,7 +245,7 @@ impl Past {
         past
     }
 
-    /// Whether the last recovery went back to a bundle and something is left to do behind it.
+    /// Whether the last recovery restored a snapshot and its cleanup is not complete.
     pub fn abandons(&self) -> bool {
         self.last.as_ref().is_some_and(|(recovery, whole)| !whole && matches!(recovery.source, Origin::Bundle(_)))
     }
@@ -252,12 +253,12 @@ impl Past {
     fn lives(&mut self, cluster_id: &str) {
         self.bootstrapped = Some(cluster_id.to_owned());
         if !self.lived.insert(cluster_id.to_owned()) {
-            // It was noted as taken down, and yet it lives.
+            // It was recorded as taken down, but it answers.
             self.taken_down_ms = None;
         }
     }
 
-    /// The revision that the last recovery which made a cluster began at.
+    /// The start revision of the last recovery that bootstrapped a cluster.
     pub fn recovered(&self) -> Option<i64> {
         self.last.as_ref().map(|(recovery, _)| recovery.base)
     }
@@ -271,7 +272,7 @@ fn unspent(lines: &[Line]) -> Option<String> {
     })?
 }
 
-/// Opens the journal alone, drops an unfinished last line, and leaves the cursor at the end.
+/// Opens and locks the journal, drops an incomplete last line, and leaves the cursor at the end.
 fn open(path: &Path) -> Result<(File, Vec<Line>), StateDirError> {
     let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(io_error("open", path))?;
     rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(|e| io_error("lock", path)(e.into()))?;
@@ -282,7 +283,7 @@ fn open(path: &Path) -> Result<(File, Vec<Line>), StateDirError> {
     Ok((file, lines))
 }
 
-/// The whole lines, and how many bytes they take.
+/// The complete lines, and their length in bytes.
 fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<Line>, u64), StateDirError> {
     let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |end| end + 1);
     let lines = bytes[..whole]
@@ -304,7 +305,7 @@ fn write_line(file: &mut File, path: &Path, entry: Entry) -> Result<(), StateDir
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(io_error("write", path))
 }
 
-/// The time now, RFC 3339, whole seconds.
+/// The current time, RFC 3339, whole seconds.
 pub fn now() -> String {
     let now = OffsetDateTime::now_utc().replace_nanosecond(0).unwrap_or(OffsetDateTime::UNIX_EPOCH);
     now.format(&Rfc3339).unwrap_or_default()

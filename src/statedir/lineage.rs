@@ -1,7 +1,8 @@
-//! The CAs that were the cluster's own, one after the other, and how each vouched for the next.
+//! The cluster CAs, one after the other, and how each cross-signed the next.
 //!
-//! In: [`Contents`]. Out: the unbroken chain that ends in the CA in use, and what vouches for snapshots. A state that somebody sends proves
-//! with its keys that it is of the CA in it; the chain proves that this CA is the heir of the one that a person knows by its fingerprint.
+//! In: [`Contents`]. Out: the unbroken chain that ends in the current CA, and the CAs that verify snapshots. The keys
+//! in an imported state prove that it belongs to the CA in it; the chain proves that this CA succeeds the one that a
+//! person knows by its fingerprint.
 
 use super::contents::{BadAuthority, Contents, PublicAuthority};
 use crate::model::names::Digest;
@@ -10,17 +11,17 @@ use crate::snapshot::Trust;
 use serde::{Deserialize, Serialize};
 use x509_parser::pem::parse_x509_pem;
 
-/// A CA that was the cluster's own.
+/// A previous cluster CA.
 pub struct Former {
-    /// It.
+    /// Its certificate.
     pub public: PublicAuthority,
-    /// The one after it, signed by it; none where it had ended by then.
+    /// Its successor, cross-signed by it; `None` if it had expired by then.
     pub next: Option<PublicAuthority>,
-    /// Since when nobody trusts it any more, seconds since 1970; none: somebody still does.
+    /// Since when no host trusts it any more, seconds since 1970; `None`: some still do.
     pub until_s: Option<i64>,
 }
 
-/// As JSON.
+/// The JSON form.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct FormerForm {
@@ -40,40 +41,40 @@ impl FormerForm {
     }
 }
 
-/// The fingerprints of the CAs that follow one another without a break, the oldest first. The last is in use.
+/// The fingerprints of an unbroken chain of CAs, the oldest first. The last one is in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lineage {
     chain: Vec<Digest>,
-    /// The one that the cluster says it was founded with.
+    /// The CA that the cluster claims to have been bootstrapped with.
     pub founded: Digest,
 }
 
 impl Lineage {
-    /// The oldest from which an unbroken chain leads to the CA in use.
+    /// The oldest CA from which an unbroken chain leads to the current one.
     pub fn anchor(&self) -> Digest {
         self.chain.first().copied().unwrap_or(self.founded)
     }
-    /// Whether the chain begins where the cluster did.
+    /// Whether the chain starts at the cluster's first CA.
     pub fn is_whole(&self) -> bool {
         self.anchor() == self.founded
     }
-    /// How many there are.
+    /// Length of the chain.
     pub fn length(&self) -> usize {
         self.chain.len()
     }
-    /// Whether this CA is one of them.
+    /// Whether this CA is in the chain.
     pub fn has(&self, authority: &Digest) -> bool {
         self.chain.contains(authority)
     }
-    /// Whether one of the two goes on where the other ends. Two heirs of one CA are not both its heirs.
+    /// Whether one chain continues the other. If two chains diverge, neither continues the other.
     pub fn goes_with(&self, other: &Self) -> bool {
         let (short, long) = if self.chain.len() < other.chain.len() { (self, other) } else { (other, self) };
         long.chain.starts_with(&short.chain)
     }
 }
 
-/// Whether `next` is `heir`'s key, signed by `old`, and may have issuers below it. Without that last rule the signing intermediate, whose
-/// key is on control-plane hosts, could pass for the next CA.
+/// Whether `next` has `heir`'s key, is signed by `old`, and may have issuers below it. Without the last rule the
+/// signing intermediate, whose key is on control-plane hosts, could pass for the next CA.
 fn vouches(old: &PublicAuthority, next: &PublicAuthority, heir: &PublicAuthority) -> bool {
     let signed = || {
         let (_, above) = parse_x509_pem(old.cert_pem.as_bytes()).ok()?;
@@ -86,7 +87,7 @@ fn vouches(old: &PublicAuthority, next: &PublicAuthority, heir: &PublicAuthority
 }
 
 impl Contents {
-    /// The CAs that follow one another without a break.
+    /// The unbroken chain of CAs.
     pub fn lineage(&self) -> Lineage {
         let mut chain = vec![self.cluster.fingerprint()];
         let mut heir = self.cluster.public();
@@ -100,11 +101,12 @@ impl Contents {
         Lineage { chain, founded: self.rotations.founded }
     }
 
-    /// What vouches for snapshots: the cluster's CA, one that takes or gives up its place, and those of before for what was taken in their time.
+    /// The CAs that verify snapshots: the cluster CA, the other CA of a rotation in progress, and previous CAs for
+    /// snapshots of their time.
     pub fn snapshot_trust(&self) -> Trust {
         let own = (self.cluster.cert_pem(), None);
         let former = self.rotations.former.iter().map(|former| (former.public.cert_pem.as_str(), former.until_s));
-        // An earlier hactl wrote no list of them.
+        // An older hactl did not record previous CAs.
         let turn = self.rotations.under_way.get(&Rotatable::ClusterCa).map(|turn| turn.other.public.as_str());
         let known = |pem: &str| self.rotations.former.iter().any(|former| former.public.cert_pem == pem);
         let turn = turn.filter(|pem| !known(pem)).map(|pem| (pem, None));

@@ -1,7 +1,7 @@
-//! One run at a time on this machine: an advisory lock on the vault that says who has it.
+//! One run at a time on this machine: an advisory lock on the state directory that names its holder.
 //!
-//! In: the vault's directory and a verb. Out: a [`VaultLock`], given back by the kernel when it is dropped or its
-//! process ends, however that happens.
+//! In: the state directory and a verb. Out: a [`VaultLock`], which the kernel releases when it is dropped or its
+//! process ends in any way.
 
 use super::{StateDirError, io_error, journal};
 use rustix::fs::FlockOperation;
@@ -10,13 +10,13 @@ use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// The right to work with the vault, held while this value lives.
+/// The exclusive use of the state directory, for as long as this value lives.
 #[derive(Debug)]
 pub struct VaultLock {
     _file: File,
 }
 
-/// Takes the lock or says who has it.
+/// Takes the lock, or returns its holder.
 pub fn take(dir: &Path, verb: &str) -> Result<VaultLock, StateDirError> {
     let path = dir.join("lock");
     let mut file = OpenOptions::new()
@@ -31,9 +31,9 @@ pub fn take(dir: &Path, verb: &str) -> Result<VaultLock, StateDirError> {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut holder = String::new();
-            // The holder's own words are a courtesy: that the lock is held is known without them.
+            // The holder's description is only for the message: that the lock is held is known without it.
             if file.take(400).read_to_string(&mut holder).is_err() || holder.trim().is_empty() {
-                "somebody who has not said who".clone_into(&mut holder);
+                "unknown holder".clone_into(&mut holder);
             }
             return Err(StateDirError::Held { path: dir.to_owned(), holder: holder.trim().to_owned() });
         }
@@ -47,7 +47,7 @@ pub fn take(dir: &Path, verb: &str) -> Result<VaultLock, StateDirError> {
     Ok(VaultLock { _file: file })
 }
 
-/// The user this process runs for, as other people know them.
+/// The user of this process, as other people know them.
 pub fn user() -> String {
     ["SUDO_USER", "USER", "LOGNAME"]
         .into_iter()

@@ -1,9 +1,9 @@
-//! What the administrator keeps: authorities, the encryption key, and a journal of what cannot be observed.
+//! The administrator's state directory: CAs, the encryption key, and a journal of what cannot be observed.
 //!
-//! In: a directory, `<directory of the inventory>/.hactl/<cluster>/`, and the [`Contents`] that `pki/` made for a new
-//! cluster. Out: a [`StateDir`], opened whole or not at all. It is the only place that holds authority keys, so it refuses
-//! to be read when others on the machine could read it too, and it comes into being by one rename: a run that is killed
-//! while founding leaves a whole vault or none.
+//! In: a directory, `<directory of the inventory>/.hactl/<cluster>/`, and the [`Contents`] that `pki/` created for a
+//! new cluster. Out: a [`StateDir`], opened completely or not at all. It is the only place with CA keys, so it is not
+//! opened if other users of the machine can read it. It is created with one rename: a bootstrap that is killed leaves a
+//! complete state directory or none.
 
 mod contents;
 mod files;
@@ -35,83 +35,83 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why the vault cannot be used.
+/// Why the state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateDirError {
-    /// The file system said no.
+    /// A file system error.
     #[error("cannot {doing} {path}")]
     Io {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// Others can read what only its owner may.
+    /// Other users can read a file that only its owner may read.
     #[error("{path} can be read by others (mode {mode:03o}); it holds keys: chmod {wanted:03o} {path}")]
     Open {
-        /// Which directory or file.
+        /// The directory or file.
         path: PathBuf,
         /// Its permission bits.
         mode: u32,
-        /// What they should be.
+        /// The required bits.
         wanted: u32,
     },
-    /// A file that makes a vault is not there.
-    #[error("{path} is missing: the vault is incomplete; restore the whole directory from a copy")]
+    /// A file of the state directory does not exist.
+    #[error("{path} is missing: the state directory is incomplete; restore the whole directory from a backup")]
     Missing {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
-    /// A file is there, but is not what it should be.
-    #[error("{path} is damaged: {why}; restore the whole directory from a copy")]
+    /// A file has invalid content.
+    #[error("{path} is damaged: {why}; restore the whole directory from a backup")]
     Corrupt {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// What is wrong.
         why: String,
     },
-    /// There is a vault already.
-    #[error("{path} exists already: a second set of authorities would cut off every host of the first")]
+    /// There is a state directory already.
+    #[error("{path} exists already: a second set of CAs would cut off every host of the first")]
     Exists {
-        /// Where.
+        /// Its path.
         path: PathBuf,
     },
-    /// The vault belongs to a cluster of another name.
-    #[error("{path} is the vault of cluster {theirs}, not of {ours}")]
+    /// The state directory belongs to a cluster of another name.
+    #[error("{path} is the state directory of cluster {theirs}, not of {ours}")]
     OtherCluster {
-        /// Where.
+        /// Its path.
         path: PathBuf,
-        /// Whose it is.
+        /// The cluster in it.
         theirs: String,
-        /// Whose it should be.
+        /// The expected cluster.
         ours: ClusterName,
     },
-    /// Another run on this machine works with the vault.
+    /// Another run on this machine uses the state directory.
     #[error("another run on this machine uses {path}: {holder}")]
     Held {
-        /// The vault.
+        /// The state directory.
         path: PathBuf,
-        /// Who: verb, pid, user, since.
+        /// Verb, pid, user and start of the other run.
         holder: String,
     },
-    /// There is no unspent genesis token to spend.
-    #[error("{path} has no unspent genesis token")]
+    /// There is no unused bootstrap token.
+    #[error("{path} has no unused bootstrap token")]
     NothingToSpend {
         /// The journal.
         path: PathBuf,
     },
-    /// No authority of the vault has the key identifier a leaf asks for.
-    #[error("no authority of this vault has the key identifier {authority}, which certificate {leaf} asks for")]
+    /// No CA of the state directory has the key identifier that a certificate requires.
+    #[error("no CA in this state directory has the key identifier {authority}, which certificate {leaf} requires")]
     NoSuchAuthority {
         /// Key identifier.
         authority: String,
-        /// Which leaf.
+        /// The certificate.
         leaf: String,
     },
-    /// The system gave no randomness.
+    /// The random number generator failed.
     #[error("the system's random number generator failed")]
     Random,
 }
@@ -121,26 +121,26 @@ pub(crate) fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Erro
     move |source| StateDirError::Io { doing, path, source }
 }
 
-/// The inventory that was carried with a vault that was rebuilt.
+/// The inventory that was exported with a state, in a state directory that was rebuilt from it.
 pub const INVENTORY: &str = "inventory.yaml";
 
-/// The vault of one cluster, read and checked.
+/// The state directory of one cluster, read and checked.
 pub struct StateDir {
     dir: PathBuf,
     contents: Contents,
 }
 
 impl StateDir {
-    /// Where the vault of a cluster lies beside its inventory.
+    /// The path of a cluster's state directory beside its inventory.
     pub fn default_dir(inventory_dir: &Path, cluster: &ClusterName) -> PathBuf {
         inventory_dir.join(".hactl").join(cluster.as_str())
     }
 
-    /// Reads a vault; `None` when there is none at `dir`.
+    /// Opens a state directory; `None` if there is none at `dir`.
     pub fn open(dir: &Path, cluster: &ClusterName) -> Result<Option<Self>, StateDirError> {
         match std::fs::symlink_metadata(dir) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(io_error("look at", dir)(e)),
+            Err(e) => return Err(io_error("read", dir)(e)),
             Ok(_) => files::private(dir, 0o700)?,
         }
         let name_file = dir.join(files::CLUSTER);
@@ -158,18 +158,18 @@ impl StateDir {
         let bootstrapped =
             |l: &Line| matches!(&l.entry, Entry::Founded { ca, .. } if *ca == vault.contents.rotations.founded);
         if !vault.journal()?.first().is_some_and(bootstrapped) {
-            let why = "it does not begin with the founding of this cluster".to_owned();
+            let why = "it does not begin with the bootstrap of this cluster".to_owned();
             return Err(StateDirError::Corrupt { path: vault.journal_path(), why });
         }
         Ok(Some(vault))
     }
 
-    /// Makes the vault of a new cluster. All or nothing: it is built beside its place and renamed into it.
+    /// Creates the state directory of a new cluster, completely or not at all: it is built beside its path and renamed.
     pub fn create(dir: &Path, cluster: &ClusterName, contents: Contents) -> Result<Self, StateDirError> {
         Self::build(dir, cluster, contents, &crate::snapshot::new_identity(), |_| Ok(()))
     }
 
-    /// Makes the vault that was carried. Whoever has that had a cluster: empty disks are a loss.
+    /// Creates a state directory from an exported state. Its cluster existed: empty disks are a data loss.
     pub fn recreate(dir: &Path, carried: Carried) -> Result<Self, StateDirError> {
         let Carried { cluster, contents, identity, inventory } = carried;
         Self::build(dir, &cluster, contents, &identity, |building| {
@@ -191,7 +191,7 @@ impl StateDir {
             return Err(io_error("create", dir)(io::ErrorKind::InvalidInput.into()));
         };
         files::make_private_dirs(parent)?;
-        // Two foundings at once would each remove the other's half-built directory: one at a time.
+        // Two runs that create it at once would delete each other's unfinished directory: one at a time.
         let guard = File::open(parent).map_err(io_error("open", parent))?;
         rustix::fs::flock(&guard, FlockOperation::LockExclusive).map_err(|e| io_error("lock", parent)(e.into()))?;
         if std::fs::symlink_metadata(dir).is_ok() {
@@ -199,7 +199,7 @@ impl StateDir {
         }
         let building = parent.join(format!(".{}.new", name.to_string_lossy()));
         match std::fs::remove_dir_all(&building) {
-            Ok(()) => {} // left by a founding that was killed; nothing was ever signed with what lies there
+            Ok(()) => {} // left by an interrupted bootstrap; its keys have signed nothing
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(io_error("clear", &building)(e)),
         }
@@ -213,27 +213,27 @@ impl StateDir {
         Ok(Self { dir: dir.to_owned(), contents })
     }
 
-    /// Where the vault lies.
+    /// Its path.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Everything that may be known to all.
+    /// Everything that is not secret.
     pub fn publics(&self) -> Publics {
         self.contents.publics()
     }
 
-    /// The secrets that hosts need.
+    /// The secrets that hosts get.
     pub fn material(&self) -> Material<'_> {
         self.contents.material()
     }
 
-    /// The authorities and keys themselves, for signing on this machine.
+    /// The CAs and keys themselves, for signing on this machine.
     pub fn contents(&self) -> &Contents {
         &self.contents
     }
 
-    /// The authority whose key identifier the leaf names.
+    /// The CA with the key identifier that the certificate requires.
     pub fn issuer(&self, leaf: &CertSpec) -> Result<&Authority, StateDirError> {
         self.contents.issuer(leaf).ok_or_else(|| StateDirError::NoSuchAuthority {
             authority: leaf.authority.clone(),
@@ -241,33 +241,33 @@ impl StateDir {
         })
     }
 
-    /// Takes the vault for a run on this machine; [`StateDirError::Held`] says who has it.
+    /// Locks the state directory for a run on this machine; [`StateDirError::Held`] names the holder.
     pub fn lock(&self, verb: &str) -> Result<VaultLock, StateDirError> {
         lock::take(&self.dir, verb)
     }
 
-    /// The token of the genesis under way, or a new one that is on disk before this returns.
+    /// The token of the bootstrap in progress, or a new one that is on disk before this returns.
     pub fn bootstrap_token(&self) -> Result<String, StateDirError> {
         journal::bootstrap_token(&self.journal_path())
     }
 
-    /// Notes that the genesis under way made a cluster: its token is never used again.
+    /// Records that the bootstrap in progress created a cluster: its token is never used again.
     pub fn spend_genesis(&self, cluster_id: &str) -> Result<(), StateDirError> {
         journal::spend_genesis(&self.journal_path(), cluster_id)
     }
 
-    /// What the journal knows of the past.
+    /// Facts from the journal that cannot be observed.
     pub fn past(&self) -> Result<Past, StateDirError> {
         Ok(Past::of(&self.journal()?))
     }
 
-    /// Replaces a file of the vault that is made again when needed, such as the kubeconfig: 0600, all or nothing.
+    /// Replaces a file that can be created again, such as the kubeconfig: mode 0600, atomically.
     pub fn replace(&self, name: &str, content: &str) -> Result<(), StateDirError> {
         use std::io::Write as _;
         let path = self.dir.join(name);
         let fresh = self.dir.join(format!(".{name}.new"));
         match std::fs::remove_file(&fresh) {
-            Ok(()) => {} // left by a run that was killed
+            Ok(()) => {} // left by an interrupted run
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(io_error("clear", &fresh)(e)),
         }
@@ -277,17 +277,17 @@ impl StateDir {
         files::sync_dir(&self.dir)
     }
 
-    /// Writes ahead something that no later observation could tell; on disk before this returns.
+    /// Records an event that cannot be observed later; it is on disk before this returns.
     pub fn record(&self, entry: Entry) -> Result<(), StateDirError> {
         journal::append(&self.journal_path(), entry)
     }
 
-    /// Everything in the journal, oldest first.
+    /// The complete journal, oldest first.
     pub fn journal(&self) -> Result<Vec<Line>, StateDirError> {
         journal::read(&self.journal_path())
     }
 
-    /// A new file for the log of one run, under `runs/`.
+    /// A new log file for one run, under `runs/`.
     pub fn run_log(&self, verb: &str) -> Result<(PathBuf, File), StateDirError> {
         let dir = self.dir.join(files::RUNS);
         let stamp = time::OffsetDateTime::now_utc()
@@ -317,7 +317,7 @@ pub(crate) fn random_hex(bytes: usize) -> Result<String, StateDirError> {
     }))
 }
 
-/// The encryption key for Secrets at rest: 32 random bytes in base64, as an EncryptionConfiguration wants it.
+/// A new encryption key for Secrets: 32 random bytes in base64, as in an EncryptionConfiguration.
 pub fn new_encryption_key() -> Result<Secret<String>, StateDirError> {
     use base64::Engine as _;
     use zeroize::Zeroize as _;

@@ -1,7 +1,9 @@
-//! A vault's contents as one text, to be sealed and carried: what hosts keep of it, and what rebuilds it where it was lost.
+//! The contents of a state directory as one text, to be encrypted and exported: hosts keep it, and a lost state
+//! directory is rebuilt from it.
 //!
-//! In: [`Contents`] and the inventory. Out: JSON, always the same for the same keys; or contents again, each checked as when a vault is
-//! opened. The journal stays behind, except that there was a birth: whoever has this text had a cluster.
+//! In: [`Contents`] and the inventory. Out: JSON, always the same for the same keys; or contents again, with the same
+//! checks as for a state directory. The journal is not included, except that the cluster was bootstrapped: this text
+//! exists only for such clusters.
 
 use super::contents::{Authority, Contents, KeyPairPem};
 use super::rotations::{self, Rotations};
@@ -48,19 +50,19 @@ impl Drop for Form {
     }
 }
 
-/// What a carried vault was.
+/// The contents of an exported state.
 pub struct Carried {
-    /// Whose.
+    /// The cluster's name.
     pub cluster: ClusterName,
-    /// Authorities and keys.
+    /// CAs and keys.
     pub contents: Contents,
-    /// What opens everything that was sealed for the cluster.
+    /// The age identity that decrypts everything encrypted for the cluster.
     pub identity: Secret<String>,
-    /// The inventory as it was when the host was last changed.
+    /// The inventory at the last change of the host.
     pub inventory: String,
 }
 
-/// Why a text is no carried vault.
+/// Why a text is not an exported state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the state in it cannot be used: {0}")]
 pub struct NotCarried(String);
@@ -88,32 +90,32 @@ pub fn carry(cluster: &ClusterName, contents: &Contents, identity: &Secret<Strin
     Secret::new(serde_json::to_string(&form).expect("texts and numbers are always JSON"))
 }
 
-/// What the text says.
+/// Parses the text.
 ///
 /// # Errors
-/// Text that was not made by [`carry`], or keys that do not fit their certificates.
+/// Text that was not created by [`carry`], or keys that do not match their certificates.
 pub fn uncarry(text: &Secret<String>) -> Result<Carried, NotCarried> {
-    // serde quotes no values in errors about JSON's form, and these types hold none that it would quote either.
+    // serde quotes no values in errors about JSON syntax, and these types have none that it would quote either.
     let bad = |error: serde_json::Error| NotCarried(format!("{:?} at byte {}", error.classify(), error.column()));
     let form: Form = serde_json::from_str(text.reveal()).map_err(bad)?;
     if form.schema != SCHEMA {
-        return Err(NotCarried(format!("it is of form {}, and this hactl knows {SCHEMA}", form.schema)));
+        return Err(NotCarried(format!("it has schema {}, but this hactl reads schema {SCHEMA}", form.schema)));
     }
     let joined = |pair: &KeyText, name: &str| {
         Authority::new(pair.public.clone(), Secret::new(pair.private.clone()))
             .map_err(|bad| NotCarried(format!("{name}: {bad}")))
     };
     let authority = |at: usize, name: &str| joined(&form.authorities[at], name);
-    let serving = form.kubelet_serving.as_ref().map(|pair| joined(pair, "the CA of kubelets' serving certificates"));
-    let cluster = authority(0, "the cluster's authority")?;
+    let serving = form.kubelet_serving.as_ref().map(|pair| joined(pair, "the CA for kubelet serving certificates"));
+    let cluster = authority(0, "the cluster CA")?;
     let rotations = form.rotations.as_ref().map(rotations::Form::rotations).transpose();
-    let rotations = rotations.map_err(|bad| NotCarried(format!("what was being replaced: {bad}")))?;
+    let rotations = rotations.map_err(|bad| NotCarried(format!("the rotations in progress: {bad}")))?;
     let never = Rotations::never(cluster.fingerprint());
     let contents = Contents {
         cluster,
-        etcd: authority(1, "etcd's authority")?,
-        front_proxy: authority(2, "the front proxy's authority")?,
-        signing: authority(3, "the signing authority")?,
+        etcd: authority(1, "the etcd CA")?,
+        front_proxy: authority(2, "the front proxy CA")?,
+        signing: authority(3, "the signing CA")?,
         kubelet_serving: serving.transpose()?,
         service_account: KeyPairPem {
             private: Secret::new(form.service_account.private.clone()),

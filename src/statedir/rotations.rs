@@ -1,7 +1,7 @@
-//! What is being replaced in a vault, and what is kept of what was.
+//! The rotations of a state directory, and what is kept of completed ones.
 //!
-//! In: the other half of each rotation under way, as values or as JSON. Out: the same, checked. Everything that is written here is written
-//! whole or not at all, so that a run which is killed leaves either stage and never something in between.
+//! In: the other CA or key of each rotation in progress, as values or as JSON. Out: the same, checked. Every write is
+//! atomic, so that an interrupted run leaves one stage or the next, never a mixture.
 
 use super::contents::{Authority, BadAuthority, Contents, KeyPairPem, PublicAuthority};
 use super::lineage::{Former, FormerForm};
@@ -19,11 +19,11 @@ use zeroize::Zeroize;
 pub const FILE: &str = "rotations.json";
 const SCHEMA: u32 = 1;
 
-/// An authority or a key pair as text. What has no public half has none here.
+/// A CA or a key pair as text. A symmetric key has no public half.
 pub struct KeyText {
     /// Certificate or public key, PEM.
     pub public: String,
-    /// Private key, PEM, or the key itself; empty where it is not kept.
+    /// Private key, PEM, or the symmetric key; empty if it is not kept.
     pub private: Secret<String>,
 }
 
@@ -33,38 +33,39 @@ impl KeyText {
     }
 }
 
-/// A rotation under way.
+/// A rotation in progress.
 pub struct Rotation {
-    /// How far it is.
+    /// Its stage.
     pub stage: Stage,
-    /// The one that is to come while it is only spread; then the one that was, without its private key.
+    /// The next CA or key while it is only distributed; afterwards the previous one, without its private key.
     pub other: KeyText,
-    /// Since when it is at this stage, seconds since 1970.
+    /// When this stage began, seconds since 1970.
     pub since_s: i64,
-    /// Since when every host is known to be there, too.
+    /// When every host was known to have reached it.
     pub everywhere_s: Option<i64>,
 }
 
-/// Rotations under way, and what is left of those that ended.
+/// Rotations in progress, and what is left of completed ones.
 pub struct Rotations {
-    /// Who the cluster is: the fingerprint of the authority that it was founded with. Hosts and bundles carry it, whatever has become of
-    /// that authority.
+    /// The cluster's identity: the fingerprint of the CA that it was bootstrapped with. Hosts and snapshots carry it,
+    /// even after that CA was replaced.
     pub founded: Digest,
-    /// The cluster's authority, signed by the one before it. API servers present it with their certificates, so that whoever learned to
-    /// trust only the one before goes on trusting them.
+    /// The cluster CA, cross-signed by the previous one. API servers present it with their certificates, so that
+    /// clients that trust only the previous CA accept them.
     pub cross: Option<PublicAuthority>,
-    /// The CAs that were the cluster's own before, the oldest first. What an earlier hactl replaced is not among them.
+    /// The previous cluster CAs, the oldest first. CAs that an older hactl replaced are not included.
     pub former: Vec<Former>,
-    /// Keys that Secrets were encrypted with before, oldest first: bundles of then need them.
+    /// Previous encryption keys for Secrets, the oldest first: older snapshots need them.
     pub retired: Vec<Secret<String>>,
-    /// What is under way.
+    /// Rotations in progress.
     pub under_way: BTreeMap<Rotatable, Rotation>,
-    /// How many stages there have been in this cluster's life. Hosts carry it: state that knows of fewer is an older copy.
+    /// How many stages there have been in this cluster's life. Hosts store the number: a state with a lower one is an
+    /// older copy.
     pub stages: u64,
 }
 
 impl Rotations {
-    /// Nothing was ever replaced.
+    /// No rotation yet.
     pub fn never(founded: Digest) -> Self {
         Self { founded, cross: None, former: Vec::new(), retired: Vec::new(), under_way: BTreeMap::new(), stages: 0 }
     }
@@ -101,7 +102,7 @@ struct TurnForm {
     everywhere_s: Option<i64>,
 }
 
-/// As JSON, in the vault's file and where a vault is carried.
+/// The JSON form, in the file of the state directory and in an exported state.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Form {
@@ -122,7 +123,7 @@ impl Drop for Form {
 }
 
 impl Form {
-    /// What there is to write; nothing where nothing was ever replaced.
+    /// `None` if there was no rotation yet.
     pub fn of(contents: &Contents) -> Option<Self> {
         let Rotations { founded, cross, former, retired, under_way, stages } = &contents.rotations;
         let never = cross.is_none()
@@ -147,10 +148,10 @@ impl Form {
         })
     }
 
-    /// The same as values.
+    /// The form as checked values.
     ///
     /// # Errors
-    /// What is not an authority, or not its key.
+    /// An invalid CA, or a key that does not match.
     pub fn rotations(&self) -> Result<Rotations, BadAuthority> {
         let turn = |(what, form): (&Rotatable, &TurnForm)| {
             let other = form.other.pair();
@@ -180,7 +181,7 @@ fn check(what: Rotatable, stage: Stage, other: &KeyText) -> Result<(), BadAuthor
 }
 
 impl Contents {
-    /// One of the authorities or keys that are in use, as text.
+    /// A CA or key in use, as text.
     pub fn pair(&self, what: Rotatable) -> KeyText {
         let of = |authority: &Authority| KeyText {
             public: authority.cert_pem().to_owned(),
@@ -202,16 +203,16 @@ impl Contents {
         }
     }
 
-    /// All that there are.
+    /// All CAs and keys in use.
     pub(super) fn kept(&self) -> Vec<(Rotatable, KeyText)> {
         let there = |what: &Rotatable| *what != Rotatable::KubeletServingCa || self.kubelet_serving.is_some();
         Rotatable::ALL.into_iter().filter(there).map(|what| (what, self.pair(what))).collect()
     }
 
-    /// Puts another one in its place.
+    /// Replaces a CA or key.
     ///
     /// # Errors
-    /// It is none.
+    /// The new one is invalid.
     pub fn put(&mut self, what: Rotatable, pair: KeyText) -> Result<(), BadAuthority> {
         let KeyText { public, private } = pair;
         match what {
@@ -226,13 +227,13 @@ impl Contents {
         Ok(())
     }
 
-    /// How far a rotation is; `None` where none is under way.
+    /// The stage of a rotation; `None` if none is in progress.
     pub fn stage(&self, what: Rotatable) -> Option<Stage> {
         self.rotations.under_way.get(&what).map(|turn| turn.stage)
     }
 }
 
-/// The vault's file. `current` is there while the files of authorities and keys are written, and counts instead of them.
+/// The file. `current` is set while the files of CAs and keys are written, and overrides them.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stored {
@@ -242,27 +243,27 @@ struct Stored {
     rotations: Form,
 }
 
-/// What the file says.
+/// The content of the file.
 pub(super) struct Found {
-    /// What is in use, where the files of authorities and keys may be half written.
+    /// The CAs and keys in use, if their own files may be half written.
     pub current: Option<BTreeMap<Rotatable, KeyText>>,
-    /// What is under way.
+    /// Rotations in progress.
     pub rotations: Rotations,
 }
 
-/// Reads the file; `None` where nothing was ever replaced.
+/// Reads the file; `None` if there was no rotation yet.
 pub(super) fn read(dir: &Path) -> Result<Option<Found>, StateDirError> {
     let path = dir.join(FILE);
     if let Err(e) = std::fs::symlink_metadata(&path) {
-        return if e.kind() == io::ErrorKind::NotFound { Ok(None) } else { Err(io_error("look at", &path)(e)) };
+        return if e.kind() == io::ErrorKind::NotFound { Ok(None) } else { Err(io_error("read", &path)(e)) };
     }
     let text = files::read_secret(&path)?;
     let damaged = |why: String| StateDirError::Corrupt { path: path.clone(), why };
-    // The text is full of keys, so only where it is damaged is told.
+    // The text is full of keys, so errors contain only positions.
     let bad = |error: serde_json::Error| damaged(format!("{:?} at byte {}", error.classify(), error.column()));
     let stored: Stored = serde_json::from_str(text.reveal()).map_err(bad)?;
     if stored.schema != SCHEMA {
-        return Err(damaged(format!("it is of form {}, and this hactl knows {SCHEMA}", stored.schema)));
+        return Err(damaged(format!("it has schema {}, but this hactl reads schema {SCHEMA}", stored.schema)));
     }
     let current = stored.current.as_ref();
     Ok(Some(Found {
@@ -271,7 +272,7 @@ pub(super) fn read(dir: &Path) -> Result<Option<Found>, StateDirError> {
     }))
 }
 
-/// Writes the file of a vault that is made.
+/// Writes the file of a new state directory.
 pub(super) fn write_new(dir: &Path, contents: &Contents) -> Result<(), StateDirError> {
     match Form::of(contents) {
         Some(rotations) => files::put(&dir.join(FILE), text(&dir.join(FILE), None, rotations)?.reveal()),
@@ -289,10 +290,10 @@ fn text(
 }
 
 impl StateDir {
-    /// Changes what is in use and what is under way; on disk as a whole before this returns.
+    /// Changes CAs, keys and rotations atomically; on disk before this returns.
     ///
     /// # Errors
-    /// What `change` says; files that cannot be written, and then the change counts from the first of them that was.
+    /// Errors of `change`; files that cannot be written: from the first one that was written, the change counts.
     pub fn change<E: From<StateDirError>>(
         &mut self,
         change: impl FnOnce(&mut Contents) -> Result<(), E>,
@@ -301,10 +302,10 @@ impl StateDir {
         Ok(self.store()?)
     }
 
-    /// The same for this run alone: nothing is written.
+    /// The same for this run only: nothing is written.
     ///
     /// # Errors
-    /// What `change` says.
+    /// Errors of `change`.
     pub fn suppose<E>(&mut self, change: impl FnOnce(&mut Contents) -> Result<(), E>) -> Result<(), E> {
         change(&mut self.contents)
     }
@@ -337,7 +338,7 @@ impl StateDir {
     }
 }
 
-/// What is in use according to the file, taken out of what was read of it.
+/// A CA or key in use according to the file, taken out of its parsed content.
 pub(super) fn take(current: &BTreeMap<Rotatable, KeyText>, what: Rotatable) -> Option<KeyText> {
     current.get(&what).map(KeyText::copy)
 }

@@ -1,8 +1,8 @@
-//! The vault's identity, and the sealed copy of the vault that hosts keep.
+//! The cluster's age identity, and the encrypted copy of the state directory that hosts keep.
 //!
-//! In: the vault, the inventory, the public keys in it. Out: an armored text that only its owners can open. Sealing draws random numbers,
-//! so that the same text sealed twice differs: what was sealed last is kept, and sealed anew only when something in it changed. Else
-//! every run would find the hosts' copies to be old.
+//! In: the state directory, the inventory and its public keys. Out: an armored age file for those recipients.
+//! Encryption is randomised, so the result is stored and reused until the content changes. Otherwise every run would
+//! find the hosts' copies outdated.
 
 use super::{StateDir, StateDirError, files, io_error, portable};
 use crate::model::digester::Digester;
@@ -11,23 +11,23 @@ use crate::model::secret::Secret;
 use crate::snapshot::{Identities, Recipients, new_identity, public_of};
 use std::path::PathBuf;
 
-/// The secret key that opens everything that was sealed for this cluster.
+/// The age identity that decrypts everything encrypted for this cluster.
 pub const IDENTITY: &str = "identity.txt";
 const SEALED: &str = "state.age";
-/// SHA-256 over what was sealed and for whom.
+/// SHA-256 of the content and the recipients.
 const SEALED_OF: &str = "state.age.of";
 
 impl StateDir {
-    /// Where the identity lies.
+    /// The path of the identity.
     pub fn identity_path(&self) -> PathBuf {
         self.dir().join(IDENTITY)
     }
 
-    /// The vault's own identity. A vault of before there were any gets one; a file that is gone is not replaced: what was sealed and lies
-    /// elsewhere would be for a key that nobody has.
+    /// The cluster's identity. An older state directory without one gets one; a lost file is not replaced: what was
+    /// encrypted for it elsewhere could never be decrypted.
     ///
     /// # Errors
-    /// A file that cannot be read or written, is gone, or holds no key.
+    /// A file that cannot be read or written, is missing, or contains no key.
     pub fn identity(&self) -> Result<Secret<String>, StateDirError> {
         let path = self.identity_path();
         if !path.exists() {
@@ -43,7 +43,8 @@ impl StateDir {
         }
     }
 
-    /// Everybody who can open what is sealed for this cluster: the vault's own identity, and the inventory's public keys.
+    /// The recipients of everything that is encrypted for this cluster: its own identity, and the inventory's public
+    /// keys.
     ///
     /// # Errors
     /// See [`StateDir::identity`].
@@ -54,10 +55,10 @@ impl StateDir {
         Ok(all)
     }
 
-    /// The vault and the inventory, sealed; kept when the caller holds the vault, for only one may write.
+    /// The state and the inventory, encrypted; stored only if the caller holds the lock.
     ///
     /// # Errors
-    /// Keys that cannot be used; files that cannot be written.
+    /// Invalid keys; files that cannot be written.
     pub fn sealed(
         &self,
         cluster: &ClusterName,
@@ -83,10 +84,10 @@ impl StateDir {
         }
         let unusable = |what: String| StateDirError::Corrupt { path: self.identity_path(), why: what };
         let to = Recipients::parse(&recipients).map_err(|bad| unusable(bad.to_string()))?;
-        let sealed = to.text(&text).map_err(io_error("seal", &kept))?;
+        let sealed = to.text(&text).map_err(io_error("encrypt", &kept))?;
         if keep {
             self.replace(SEALED, &sealed)?;
-            // What was noted last belongs to what was written last.
+            // The digest must belong to the copy that was written last.
             self.replace(SEALED_OF, &format!("{of}\n"))?;
         }
         Ok(sealed)

@@ -1,4 +1,4 @@
-//! The vault kept, opened, changed and broken on purpose.
+//! The state directory: created, opened, changed and damaged.
 
 use super::*;
 use crate::model::names::PeerUrl;
@@ -98,7 +98,7 @@ fn a_vault_that_others_can_read_is_refused_with_the_command_that_closes_it() {
 fn a_missing_or_damaged_file_is_named() {
     let (_root, dir, _vault) = made();
     let files: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().path()).collect();
-    // The identity is asked for when something is sealed; a test of its own says what then.
+    // The identity is read only for encryption; another test covers it.
     let read = |p: &&PathBuf| p.is_file() && !p.ends_with(".gitignore") && !p.ends_with(IDENTITY);
     for path in files.iter().filter(read) {
         let good = std::fs::read(path).unwrap();
@@ -172,7 +172,7 @@ fn a_line_that_was_never_finished_does_not_count_and_other_damage_is_an_error() 
     std::fs::write(&path, format!("nonsense\n{whole}")).unwrap();
     assert!(trouble(&dir).to_string().contains("line 1"));
     std::fs::write(&path, "").unwrap();
-    assert!(trouble(&dir).to_string().contains("does not begin"), "an emptied journal would forget a spent token");
+    assert!(trouble(&dir).to_string().contains("does not begin"), "an emptied journal would forget a used token");
 }
 
 #[test]
@@ -245,16 +245,16 @@ fn a_recovery_that_was_agreed_to_is_open_until_it_made_a_cluster() {
     assert_eq!(
         vault.past().unwrap().bootstrapped.as_deref(),
         Some("c2"),
-        "the cluster that it made is the one that lives"
+        "the cluster that it bootstrapped is the current one"
     );
-    assert_eq!(vault.past().unwrap().recovered(), Some(1_000_000_900), "what lies far below that is of the past");
+    assert_eq!(vault.past().unwrap().recovered(), Some(1_000_000_900), "lower revisions are of an earlier cluster");
     let undo = Recovery { id: "11ff11ff".to_owned(), base: 2_000_000_900, ..recovery };
     vault.record(Entry::RecoveryChosen { recovery: undo.clone(), instead_of: None }).unwrap();
     vault.record(Entry::RecoveryDropped { id: "11ff11ff".to_owned() }).unwrap();
     assert_eq!(vault.past().unwrap().open, None);
-    assert_eq!(vault.past().unwrap().recovered(), Some(1_000_000_900), "c2 answers as before: nothing took its place");
+    assert_eq!(vault.past().unwrap().recovered(), Some(1_000_000_900), "c2 still answers: nothing replaced it");
     assert_eq!(vault.past().unwrap().dropped, ["11ff11ff".to_owned()].into());
-    assert_eq!(vault.past().unwrap().leapt, 2_000_000_900, "the next one leaps above what was given up, too");
+    assert_eq!(vault.past().unwrap().leapt, 2_000_000_900, "the next one starts above an abandoned recovery too");
     assert!(vault.past().unwrap().lived.contains("c2"));
     let other = Recovery { id: "22ff22ff".to_owned(), ..undo };
     vault.record(Entry::RecoveryChosen { recovery: other.clone(), instead_of: Some("00aa00aa".to_owned()) }).unwrap();
@@ -262,15 +262,15 @@ fn a_recovery_that_was_agreed_to_is_open_until_it_made_a_cluster() {
     assert_eq!((past.open, past.dropped.contains("00aa00aa")), (Some(other), true), "both or neither");
     vault.record(Entry::RecoveryDropped { id: "22ff22ff".to_owned() }).unwrap();
     let last = |vault: &StateDir| vault.past().unwrap().last.map(|(recovery, whole)| (recovery.id, whole));
-    assert_eq!(last(&vault), Some(("00ff00ff".to_owned(), false)), "nobody said that all is done");
+    assert_eq!(last(&vault), Some(("00ff00ff".to_owned(), false)), "its cleanup was not recorded");
     vault.record(Entry::RecoveryWhole { id: "00ff00ff".to_owned() }).unwrap();
     assert_eq!(last(&vault), Some(("00ff00ff".to_owned(), true)));
     vault.record(Entry::TakenDown { deleted: false }).unwrap();
     let past = vault.past().unwrap();
     assert_eq!(past.recovered(), None, "a new cluster begins with its own revisions");
     assert_eq!((past.bootstrapped.as_ref(), past.lived.contains("c2")), (None, true));
-    assert!(past.taken_down_ms.is_some(), "bundles from before are of another life");
-    assert_eq!(past.leapt, 2_000_000_900, "what was given out once never comes again");
+    assert!(past.taken_down_ms.is_some(), "older snapshots are of another cluster");
+    assert_eq!(past.leapt, 2_000_000_900, "a revision is never reused");
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn a_carried_vault_is_the_same_vault_and_opens_what_was_sealed_for_it() {
     assert_eq!(
         vault.sealed(&name(), "schema: 1\n", &named, true).unwrap(),
         sealed,
-        "what did not change is not sealed anew"
+        "unchanged content is not encrypted again"
     );
     assert_ne!(vault.sealed(&name(), "schema: 1\nmore: 1\n", &named, true).unwrap(), sealed);
     assert_eq!(vault.recipients(&named).unwrap().len(), 2);
@@ -298,7 +298,7 @@ fn a_carried_vault_is_the_same_vault_and_opens_what_was_sealed_for_it() {
 #[test]
 fn what_is_no_carried_vault_is_refused_without_quoting_it() {
     for text in ["", "{}", "{\"schema\": 1, \"secret\": \"SECRET\"}", "SECRET"] {
-        let error = uncarry(&Secret::new(text.to_owned())).map(drop).expect_err("it is none").to_string();
+        let error = uncarry(&Secret::new(text.to_owned())).map(drop).expect_err("it is invalid").to_string();
         assert!(!error.contains("SECRET"), "{error}");
     }
 }
@@ -340,7 +340,7 @@ fn hosts_that_were_taken_in_are_remembered_as_the_inventory_had_them_last() {
     let kept = |name: &str, left| (name.to_owned(), left);
     assert_eq!(names(&vault), [kept("cp1", true), kept("cp2", false), kept("cp3", false)]);
     assert_eq!(vault.hosts().unwrap()[1].host, moved);
-    // Who comes back is part of it again.
+    // A host that joins again is no longer removed.
     vault.note_hosts(&[&hosts[0]], &[]).unwrap();
     assert_eq!(names(&vault)[0], kept("cp1", false));
     let mode =
@@ -352,15 +352,15 @@ fn hosts_that_were_taken_in_are_remembered_as_the_inventory_had_them_last() {
     vault.note_ranges(range("10.100.0.0"), true).unwrap();
     vault.note_ranges(range("10.244.0.0"), true).unwrap();
     vault.note_ranges(range("10.200.0.0"), false).unwrap();
-    assert_eq!(vault.ranges().unwrap(), Some(range("10.244.0.0")), "the last before there was a cluster counts");
-    assert_eq!(names(&vault).len(), 3, "and nobody is forgotten for it");
+    assert_eq!(vault.ranges().unwrap(), Some(range("10.244.0.0")), "the last CIDRs before the bootstrap count");
+    assert_eq!(names(&vault).len(), 3, "no host is forgotten");
     vault.forget_hosts().unwrap();
     assert_eq!((vault.hosts().unwrap(), vault.ranges().unwrap()), (vec![], None));
     std::fs::write(dir.join("hosts.json"), "{").unwrap();
     assert!(matches!(vault.hosts(), Err(StateDirError::Corrupt { .. })));
 }
 
-/// A rotation of etcd's authority that has come to this stage.
+/// A rotation of etcd's CA at this stage.
 fn turned(vault: &mut StateDir, stage: Stage) {
     let next = authority();
     let other = KeyText { public: next.cert_pem().to_owned(), private: Secret::new(next.key().reveal().clone()) };
@@ -396,7 +396,7 @@ fn a_state_from_before_kubelets_had_a_ca_of_their_own_is_read_and_carried_as_it_
     let root = tempfile::tempdir().unwrap();
     let dir = StateDir::default_dir(root.path(), &name());
     let mut vault = StateDir::create(&dir, &name(), Contents { kubelet_serving: None, ..contents() }).unwrap();
-    // Whatever else is changed in it, nobody makes one by the way.
+    // Other changes do not create one.
     vault
         .change::<StateDirError>(|contents| {
             contents.rotations.stages = 1;
@@ -437,11 +437,7 @@ fn a_rotation_under_way_is_found_again_wherever_the_vault_goes() {
         turned(&mut vault, stage);
         let again = StateDir::open(&dir, &name()).unwrap().unwrap();
         same_rotation(vault.contents(), again.contents());
-        assert_eq!(
-            vault.contents().front_proxy.id(),
-            vault.contents().signing.id(),
-            "and what is in use is another one"
-        );
+        assert_eq!(vault.contents().front_proxy.id(), vault.contents().signing.id(), "and another one is in use");
 
         let text = carry(&name(), vault.contents(), &vault.identity().unwrap(), "schema: 1\n");
         let elsewhere = root.path().join("elsewhere/lab");
@@ -458,8 +454,8 @@ fn a_run_killed_while_keys_are_written_leaves_those_that_it_meant() {
     let meant = vault.publics();
     let file = dir.join("rotations.json");
     let whole = std::fs::read_to_string(&file).unwrap();
-    assert!(whole.contains("\"current\":null"), "what is in use lies in its own files");
-    // As after the first of the three writes: the files are of before, or half of them.
+    assert!(whole.contains("\"current\":null"), "the CAs and keys in use are in their own files");
+    // As after the first of the three writes: the files are old or half written.
     let pairs = Rotatable::ALL.map(|what| {
         let pair = vault.contents().pair(what);
         let (public, private) = (serde_json::to_string(&pair.public), serde_json::to_string(pair.private.reveal()));
@@ -484,7 +480,7 @@ fn a_vault_in_which_nothing_was_ever_replaced_is_carried_as_it_always_was() {
     let text = carry(&name(), vault.contents(), &vault.identity().unwrap(), "schema: 1\n");
     assert!(!text.reveal().contains("rotations"));
     assert!(!dir.join("rotations.json").exists());
-    // One that ended and left nothing else counts: hosts know of it.
+    // A completed rotation counts, because hosts store the number.
     let mut turned = uncarry(&text).unwrap().contents;
     turned.rotations.stages = 3;
     let carried = uncarry(&carry(&name(), &turned, &vault.identity().unwrap(), "schema: 1\n")).unwrap();
@@ -500,7 +496,7 @@ fn damage_to_what_is_under_way_is_named_and_none_of_its_keys_is_told() {
     let file = dir.join("rotations.json");
     let whole = std::fs::read_to_string(&file).unwrap();
     for (bad, says) in [
-        (whole.replacen("\"schema\":1", "\"schema\":9", 1), "form 9"),
+        (whole.replacen("\"schema\":1", "\"schema\":9", 1), "schema 9"),
         (whole.replace("CERTIFICATE-----\\nMI", "CERTIFICATE-----\\nXX"), "no readable certificate"),
         (whole[..whole.len() / 2].to_owned(), "at byte"),
     ] {
@@ -526,18 +522,18 @@ fn a_recovery_at_a_revision_that_no_cluster_comes_near_counts_for_nothing_and_is
     };
     vault.record(Entry::RecoveryChosen { recovery: poisoned.clone(), instead_of: None }).unwrap();
     let past = vault.past().unwrap();
-    assert_eq!((past.open, past.leapt), (None, 0), "it is not gone on with, and the next one does not begin above it");
+    assert_eq!((past.open, past.leapt), (None, 0), "it is not resumed, and the next one does not start above it");
     vault.record(Entry::RecoveryEnded { id: "00ff00ff".to_owned(), cluster_id: "c2".to_owned() }).unwrap();
     let past = vault.past().unwrap();
     assert_eq!(
         (past.bootstrapped.as_deref(), past.recovered()),
         (Some("c1"), None),
-        "what was there before is not of the past"
+        "the previous cluster stays the current one"
     );
     assert!(!past.lived.contains("c2") && past.dropped.contains("00ff00ff"));
     assert_eq!(past.impossible, vec![poisoned]);
     vault.record(Entry::RecoveryDropped { id: "00ff00ff".to_owned() }).unwrap();
     let past = vault.past().unwrap();
-    assert_eq!((past.impossible, past.bootstrapped.as_deref()), (vec![], Some("c1")), "it is told once");
+    assert_eq!((past.impossible, past.bootstrapped.as_deref()), (vec![], Some("c1")), "it is reported once");
     assert!(past.dropped.contains("00ff00ff"));
 }

@@ -280,7 +280,7 @@ fn a_bundle_goes_through_a_pipe_from_one_store_to_another() {
     let takes = hactl(&other, &["import", "-"]).stdin(sends.stdout.take().unwrap()).output().unwrap();
     let sends = sends.wait_with_output().unwrap();
     assert!(sends.status.success() && takes.status.success(), "{}{}", all(&sends), all(&takes));
-    assert!(out(&takes).contains("22 files taken, 0 already there"), "{}", all(&takes));
+    assert!(out(&takes).contains("22 files imported, 0 already there"), "{}", all(&takes));
     let identity = |store: &Path| {
         let listed = hactl(store, &["list", "-o", "json"]).output().unwrap();
         objects(&listed)[0]["identity"].as_str().unwrap().to_owned()

@@ -197,7 +197,7 @@ fn check_refuses_what_belongs_to_hactl_and_judges_authorities_that_are_brought_a
     let (code, said) = check("pki: {ca: {cert: ./ca.crt, key: ./ca.key}}");
     assert!(code == 2 && said.contains("ca.crt") && said.contains("holds no certificate"), "{said}");
     let (code, said) = check("pki: {ca: {cert: ./gone.crt, key: ./gone.key}}");
-    assert!(code == 0 && said.contains("until the cluster is founded"), "{said}");
+    assert!(code == 0 && said.contains("until the cluster is bootstrapped"), "{said}");
     assert!(BASE.contains("cluster: lab"));
 }
 
@@ -207,5 +207,5 @@ fn checked(path: &Path) -> (u8, String) {
     let args = InventoryArgs { verb: InventoryVerb::Check(CheckArgs { file: None }) };
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let code = run(&args, Given { inventory: path.as_os_str(), json: false }, &mut out, &mut err);
-    (code, format!("{}{}", String::from_utf8_lossy(&out), String::from_utf8_lossy(&err)))
+    (code.code(), format!("{}{}", String::from_utf8_lossy(&out), String::from_utf8_lossy(&err)))
 }

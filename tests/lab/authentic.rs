@@ -98,7 +98,7 @@ fn relabelled(w: &World) {
     assert!(listed.contains(&format!("{} is FORGED: it is a snapshot of cp1 of", name("cp2"))), "{listed}");
     say(w.hactl.run(&["snapshot", "verify", bad_path])).exits(3).says("is forged");
     w.hactl.run(&["snapshot", "verify", "--accept-unsigned", bad_path]).exits(3).says("is forged");
-    w.hactl.run(&["snapshot", "verify"]).ok().says("is whole, and opens");
+    w.hactl.run(&["snapshot", "verify"]).ok().says("is intact and decrypts");
 
     for host in ["cp2", "cp3"] {
         w.wipe(host);

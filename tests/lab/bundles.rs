@@ -63,7 +63,7 @@ fn taken(w: &World) {
         .iter()
         .map(|host| w.on(host, "sudo systemctl start hactl-snapshot; sudo journalctl -u hactl-snapshot -n 4 -o cat"))
         .collect();
-    let waits = again.iter().filter(|said| said.contains("this member leads")).count();
+    let waits = again.iter().filter(|said| said.contains("this member is the leader")).count();
     assert_eq!(waits, 1, "those that follow take the next ones: {again:?}");
     say(w.well()).says("recovery bundles");
     let open = w.on(
@@ -75,11 +75,11 @@ fn taken(w: &World) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("lab.hactl");
     let path = file.to_str().expect("a path of letters");
-    say(w.hactl.run(&["snapshot", "take", "--to", path])).ok().says("restored for proof");
-    say(w.hactl.run(&["snapshot", "verify", "--deep", path])).ok().says("is whole, and opens").says("restored on");
-    w.hactl.run(&["snapshot", "verify"]).ok().says("is whole, and opens");
+    say(w.hactl.run(&["snapshot", "take", "--to", path])).ok().says("test-restored in");
+    say(w.hactl.run(&["snapshot", "verify", "--deep", path])).ok().says("is intact and decrypts").says("restored on");
+    w.hactl.run(&["snapshot", "verify"]).ok().says("is intact and decrypts");
     let ran = say(w.hactl.run(&["recover", "--drill"])).ok();
-    assert!(in_one_line(&ran).contains("works: fetched, opened and restored on cp"), "{}", ran.all());
+    assert!(in_one_line(&ran).contains("works: fetched, decrypted and restored on cp"), "{}", ran.all());
     assert!(in_one_line(&w.well()).contains("the last drill with the owners' identity was"));
     let left = w.hactl.state(w.lab.name()).join("recovery");
     let left: Vec<_> = std::fs::read_dir(&left).expect("the folder is there").collect();
@@ -141,7 +141,7 @@ fn pruned(w: &World) {
     for host in members(w) {
         assert_eq!(count(host), [1, 1], "{host} keeps the newest, and nothing that was cut off");
     }
-    hactl.run(&["snapshot", "prune"]).ok().says("nothing to drop");
+    hactl.run(&["snapshot", "prune"]).ok().says("nothing to remove");
     hactl.run(&["snapshot", "take", "--host", "cp1"]).ok();
     assert_eq!(count("cp1"), [1, 1], "the new one in the place of the old one");
     w.on("cp2", "sudo rm -r /srv/few");
@@ -183,14 +183,14 @@ fn rehearsed(w: &World) {
     // A turn of the snapshots' timer may have come by meanwhile.
     w.on("cp1", "sudo rm -f /var/lib/hactl/drill-identity.txt");
     let said = drill(w, "cp1");
-    assert!(said.contains("it is of before this host had an identity for drills"), "{said}");
+    assert!(said.contains("it is older than this host's identity for drills"), "{said}");
     well();
 
     for host in members(w) {
         hactl.run(&["snapshot", "take", "--host", host]).ok();
         assert_eq!(w.on(host, "sudo stat -c '%a %U' /var/lib/hactl/drill-identity.txt"), "600 root\n", "{host}");
         let said = drill(w, host);
-        assert!(said.contains("keys, as they were taken, in "), "{host}: {said}");
+        assert!(said.contains("keys, identical to when it was taken, in "), "{host}: {said}");
     }
     well();
     let told = in_one_line(&say(hactl.run(&["status"])).ok());
@@ -206,7 +206,7 @@ fn rehearsed(w: &World) {
     let (file, identity) = (folder.path().join("lab.hactl"), folder.path().join("of-cp1.txt"));
     let path = file.to_str().expect("letters");
     hactl.run(&["snapshot", "take", "--host", "cp1", "--to", path]).ok();
-    hactl.run(&["snapshot", "verify", path]).ok().says("is whole, and opens");
+    hactl.run(&["snapshot", "verify", path]).ok().says("is intact and decrypts");
     std::fs::write(&identity, w.on("cp1", "sudo cat /var/lib/hactl/drill-identity.txt")).expect("writable");
     let identity = identity.to_str().expect("letters");
     let refused = hactl.run(&["snapshot", "verify", "--identity", identity, path]).exits(1);
@@ -308,7 +308,7 @@ fn stored(w: &World) {
     say(hactl.run(&["snapshot", "list"])).ok().says(&format!("s3://backup/dr/{}-", w.lab.name()));
     let first = beside.of_cp1();
     assert_eq!(first.len(), 1, "{first:?}");
-    hactl.run(&["snapshot", "verify", &first[0]]).ok().says("is whole, and opens");
+    hactl.run(&["snapshot", "verify", &first[0]]).ok().says("is intact and decrypts");
     hactl.run(&["snapshot", "take", "--host", "cp1"]).ok();
     let second = beside.of_cp1();
     assert!(second.len() == 1 && second != first, "what is not kept any more is dropped there, too: {second:?}");
@@ -432,7 +432,7 @@ fn mounted_again(w: &World) {
     let listed: serde_json::Value = serde_json::from_str(&listed).expect("one object");
     let address =
         listed["directories"]["/mnt/backup"]["bundles"][0]["address"].as_str().expect("an address").to_owned();
-    hactl.run(&["snapshot", "verify", &address]).ok().says("is whole, and opens");
+    hactl.run(&["snapshot", "verify", &address]).ok().says("is intact and decrypts");
     hactl.run(&["recover", "--drill", "--from", &address]).ok();
 
     let (share, folder) = (packed(w, "cp1"), tempfile::tempdir().expect("a folder"));

@@ -1,8 +1,9 @@
-//! Has the balancer in front of etcd stand still for a moment, or pass a member over.
+//! Pauses the balancer in front of etcd for a while, or drains a member from it.
 //!
-//! In: the balancer's unit, what it is to do, and for how long at most. Out: nothing. Who stands still keeps everybody's connections; who
-//! passes a member over has ended those to it, and nobody is sent there. Who is to undo it is set up first and belongs to systemd alone:
-//! neither a killed hactl nor a lost connection leaves a balancer that way.
+//! In: the unit of the balancer, the request, and its maximum duration. Out: nothing. A paused balancer keeps all
+//! connections. A balancer that drains a member has ended the connections to it and sends no client there. The undo
+//! is scheduled first and belongs to systemd alone: neither a killed hactl nor a lost connection leaves the balancer
+//! in that state.
 
 use crate::agent::fault::{Outcome, failed};
 use crate::agent::machine::run::{must, run};
@@ -19,29 +20,31 @@ use std::time::{Duration, Instant};
 
 /// How long systemd may take to send a signal.
 const ANSWER: Duration = Duration::from_secs(5);
-/// No unit is kept for longer, whatever is asked for.
+/// No unit is paused for longer, whatever the request.
 const MOST: Duration = Duration::from_secs(2);
 const STOP: &str = "--signal=SIGSTOP";
 const CONTINUE: &str = "--signal=SIGCONT";
-/// The second time counts where the first signal was sent before the one that stops: that one has [`ANSWER`] to be sent.
+/// The second signal is effective if the first one was sent before the signal that stops: that one has [`ANSWER`] to
+/// be sent.
 const LATER: &str = "sleep \"$1\"; shift; \"$@\"; sleep 6; \"$@\"";
 
-/// No member is passed over for longer, whatever is asked for, seconds.
+/// No member is drained for longer, whatever the request, seconds.
 const MOST_PASSED_S: u32 = 1800;
-/// How long the balancer may take to answer, and to let go of those who are with a member.
+/// How long the balancer may take to answer, and to end the connections to a member.
 const SOON: Duration = Duration::from_millis(500);
-/// How long a balancer that was told to read its file anew may take until it runs by it. One that cannot goes on by the earlier one.
+/// How long a balancer may take to apply a reloaded configuration. If it cannot, it keeps the earlier one.
 const RELOADED: Duration = Duration::from_secs(1);
-/// How long it may take altogether to pass a member over.
+/// How long draining a member may take in total.
 const ALTOGETHER: Duration = Duration::from_secs(3);
-/// How exactly the start of a process is known.
+/// The precision of the start time of a process.
 const ABOUT_MS: i64 = 50;
-/// What asks who answers, and in the same breath for the servers of the proxy `members`: of type 4, all.
+/// Asks for the process that answers and, in the same request, for the servers of the proxy `members`: of type 4,
+/// all.
 const LOOK: &str = "show info;show stat members 4 -1";
-/// Between two looks.
+/// Between two polls.
 const AGAIN_IN: Duration = Duration::from_millis(10);
 
-/// Does what is asked.
+/// Performs the request.
 pub(in crate::agent) async fn balance(host: &Host, unit: &UnitName, how: Balancing) -> Outcome<()> {
     own_systemd(host)?;
     match how {
@@ -52,7 +55,7 @@ pub(in crate::agent) async fn balance(host: &Host, unit: &UnitName, how: Balanci
     }
 }
 
-/// Stops the processes where they are.
+/// Suspends the processes.
 async fn pause(unit: &UnitName, most: Duration) -> Outcome<()> {
     let after = format!("{:.3}", most.min(MOST).as_secs_f64());
     let mut later =
@@ -62,29 +65,30 @@ async fn pause(unit: &UnitName, most: Duration) -> Outcome<()> {
     must(&["systemctl", "kill", STOP, "--", unit.as_str()], ANSWER).await.map(drop)
 }
 
-/// Whoever goes through the balancer goes to another member.
+/// Sends the clients of the balancer to other members.
 async fn pass_over(host: &Host, unit: &UnitName, member: &HostName, most_s: u32) -> Outcome<()> {
     let balancer = show_one(unit).await?;
     if balancer.active() != "active" {
-        // Nobody goes through it.
+        // It has no clients.
         return Ok(());
     }
-    // It stays through every reload, and starts a worker for each.
+    // It survives every reload, and starts a worker for each.
     let master = balancer.main_process();
     let socket = host.root.own(ETCD_BALANCER_SOCKET);
     let until = Instant::now() + ALTOGETHER;
     loop {
         let (worker, told) = newest_worker(host, unit, &socket).await?;
-        // What its file does not name any more has connections of before alone.
+        // A member that its configuration no longer names has only previous connections.
         let others = others_up(&told, member);
         if others == Some(0) {
-            return Err(failed("it knows no other member that is up"));
+            return Err(failed("the balancer in front of etcd has no other member that is up"));
         }
         if others.is_some() {
             later(member, most_s).await?;
             set(&socket, member, "maint").await?;
         }
-        // A worker of before the last reload hears nothing of it, and keeps the connections that it has until it is told to end.
+        // A worker from before the last reload does not learn of it, and keeps its connections until it is
+        // terminated.
         let workers = master.map(children).unwrap_or_default();
         let former = former(start(worker), workers.into_iter().map(|other| (other, start(other))));
         for (process, _) in &former {
@@ -94,12 +98,13 @@ async fn pass_over(host: &Host, unit: &UnitName, member: &HostName, most_s: u32)
             return Ok(());
         }
         if Instant::now() >= until {
-            return Err(failed("it is told to read its file anew again and again"));
+            return Err(failed("{unit} is reloaded again and again"));
         }
     }
 }
 
-/// Waits until nobody is with the member any more. No, when another worker has taken this one's place, who knows nothing of it.
+/// Waits until the member has no connections. False if another worker has replaced this one and does not know of the
+/// request.
 async fn let_go(socket: &Path, worker: u32, former: &[(u32, i64)], member: &HostName) -> Outcome<bool> {
     let begun = Instant::now();
     loop {
@@ -115,14 +120,14 @@ async fn let_go(socket: &Path, worker: u32, former: &[(u32, i64)], member: &Host
             return Ok(true);
         }
         if begun.elapsed() >= SOON {
-            let what = format!("{open} connections to it, and {left} former workers, are still there after {SOON:?}");
+            let what = format!("{open} connections to {member} and {left} previous workers remain after {SOON:?}");
             return Err(failed(what));
         }
         tokio::time::sleep(AGAIN_IN).await;
     }
 }
 
-/// Sends whoever comes to the member again. One that the file does not name any more is left alone.
+/// Sends clients to the member again. A member that the configuration no longer names is ignored.
 ///
 /// # Errors
 /// The balancer does not do it.
@@ -134,34 +139,35 @@ pub async fn pass_to(root: &Root, member: &HostName) -> Outcome<()> {
     if root.is_host() { forget(member).await } else { Ok(()) }
 }
 
-/// Who sends people to a member again when nobody else does.
+/// The unit that sends clients to a member again if nothing else does.
 fn again(member: &HostName) -> String {
     format!("hactl-passes-over-{member}")
 }
 
-/// Has systemd undo it later.
+/// Schedules the undo with systemd.
 async fn later(member: &HostName, most_s: u32) -> Outcome<()> {
     forget(member).await?;
-    let me = std::env::current_exe().map_err(|e| failed(format!("hactl does not find itself: {e}")))?;
+    let me = std::env::current_exe().map_err(|e| failed(format!("hactl cannot find its own binary: {e}")))?;
     let (unit, after, me) = (again(member), format!("--on-active={most_s}"), me.display().to_string());
     let run = ["systemd-run", "--quiet", "--collect", "--unit", &unit, &after, "--timer-property=AccuracySec=1s", "--"];
     must(&[&run[..], &[&me, "host-pass-to", "--member", member.as_str()]].concat(), ANSWER).await.map(drop)
 }
 
-/// Nobody undoes it any more; there may have been nobody. Whoever is at it by that very timer is left to it.
+/// Cancels the scheduled undo; there may be none. An undo that runs already is left to finish.
 async fn forget(member: &HostName) -> Outcome<()> {
     let timer = format!("{}.timer", again(member));
     run(&["systemctl", "stop", "--quiet", "--", &timer], ANSWER).await.map(drop)
 }
 
-/// The process that answers and what it says, once it runs by the file that was last reloaded: haproxy starts it some time after systemd has
-/// told it to.
+/// The process that answers and its output, once it runs with the configuration that was loaded last: haproxy starts
+/// it some time after systemd has requested the reload.
 async fn newest_worker(host: &Host, unit: &UnitName, socket: &Path) -> Outcome<(u32, String)> {
     let reloaded = reloaded_ms(&host.root, unit);
     let begun = Instant::now();
     loop {
         let told = ask(socket, LOOK).await?;
-        let worker = process(&told).ok_or_else(|| failed("the balancer in front of etcd does not say who it is"))?;
+        let worker =
+            process(&told).ok_or_else(|| failed("the balancer in front of etcd does not report its process id"))?;
         let before = started_at(worker) < reloaded.map(|at| at - ABOUT_MS);
         if !before || begun.elapsed() >= RELOADED {
             return Ok((worker, told));
@@ -179,11 +185,11 @@ async fn set(socket: &Path, member: &HostName, state: &str) -> Outcome<()> {
 }
 
 async fn ask(socket: &Path, command: &str) -> Outcome<String> {
-    let gone = || failed(format!("it does not listen at {}", socket.display()));
+    let gone = || failed(format!("the balancer in front of etcd does not listen at {}", socket.display()));
     tell(socket, command).await?.ok_or_else(gone)
 }
 
-/// What the balancer says to a command; `None`: nobody listens.
+/// The answer of the balancer to a command; `None`: nothing listens.
 async fn tell(socket: &Path, command: &str) -> Outcome<Option<String>> {
     let (socket, command) = (PathBuf::from(socket), format!("{command}\n"));
     crate::agent::machine::run::blocking(move || {
@@ -203,7 +209,7 @@ async fn tell(socket: &Path, command: &str) -> Outcome<Option<String>> {
     .await
 }
 
-/// Who answers, by `show info`.
+/// The process that answers, from `show info`.
 fn process(info: &str) -> Option<u32> {
     info.lines().find_map(|line| line.strip_prefix("Pid: ")?.trim().parse().ok())
 }
@@ -221,13 +227,13 @@ fn members(stat: &str) -> impl Iterator<Item = (&str, u32, &str)> {
     })
 }
 
-/// How many others clients are sent to; `None`: the member is none of those it knows.
+/// The number of other members that receive clients; `None`: it does not know the member.
 fn others_up(stat: &str, member: &HostName) -> Option<usize> {
     members(stat).find(|(name, ..)| *name == member.as_str())?;
     Some(members(stat).filter(|(name, _, status)| status.starts_with("UP") && *name != member.as_str()).count())
 }
 
-/// The workers that are older than the one that answers, and since when they are.
+/// The workers that are older than the one that answers, with their start times.
 fn former(newest: Option<i64>, workers: impl IntoIterator<Item = (u32, Option<i64>)>) -> Vec<(u32, i64)> {
     let started = workers.into_iter().filter_map(|(worker, start)| Some((worker, start?)));
     started.filter(|(_, start)| newest.is_some_and(|newest| *start < newest)).collect()
@@ -240,7 +246,7 @@ fn children(process: u32) -> Vec<u32> {
 
 fn end(process: u32) {
     if let Some(process) = i32::try_from(process).ok().and_then(Pid::from_raw) {
-        // It may have ended by itself, which is what is wanted.
+        // It may have ended already, which is the goal.
         let _ = kill_process(process, Signal::TERM);
     }
 }
@@ -267,7 +273,7 @@ mod tests {
         }
     }
 
-    /// A balancer that answers the first who asks, and gives what it was asked.
+    /// A balancer that answers its first client, and returns the request.
     fn balancer(at: &Path, answer: &'static str) -> std::thread::JoinHandle<String> {
         let listener = UnixListener::bind(at).unwrap();
         std::thread::spawn(move || {
@@ -300,7 +306,7 @@ mod tests {
         assert_eq!(tell(&folder.path().join("none"), "show info").await.unwrap(), None);
         let left = folder.path().join("left");
         drop(UnixListener::bind(&left).unwrap());
-        assert_eq!(tell(&left, "show info").await.unwrap(), None, "what a balancer that has ended left behind");
+        assert_eq!(tell(&left, "show info").await.unwrap(), None, "the socket of a balancer that has ended");
         let mute = folder.path().join("mute");
         let _listener = UnixListener::bind(&mute).unwrap();
         assert!(tell(&mute, "show info").await.unwrap_err().what.contains("did not answer"));
@@ -309,8 +315,8 @@ mod tests {
     #[test]
     fn only_workers_older_than_the_one_that_answers_are_ended() {
         assert_eq!(former(Some(100), [(7, Some(100)), (5, Some(90)), (6, Some(99))]), [(5, 90), (6, 99)]);
-        assert_eq!(former(Some(100), [(7, Some(100)), (9, Some(101)), (8, None)]), [], "one that has just begun stays");
-        assert_eq!(former(None, [(5, Some(90))]), [], "who answers has ended meanwhile");
+        assert_eq!(former(Some(100), [(7, Some(100)), (9, Some(101)), (8, None)]), [], "a new one stays");
+        assert_eq!(former(None, [(5, Some(90))]), [], "the process that answers has ended meanwhile");
     }
 
     const TOLD: &str = "Name: HAProxy\nPid: 4711\nUptime_sec: 3\n\n\
@@ -326,7 +332,7 @@ mod tests {
     #[test]
     fn a_member_is_passed_over_only_where_another_is_up() {
         let of = |name: &str| others_up(TOLD, &name.parse().unwrap());
-        assert_eq!(of("cp1"), Some(0), "the others are down or passed over");
+        assert_eq!(of("cp1"), Some(0), "the others are down or drained");
         assert_eq!(of("cp10"), Some(1));
         assert_eq!(of("cp2"), None, "of another proxy");
         assert_eq!(others_up("", &"cp1".parse().unwrap()), None);

@@ -1,7 +1,7 @@
-//! A member's store written anew without the room that holds nothing, while the member is down: the others serve meanwhile, and nobody waits
-//! for a member that does not answer for as long as that takes.
+//! Defragments the database of a member while the member is stopped: the other members serve meanwhile, and no client
+//! waits for a member that does not answer for that long.
 //!
-//! In: its unit and its data directory. Out: done; or why not, and it runs as before.
+//! In: its unit and its data directory. Out: done; or a fault, and the member runs as before.
 
 use crate::agent::Host;
 use crate::agent::etcd::scratch::ETCDUTL;
@@ -14,25 +14,25 @@ use crate::model::plan::HowToRun;
 use std::process::Stdio;
 use std::time::Duration;
 
-/// How long etcd may take to hand over and to stop.
+/// How long etcd may take to transfer the leadership and stop.
 const STOP: Duration = Duration::from_secs(60);
-/// A store of the largest quota that is sensible, on a disk that is slow.
+/// For a database of the largest sensible quota, on a slow disk.
 const WITHIN: Duration = Duration::from_secs(600);
 
 /// Stops, rewrites, starts.
 pub(in crate::agent) async fn defragment(host: &Host, unit: &UnitName, data_dir: &str) -> Outcome<()> {
     let data = host.root.path(data_dir)?;
     host.waits(format!("{unit} to stop"));
-    // Not disabled: where this is cut off by a loss of power it starts at the next boot.
+    // Not disabled: if power fails here, it starts at the next boot.
     must(&["systemctl", "stop", unit.as_str()], STOP).await?;
-    host.waits("etcdutl to write the store anew");
-    // As etcd: what it writes is the member's.
+    host.waits("etcdutl to defragment the database");
+    // As etcd: the files that it writes belong to the member.
     let owner = host.root.owner(member::OWNER)?;
     let ran = match Tree::there(&data) {
         Ok(data) => run_as(owner, &data, &[ETCDUTL, "defrag", "--data-dir=."], Stdio::null(), WITHIN).await,
         Err(fault) => Err(fault),
     };
-    // Whatever became of it, the member must run again.
+    // The member must run again, whatever the result.
     units::run_unit(host, unit, HowToRun::Start, false).await?;
     let ran = ran?;
     if ran.ok() { Ok(()) } else { Err(ran.fault("etcdutl defrag")) }

@@ -1,11 +1,12 @@
-//! Before etcd starts on a host: whether its member may vote by the data that is there.
+//! Before etcd starts on a host: whether its member may vote with the existing data.
 //!
-//! In: the data directory, what this host and the others remember, and the certificate that the members of etcd answer to. Out: a verdict,
-//! with one line for the journal. Three things keep a member down. Its cluster was recovered without it: old members that come back
-//! together would be a quorum, serve what is old and take writes that nobody else sees. Its disk went back in time: it would vote for
-//! a leader that lacks what was acknowledged with its own help. Its disk is another member's: two processes would have one vote. So the
-//! other members that the data itself lists are asked, each by TLS and the authority of etcd. What cannot be asked or read keeps nothing
-//! from starting: this fence must never stand in the way of a cluster that merely boots.
+//! In: the data directory, the positions that this host and the others remember, and a certificate that the members
+//! of etcd accept. Out: a verdict, with one line for the journal. Three faults keep a member down. Its cluster was
+//! recovered without it: previous members that return together would form a quorum, serve old data and accept writes
+//! that no other member sees. Its disk went back in time: it would vote for a leader that lacks writes acknowledged
+//! with its own help. Its disk is that of another member: two processes would share one vote. So it asks the other
+//! members that the data lists, each over TLS with the CA of etcd. A member that cannot be asked, or data that cannot
+//! be read, prevents no start: this fence must never block a cluster that merely boots.
 
 use crate::agent::etcd::member::{GENESIS, access, me, read_mark};
 use crate::agent::etcd::positions::remembered;
@@ -25,29 +26,29 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// How long all the others may take together; a start with one of them off takes this much longer.
+/// How long all the others may take together; a start with an unreachable member takes this much longer.
 const WITHIN: Duration = Duration::from_secs(2);
-/// Between two tries at a host that cannot be reached: right after a boot its way may not be there yet.
+/// Between two attempts at an unreachable host: right after a boot its network may not be ready.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Whether etcd may start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fence {
-    /// There is no data: whoever starts here joins or founds.
+    /// There is no data: the member joins or bootstraps.
     NoData,
-    /// It starts; what was heard, in words.
+    /// It starts; the findings in words.
     Starts(String),
-    /// It stays down; why, and what to do.
+    /// It stays down; the reason, and what to do.
     StaysDown(String),
 }
 
-/// What was heard from a member, by its URL; or why nothing was.
+/// The answer of a member, by its URL; or why there is none.
 type PeerAnswer = (String, Result<Witness, String>);
 
-/// What a restore leaves for the one start that follows it: the new cluster's token. It is gone with the power.
+/// Left by a restore for the next start only: the token of the new cluster. It is lost with the power.
 const RESTORED: &str = "/run/hactl/restored";
 
-/// Lets the next start of etcd on this host pass, as long as the data is what was restored under this token.
+/// Permits the next start of etcd on this host, as long as the data is that restored under this token.
 pub(in crate::agent) fn may_start_once(root: &Root, token: &str) -> Outcome<()> {
     let at = root.own(RESTORED);
     let folder = at.parent().unwrap_or(Path::new("/"));
@@ -55,20 +56,20 @@ pub(in crate::agent) fn may_start_once(root: &Root, token: &str) -> Outcome<()> 
     write_one(at, token.as_bytes(), 0o600, me())
 }
 
-/// Whether this very data was restored just now, so that the others of its cluster are only about to start; true once.
+/// Whether this data was just restored, so that the other members of its cluster have not started yet; true once.
 fn restored_now(root: &Root, ask: &EtcdAsk) -> bool {
     let at = root.own(RESTORED);
     let token = fs::read_to_string(&at).ok();
-    // Where it cannot be taken away it does not count, or it would count again.
+    // If it cannot be removed it does not count, or it would count again.
     let token = token.filter(|_| fs::remove_file(&at).is_ok());
     let of_the_data = root.path(&ask.data_dir).and_then(|data| read_mark(&data, GENESIS)).ok().flatten();
     token.is_some() && token == of_the_data
 }
 
-/// Asks the other members that this host's data lists; `peer` is where this host's member answers its peers.
+/// Asks the other members that the data of this host lists; `peer` is the peer URL of this host's member.
 pub async fn fence(root: &Root, ask: &EtcdAsk, peer: &PeerUrl) -> Fence {
     if restored_now(root, ask) {
-        return Fence::Starts("etcd starts: its data was restored just now".to_owned());
+        return Fence::Starts("etcd starts: its data was just restored".to_owned());
     }
     let starts = |why: &str| Fence::Starts(format!("etcd starts without asking the other members: {why}"));
     let own = match own(root, ask).await {
@@ -79,10 +80,10 @@ pub async fn fence(root: &Root, ask: &EtcdAsk, peer: &PeerUrl) -> Fence {
     let (Some(_), Some(members)) = (own.revision, &own.members) else {
         return starts(&format!("its own data cannot be read ({})", own.flaws.join("; ")));
     };
-    // By address: the data may be a copy of another member's, which then has to be asked.
+    // By address: the data may be a copy of another member, which then has to be asked.
     let others: Vec<String> = members.iter().map(|(_, _, at, _)| at).filter(|at| *at != peer).map(client_url).collect();
     if others.is_empty() {
-        return starts("there are none in its data");
+        return starts("its data lists none");
     }
     let until = Instant::now() + WITHIN;
     let asked = others.into_iter().map(|url| async move {
@@ -92,7 +93,7 @@ pub async fn fence(root: &Root, ask: &EtcdAsk, peer: &PeerUrl) -> Fence {
     verdict(&own, peer, &remembered(root), &futures::future::join_all(asked).await)
 }
 
-/// What this host's own files say; `None`: there are none.
+/// The position of this host's own files; `None`: there are none.
 async fn own(root: &Root, ask: &EtcdAsk) -> Result<Option<DiskFact>, String> {
     let data = root.path(&ask.data_dir).map_err(|fault| fault.what)?;
     if !data.join("member").exists() {
@@ -102,13 +103,13 @@ async fn own(root: &Root, ask: &EtcdAsk) -> Result<Option<DiskFact>, String> {
     read.map(Some).map_err(|error| error.to_string())
 }
 
-/// Where a member answers its clients, by where it answers its peers.
+/// The client URL of a member, from its peer URL.
 fn client_url(peer: &PeerUrl) -> String {
     let peer = peer.as_str();
     format!("{}:2379", peer.strip_suffix(":2380").unwrap_or(peer))
 }
 
-/// What one member says of itself.
+/// What one member reports about itself.
 async fn said(root: &Root, ask: &EtcdAsk, until: Instant) -> Result<Witness, String> {
     let access: Outcome<Access> = access(root, ask);
     let access = access.map_err(|fault| fault.what)?;
@@ -125,14 +126,14 @@ async fn said(root: &Root, ask: &EtcdAsk, until: Instant) -> Result<Witness, Str
     timeout_at(until, asked).await.unwrap_or(Err(last))
 }
 
-/// Judges by what was heard. One member is enough to keep another one down, and can do no more than that.
+/// Judges by the answers. One member is enough to keep another one down, and can do no more.
 fn verdict(own: &DiskFact, peer: &PeerUrl, remembered: &[Position], heard: &[PeerAnswer]) -> Fence {
     let revision = own.revision.unwrap_or_default();
     let answers = || heard.iter().filter_map(|(url, said)| Some((url, said.as_ref().ok()?)));
     let past = |(url, said): (&String, &Witness)| {
         left_behind((&own.cluster, revision), (&said.cluster, said.revision)).then(|| {
             format!(
-                "this data is of cluster {} at revision {revision}, which was recovered since as cluster {}, now at revision {} ({url})",
+                "this data is of cluster {} at revision {revision}, which was since recovered as cluster {}, now at revision {} ({url})",
                 own.cluster, said.cluster, said.revision
             )
         })
@@ -154,12 +155,13 @@ fn verdict(own: &DiskFact, peer: &PeerUrl, remembered: &[Position], heard: &[Pee
     Fence::Starts(format!("etcd starts: {}", words.collect::<Vec<_>>().join("; ")))
 }
 
-/// Why the data is not of this host's member. The data's own list counts where no member answers that has gone further.
+/// Why the data is not of this host's member. The list in the data counts unless a member that is ahead of it
+/// answers.
 fn of_another(own: &DiskFact, peer: &PeerUrl, said: &[&Witness]) -> Option<String> {
     let member = own.member;
     let ours = || said.iter().filter(|said| said.cluster == own.cluster);
     if ours().any(|said| said.member == member) {
-        return Some(format!("its member {member:x} runs on another host already: this disk is a copy of that one's"));
+        return Some(format!("its member {member:x} already runs on another host: this disk is a copy of that one's"));
     }
     let listed: Vec<(u64, &PeerUrl)> = match ours().max_by_key(|said| (said.term, said.applied)) {
         Some(said) if (said.term, said.applied) >= own.reach() => {
@@ -169,11 +171,12 @@ fn of_another(own: &DiskFact, peer: &PeerUrl, said: &[&Witness]) -> Option<Strin
     };
     let (here, _) = listed.iter().find(|(_, at)| *at == peer).filter(|(id, _)| *id != member)?;
     let of = listed.iter().find(|(id, _)| *id == member);
-    let of = of.map_or_else(|| "which is none any more".to_owned(), |(_, at)| format!("which is the one at {at}"));
+    let of =
+        of.map_or_else(|| "which is no longer in the list".to_owned(), |(_, at)| format!("which is the one at {at}"));
     Some(format!("this data is of member {member:x}, {of}, and the member of this host is {here:x}"))
 }
 
-/// How far the member was seen beyond the end of its data.
+/// How far ahead of the end of its data the member was seen.
 fn rolled_back(own: &DiskFact, remembered: &[Position], answers: &[(&String, &Witness)]) -> Option<String> {
     let mut all: Vec<(&Position, &str)> = remembered.iter().map(|position| (position, "this host")).collect();
     for (url, said) in answers {
@@ -202,7 +205,7 @@ mod tests {
         format!("https://10.0.0.{n}:2380").parse().unwrap()
     }
 
-    /// Data of member 9 of a cluster of three, which this host's is.
+    /// Data of member 9 of a cluster of three, the member of this host.
     fn own(cluster: &str, revision: i64) -> DiskFact {
         let member = |n: u64| (n, format!("cp{n}"), at(n), false);
         let members = Some(vec![member(1), member(2), member(9)]);
@@ -214,7 +217,7 @@ mod tests {
         Position { cluster: "c1".to_owned(), member, term, index }
     }
 
-    /// What the member on 10.0.0.n says that has applied so much.
+    /// The answer of the member on 10.0.0.n that has applied so much.
     fn witness(n: u64, term: u64, applied: u64, positions: &[Position]) -> PeerAnswer {
         let members = [1, 2, 9].map(|n| (n, at(n))).to_vec();
         let cluster = "c1".to_owned();
@@ -280,12 +283,12 @@ mod tests {
             _ => None,
         };
         let data = own("c1", 1);
-        // A cold start, and one that was off while the others went on.
+        // A cold start, and a member that was off while the others made progress.
         assert_eq!(down(&data, &[], &[silent()]), None);
         assert_eq!(down(&data, &[seen(9, 3, 100)], &[silent()]), None);
         let others = [seen(9, 3, 100), seen(1, 5, 900), seen(2, 5, 900)];
         assert_eq!(down(&data, &others, &[witness(1, 5, 901, &others)]), None, "behind the others, not behind itself");
-        // Back in time, as this host or one other knows.
+        // Back in time, as this host or another one knows.
         for (term, index) in [(3, 101), (4, 100), (4, 50)] {
             let line = down(&data, &[seen(9, term, index)], &[silent()]).unwrap();
             assert!(line.contains("went back in time") && line.contains("this host remembers"), "{line}");
@@ -295,7 +298,7 @@ mod tests {
             );
             assert!(line.contains(&wanted) && line.contains("hactl up"), "{line}");
         }
-        // A member that tells what it cannot know, a log that etcd itself will not start from, another cluster's member.
+        // A member that reports the impossible, a log that etcd itself will not start from, another cluster's member.
         assert_eq!(down(&data, &[], &[witness(2, 5, 901, &[seen(9, 5, 902)])]), None);
         assert_eq!(down(&DiskFact { damaged: true, ..data.clone() }, &[seen(9, 4, 200)], &[silent()]), None);
         assert_eq!(down(&DiskFact { cluster: "c2".to_owned(), ..data }, &[seen(9, 4, 200)], &[silent()]), None);
@@ -312,16 +315,17 @@ mod tests {
         let alone = says(&copy, &peer(), &[silent()]);
         assert!(alone.contains("of member 1, which is the one at https://10.0.0.1:2380"), "by its own list: {alone}");
         assert!(says(&copy, &peer(), &[witness(2, 5, 901, &[])]).contains("the member of this host is 9"));
-        assert!(says(&copy, &peer(), &[witness(1, 5, 901, &[])]).contains("runs on another host already"));
-        // Taken out and added again: the data is of before, and a member that lags behind the data cannot tell.
+        assert!(says(&copy, &peer(), &[witness(1, 5, 901, &[])]).contains("already runs on another host"));
+        // Removed and added again: the data is of the previous member, and a member that lags behind the data cannot
+        // tell.
         let again = |applied| {
             let (url, said) = witness(2, 5, applied, &[]);
             (url, said.map(|said| Witness { members: vec![(1, at(1)), (2, at(2)), (77, peer())], ..said }))
         };
-        assert!(says(&own("c1", 1), &peer(), &[again(901)]).contains("which is none any more"));
+        assert!(says(&own("c1", 1), &peer(), &[again(901)]).contains("which is no longer in the list"));
         let behind = DiskFact { term: 6, ..own("c1", 1) };
         assert!(says(&behind, &peer(), &[again(901)]).contains("Starts"));
-        // The host has another address, which nobody lists yet, or the others list already.
+        // The host has another address, which no member lists yet, or the others list already.
         assert!(says(&own("c1", 1), &at(33), &[silent()]).contains("Starts"));
         let moved = witness(2, 5, 901, &[]).1.map(|said| Witness { members: vec![(2, at(2)), (9, at(33))], ..said });
         assert!(says(&own("c1", 1), &at(33), &[("https://10.0.0.2:2379".to_owned(), moved)]).contains("Starts"));
@@ -349,10 +353,10 @@ mod tests {
             other => panic!("{other:?}"),
         };
         may_start_once(&root, "token-two").unwrap();
-        assert!(!said().await.contains("just now"), "other data");
+        assert!(!said().await.contains("just restored"), "other data");
         may_start_once(&root, "token-one").unwrap();
-        assert!(said().await.contains("just now"));
-        assert!(!said().await.contains("just now"), "once");
+        assert!(said().await.contains("just restored"));
+        assert!(!said().await.contains("just restored"), "once");
     }
 
     #[tokio::test]

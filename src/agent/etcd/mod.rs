@@ -1,6 +1,6 @@
-//! The host's own etcd member: started, fenced, defragmented, restored, and the balancer in front of it.
+//! The etcd member of the host: starting, fencing, defragmenting and restoring it, and the balancer in front of it.
 //!
-//! In: operations on one member. Out: what it became, or why not.
+//! In: operations on one member. Out: their results, or faults.
 
 pub(in crate::agent) mod balancer;
 pub(in crate::agent) mod defragment;

@@ -1,7 +1,8 @@
-//! What this host remembers of how far members of etcd were seen, and the program that keeps it up to date.
+//! The positions of etcd members that this host remembers, and the program that keeps them up to date.
 //!
-//! In: the own member, asked every few seconds over loopback. Out: a small file outside of the data directory, so that it stays when the
-//! data's volume goes back in time, and a report in etcd that every other member can be asked for. Nothing is remembered of members that
+//! In: this host's member, asked every few seconds over loopback. Out: a small file outside the data directory, so
+//! that it stays if the volume of the data goes back in time, and a report in etcd that every other member can read.
+//! Positions of members that are no longer in the list are dropped.
 //! the list does not have any more.
 
 use crate::agent::etcd::member::{access, me, trouble};
@@ -17,14 +18,14 @@ use std::io::Read as _;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// Between two looks: a disk that went back by more than two of them is found.
+/// Between two rounds: a disk that went back by more than two of them is detected.
 const EVERY: Duration = Duration::from_secs(5);
-/// How long one look may take.
+/// How long one round may take.
 const WITHIN: Duration = Duration::from_secs(4);
-/// A file of more than this is none of ours.
+/// A larger file is not ours.
 const LARGEST: u64 = 64 << 10;
 
-/// What this host remembers; nothing where it cannot be read: that keeps no member from starting.
+/// The positions that this host remembers; none if they are unreadable: that prevents no member from starting.
 pub(in crate::agent) fn remembered(root: &Root) -> Vec<Position> {
     let mut text = Vec::new();
     let read = File::open(root.own(POSITIONS)).and_then(|file| file.take(LARGEST).read_to_end(&mut text));
@@ -33,7 +34,7 @@ pub(in crate::agent) fn remembered(root: &Root) -> Vec<Position> {
     all
 }
 
-/// Looks at the own member until the process is ended. Says what goes wrong once, and that it is well again.
+/// Observes this host's member until the process ends. Reports each failure once, and its end.
 pub async fn record_positions(root: &Root, ask: &EtcdAsk, say: impl Fn(&str)) {
     let mut reporter = Reporter::default();
     let mut said = String::new();
@@ -41,12 +42,14 @@ pub async fn record_positions(root: &Root, ask: &EtcdAsk, say: impl Fn(&str)) {
         let next = Instant::now() + EVERY;
         let trouble = match Box::pin(look(root, ask, &mut reporter)).await {
             Ok(None) => String::new(),
-            Ok(Some(why)) => format!("its position is remembered here and not reported to the other members: {why}"),
-            Err(fault) => format!("nothing is remembered meanwhile: {}", fault.what),
+            Ok(Some(why)) => format!(
+                "the position of this host's etcd member is remembered here but not reported to the other members: {why}"
+            ),
+            Err(fault) => format!("no position of etcd is remembered meanwhile: {}", fault.what),
         };
         if trouble != said {
             say(if trouble.is_empty() {
-                "the position of this host's member of etcd is remembered and reported"
+                "the position of this host's etcd member is remembered and reported"
             } else {
                 &trouble
             });
@@ -56,7 +59,7 @@ pub async fn record_positions(root: &Root, ask: &EtcdAsk, say: impl Fn(&str)) {
     }
 }
 
-/// One look; why the position could not be reported, if so.
+/// One round; returns why the position could not be reported, if so.
 async fn look(root: &Root, ask: &EtcdAsk, reporter: &mut Reporter) -> Outcome<Option<String>> {
     let access = access(root, ask)?;
     let known = Box::pin(reporter.round(&access, WITHIN)).await.map_err(|error| trouble(&error))?;

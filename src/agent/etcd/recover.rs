@@ -1,9 +1,10 @@
-//! A member's data brought back: a snapshot taken from the files of one that is stopped, and a snapshot put in the place of
-//! what a member has.
+//! Restores the data of a member: takes a snapshot from the files of a stopped member, and replaces the data of a
+//! member by a snapshot.
 //!
-//! In: what the plan decided. Out: done, or a fault; the data that was there is only ever read, or moved aside. The snapshot is the member's
-//! store, where that has everything in its log. Where not, it is taken from a copy, on which etcd runs alone, as its own user and with
-//! sockets that nobody else can open, until it has. That it has, is read from the store afterwards and not believed.
+//! In: the decision of the plan. Out: done, or a fault; existing data is only read, or moved aside. The snapshot is
+//! the database of the member if that has applied its whole log. Otherwise it is taken from a copy, on which etcd
+//! runs alone, as its own user and with sockets that no other user can open, until it has. That it has is verified in
+//! the database afterwards.
 
 use crate::agent::backup::packed::{End, packed};
 use crate::agent::etcd::member::{BORN, GENESIS, OWNER, aside, held, in_use, initial_cluster, mark, me, read_mark};
@@ -31,33 +32,34 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Where the snapshots of recoveries lie until they are fetched; root's alone.
+/// Where the snapshots of recoveries are stored until they are fetched; for root alone.
 const KEPT: &str = "/var/lib/hactl/recovery";
-/// In it, the snapshot that is kept elsewhere on this host, because it is restored from it as well.
+/// A file in it: the snapshot that is kept elsewhere on this host, because it is restored from it as well.
 const STAYS: &str = "stays.json";
-/// The greatest revision that a restored store was ever begun at here: no later one may begin below it.
+/// The highest base revision of any restore on this host: no later restore may begin below it.
 const HIGH_WATER: &str = "/var/lib/hactl/high-water";
-/// How long etcd may take to bring its store up to its log: seconds per GB, and it starts within one.
+/// How long etcd may take to apply its log: seconds per GB, and it starts within one.
 const CATCH_UP: Duration = Duration::from_secs(300);
 /// How long it may take to end, and a restore to be written.
 const END: Duration = Duration::from_secs(60);
 const RESTORE: Duration = Duration::from_secs(600);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// Room asked for: the copy, the snapshot and its compressed form, and what must be left.
+/// Required space: the copy, the snapshot and its compressed form, and the reserve.
 const TIMES: u64 = 3;
 const RESERVE: u64 = 64 << 20;
 
-/// From when a balancer that has an API server again forgets this, and until when it keeps the endpoint's address though it has none to send
-/// anyone to; both in seconds since 1970. Its reader is `endpoint-usable.sh`.
+/// From when a balancer that has an API server again ignores this file, and until when it keeps the endpoint's
+/// address without any API server; both in seconds since 1970. `endpoint-usable.sh` reads it.
 const HELD: &str = "/run/hactl/endpoint-held";
-/// That script; where it is not, there is no address to keep.
+/// That script; without it there is no address to keep.
 const USABLE: &str = "/etc/hactl/endpoint-usable.sh";
-/// So long it may take balancers to see that API servers are gone which answered them a moment ago: their checks' interval, twice.
+/// How long balancers may take to detect that API servers have stopped: twice the interval of their checks.
 const SEEN_GONE_S: i64 = 5;
-/// A recovery of gigabytes takes a minute; after this a balancer without API servers lets others have the address again.
+/// A recovery of gigabytes takes a minute; after this a balancer without API servers releases the address.
 const HELD_FOR_S: i64 = 300;
 
-/// No API server serves until the recovery is through, so that nobody has more to offer than this host: the address need not wait for one.
+/// No API server serves until the recovery is complete, so that no other host has more to offer than this one: the
+/// address does not move.
 fn hold_endpoint(root: &Root) -> Outcome<()> {
     if !root.own(USABLE).exists() {
         return Ok(());
@@ -69,9 +71,9 @@ fn hold_endpoint(root: &Root) -> Outcome<()> {
     write_one(at, format!("{} {}\n", now + SEEN_GONE_S, now + HELD_FOR_S).as_bytes(), 0o600, me())
 }
 
-/// Stops units, and kills pods' processes of these programs until none is left. The first unit is who would start those anew. The others
-/// stop while the pods end, and at once: an etcd without a quorum waits for requests that wait for it, and what it has told anybody is on
-/// its disk.
+/// Stops units, and kills processes of these programs in pods until none is left. The first unit would restart the
+/// pods. The others stop while the pods end, and at once: an etcd without a quorum waits for requests that wait for
+/// it, and everything it has acknowledged is on its disk.
 pub(in crate::agent) async fn halt(host: &Host, stopped: &[UnitName], programs: &[String]) -> Outcome<()> {
     let hold = async || {
         let root = host.root.clone();
@@ -87,7 +89,7 @@ pub(in crate::agent) async fn halt(host: &Host, stopped: &[UnitName], programs: 
         }
         let programs = programs.to_vec();
         wipe::end_all("the control plane", END, move || wipe::pods_of(&programs)).await?;
-        // Before, some balancer may have had an API server still, and may have let go of the address.
+        // Earlier, some balancer may have had an API server, and may have released the address.
         hold().await
     };
     tokio::try_join!(units::end_now(host, others), pods)?;
@@ -96,23 +98,23 @@ pub(in crate::agent) async fn halt(host: &Host, stopped: &[UnitName], programs: 
 
 fn plain(word: &str) -> Outcome<&str> {
     let good = (8..=64).contains(&word.len()) && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-    if good { Ok(word) } else { Err(bad("a recovery's name is 8 to 64 small letters and digits")) }
+    if good { Ok(word) } else { Err(bad("a recovery's name is 8 to 64 lower-case letters and digits")) }
 }
 
 fn kept(root: &Root, recovery: &str) -> Outcome<PathBuf> {
     Ok(root.own(KEPT).join(format!("{}.zst", plain(recovery)?)))
 }
 
-/// A folder for root alone.
+/// A directory for root alone.
 fn private(at: &Path) -> Outcome<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(at).explain("create", at)
 }
 
-/// Takes the snapshot. What an earlier attempt left is thrown away: it may be half of one.
+/// Takes the snapshot. The result of an earlier attempt is deleted: it may be incomplete.
 pub(in crate::agent) async fn take(host: &Host, ask: SnapshotAsk) -> Outcome<SnapshotBlob> {
     let SnapshotAsk { data_dir, aside, recovery, reach, stays } = ask;
     if aside.as_deref().is_some_and(|name| !is_aside(name)) {
-        return Err(bad("data that was moved aside lies in a directory of another name"));
+        return Err(bad("the directory is not one of moved-aside data"));
     }
     let place = kept(&host.root, &recovery)?;
     let (data, owner) = (host.root.path(&data_dir)?, host.root.owner(OWNER)?);
@@ -125,7 +127,7 @@ pub(in crate::agent) async fn take(host: &Host, ask: SnapshotAsk) -> Outcome<Sna
     .await?;
     let root = host.root.clone();
     if found.applied == Some(found.index) && found.flaws.is_empty() {
-        // As of one that had no quorum for a while: nobody need bring it anywhere.
+        // As with a member that had no quorum for a while: there is no log to apply.
         host.waits("the snapshot to be compressed");
         let packing = blocking(move || {
             let taken = pack(&root, &member, &place, stays);
@@ -153,82 +155,84 @@ pub(in crate::agent) async fn take(host: &Host, ask: SnapshotAsk) -> Outcome<Sna
             blocking(move || pack(&root, &copied.below(&["member"])?, &place, stays)).await
         }
     };
-    // The copy is of no use any more, whatever came of it.
+    // The copy is useless now, whatever the result.
     blocking(move || data.clear(work)).await?;
     taken
 }
 
-/// Makes certain that the member's files go as far as was agreed to, and that nobody writes them for as long as what it gives is kept.
+/// Verifies that the files of the member reach the agreed position, and that no process writes them while the result
+/// is kept.
 fn look(member: &Tree, agreed: (u64, u64)) -> Outcome<(DiskFact, Option<File>)> {
     let still = held(member)?;
     let found = disk::member(&member.anchor()).map_err(|error| member.words(&error))?;
     if found.reach() < agreed {
         return Err(bad(format!(
-            "the data goes up to term {}, entry {}, and what was agreed to went up to term {}, entry {}: look again",
+            "the data ends at term {}, entry {}, but the agreed position is term {}, entry {}: run the recovery again",
             found.term, found.index, agreed.0, agreed.1
         )));
     }
     Ok((found, still))
 }
 
-/// Copies the member's files, whose store has so many bytes, for etcd's user. Gives term and index of the last entry of the copy's log.
+/// Copies the files of the member, whose database has so many bytes, for etcd's user. Returns term and index of the
+/// last entry of the copied log.
 fn copy(data: &Tree, member: &Tree, db_bytes: u64, work: &str, owner: (u32, u32)) -> Outcome<(Tree, u64)> {
     data.clear(work)?;
     let needed = TIMES * db_bytes + RESERVE;
     if free_bytes(&member.anchor()).is_some_and(|free| free < needed) {
         return Err(disk_full(member.shown(), Some(needed)));
     }
-    // Root's alone until it is whole: only then it is a file's owner that says which of them may be opened.
+    // For root alone until it is complete: only then its owner changes and it may be opened.
     let work = data.fresh(work)?;
     let copied = work.fresh("member")?;
-    // What ends in tmp is room that etcd keeps ready, or what it never finished.
+    // Files ending in tmp are space that etcd preallocates, or unfinished.
     member.copy_into(&copied, &|at| at.extension().is_some_and(|end| end == "tmp"))?;
     let (_, end) = disk::commit_all(&work.anchor()).map_err(|error| work.words(&error))?;
     work.own(owner)?;
     Ok((work, end))
 }
 
-/// Runs etcd alone on the copy until its store has everything that its log has, up to its last entry.
+/// Runs etcd alone on the copy until its database has applied the last entry of its log.
 async fn caught_up(work: &Arc<Tree>, owner: (u32, u32), end: u64) -> Outcome<()> {
     let mut etcd = ScratchEtcd::start(work, owner, "recovery", &["--force-new-cluster"])?;
     let until = Instant::now() + CATCH_UP;
     loop {
         etcd.runs()?;
         let at = work.clone();
-        // While it is written to, the store may not be readable for a moment.
+        // While it is being written, the database may be temporarily unreadable.
         let far = blocking(move || Ok(disk::applied(&at.anchor()).ok())).await?;
         if far.is_some_and(|(index, _)| index >= end) {
             break;
         }
         if Instant::now() > until {
-            return Err(etcd.fault(format!("etcd did not get to entry {end} of its log within {CATCH_UP:?}")));
+            return Err(etcd.fault(format!("etcd did not apply entry {end} of its log within {CATCH_UP:?}")));
         }
         sleep(LOOK_AGAIN).await;
     }
     etcd.stop().await?;
     let (index, _) = disk::applied(&work.anchor()).map_err(|error| work.words(&error))?;
     if index < end {
-        return Err(failed(format!("the copy's store ends at entry {index}, and its log at {end}")));
+        return Err(failed(format!("the database of the copy ends at entry {index}, but its log at {end}")));
     }
     Ok(())
 }
 
-/// Writes the store in the form of etcd's own snapshots (the file, then its SHA-256), compressed. One that `stays` is put where a delivery
-/// would put it as well.
+/// Writes the database as an etcd snapshot (the file, then its SHA-256), compressed. One that `stays` is also stored
+/// where a delivery would store it.
 fn pack(root: &Root, member: &Tree, place: &Path, stays: bool) -> Outcome<SnapshotBlob> {
     let_go(root)?;
     let folder = place.parent().unwrap_or(Path::new("/"));
     private(folder)?;
     let snap = member.below(&["snap"])?;
     let db = (snap.file_there("db")?, snap.shown().join("db"));
-    let bytes = db.0.metadata().explain("look at", &db.1)?.len();
+    let bytes = db.0.metadata().explain("read", &db.1)?.len();
     let needed = bytes * (1 + u64::from(stays)) + RESERVE;
     if free_bytes(folder).is_some_and(|free| free < needed) {
         return Err(disk_full(folder, Some(needed)));
     }
     let outcome = write_packed(root, db, place, stays);
     if outcome.is_err() {
-        // What went wrong first is what is told; the next attempt begins with this.
+        // The first failure is the one reported; the next attempt begins with this.
         let _ = let_go(root);
     }
     outcome
@@ -240,24 +244,24 @@ fn write_packed(root: &Root, db: (File, PathBuf), place: &Path, stays: bool) -> 
         options.write(true).create_new(true).mode(0o600).open(at).explain("create", at)
     };
     let (fresh, whole) = (place.with_extension("new"), place.with_extension("db"));
-    // Nothing of it is synced: it is read at once, and a host that loses its power meanwhile takes it anew.
+    // Not synced: it is read at once, and after a power loss the snapshot is taken again.
     let copy: Box<dyn Write> = if stays { Box::new(create(&whole)?) } else { Box::new(std::io::sink()) };
     let (_, snapshot) = packed(db.0, End::Digester, &db.1, (create(&fresh)?, copy))?;
     if stays {
         let note = place.with_file_name(STAYS);
-        let text =
-            serde_json::to_vec(&snapshot).map_err(|error| failed(format!("the snapshot cannot be noted: {error}")))?;
+        let text = serde_json::to_vec(&snapshot)
+            .map_err(|error| failed(format!("the snapshot cannot be recorded: {error}")))?;
         fs::write(&note, text).explain("write", &note)?;
         if parts::keep_snapshot(root, snapshot, &whole).is_err() {
-            // As where parts lie on a file system of their own. It is sent like to any other host.
+            // As where parts are on a file system of their own. It is sent as to any other host.
             remove(&whole)?;
         }
     }
-    fs::rename(&fresh, place).explain("put in place", place)?;
+    fs::rename(&fresh, place).explain("replace", place)?;
     Ok(snapshot)
 }
 
-/// Removes what recoveries left here that are over or never went on: it lies open.
+/// Removes the files of finished or abandoned recoveries: they are not encrypted.
 pub(in crate::agent) fn let_go(root: &Root) -> Outcome<()> {
     let folder = root.own(KEPT);
     let note = folder.join(STAYS);
@@ -272,7 +276,7 @@ pub(in crate::agent) fn let_go(root: &Root) -> Outcome<()> {
     absent(fs::remove_dir_all(&folder)).explain("remove", &folder)
 }
 
-/// A piece of the compressed snapshot; at its end nothing, and then the file is not needed any more.
+/// A piece of the compressed snapshot; at its end nothing, and then the file is no longer needed.
 pub(in crate::agent) async fn read(host: &Host, recovery: String, from: u64) -> Outcome<String> {
     let place = kept(&host.root, &recovery)?;
     blocking(move || {
@@ -288,14 +292,14 @@ pub(in crate::agent) async fn read(host: &Host, recovery: String, from: u64) -> 
     .await
 }
 
-/// Puts the snapshot in the place of the member's data. At no moment are there both, and a token with data and without the seal of an
-/// older cluster means that it is done.
+/// Replaces the data of the member by the snapshot. The two never exist together. A token with data and without the
+/// bootstrapped marker of an older cluster means that it is done.
 pub(in crate::agent) async fn restore(host: &Host, ask: RestoreAsk) -> Outcome<()> {
     let data = host.root.path(&ask.data_dir)?;
     plain(&ask.token)?;
     if !is_base(ask.base) {
         return Err(bad(format!(
-            "no cluster comes near revision {}, and above it there would soon be none left",
+            "revision {} is too high: no cluster reaches it, and hardly any revisions are left above it",
             ask.base
         )));
     }
@@ -316,21 +320,23 @@ pub(in crate::agent) async fn restore(host: &Host, ask: RestoreAsk) -> Outcome<(
         return Err(disk_full(data.shown(), Some(needed)));
     }
     let revision = {
-        // The snapshot's file is a store with 32 bytes behind it, which its reader does not mind.
+        // The snapshot file is a database followed by 32 bytes, which its reader ignores.
         let snapshot = snapshot.clone();
         blocking(move || disk::revision(&snapshot).map_err(|error| failed(error.to_string()))).await?
     };
     let bump = ask.base.checked_sub(revision).filter(|bump| *bump > 0);
-    let bump = bump.ok_or_else(|| bad(format!("revision {} lies not above the snapshot's {revision}", ask.base)))?;
+    let bump =
+        bump.ok_or_else(|| bad(format!("revision {} is not above that of the snapshot, {revision}", ask.base)))?;
     host.waits("etcdutl to restore the snapshot");
     let fresh = data.fresh(&name)?;
     etcdutl(&ask, owner, &snapshot, &fresh, bump).await?;
     let root = host.root.clone();
     blocking(move || {
-        // What the disk has not taken yet it need not take any more: the administrator's side has it, and sends it anew after a loss of power.
+        // Data that is not on the disk yet may be dropped: the administrator's hactl has the snapshot, and sends it
+        // again after a power loss.
         parts::forget(&root, ask.snapshot, SnapshotUse::Recovery)?;
         fresh.sync()?;
-        // Before any client can see a revision from above it.
+        // Before any client can see a revision above it.
         write_one(root.own(HIGH_WATER), format!("{}\n", ask.base).as_bytes(), 0o600, me())?;
         aside(data.shown())?;
         mark(data.shown(), GENESIS, &ask.token)?;
@@ -341,10 +347,10 @@ pub(in crate::agent) async fn restore(host: &Host, ask: RestoreAsk) -> Outcome<(
     .await
 }
 
-/// Etcd's own tool: it checks the snapshot's sum, and writes a new cluster's members and ids.
+/// etcd's own tool: it checks the digest of the snapshot, and writes the members and ids of a new cluster.
 async fn etcdutl(ask: &RestoreAsk, owner: (u32, u32), snapshot: &Path, fresh: &Tree, bump: i64) -> Outcome<()> {
     let own = ask.members.iter().find(|(name, _)| name == &ask.name);
-    let (_, peer) = own.ok_or_else(|| bad(format!("{} is no member of the new cluster", ask.name)))?;
+    let (_, peer) = own.ok_or_else(|| bad(format!("{} is not a member of the new cluster", ask.name)))?;
     let members = initial_cluster(&ask.members)?;
     let more = [
         &format!("--name={}", ask.name),
@@ -357,15 +363,16 @@ async fn etcdutl(ask: &RestoreAsk, owner: (u32, u32), snapshot: &Path, fresh: &T
     scratch::restored(owner, snapshot, fresh, &more, RESTORE).await
 }
 
-/// The greatest revision that a restored store was begun at on this host. One that no cluster comes near was a lie, which an earlier version
-/// took for true: it counts for nothing.
+/// The highest base revision of any restore on this host. A revision that no cluster reaches was a false claim that
+/// an earlier version believed: it is ignored.
 pub(in crate::agent) fn high_water(root: &Root) -> Outcome<Option<i64>> {
     let at = root.own(HIGH_WATER);
     match fs::read_to_string(&at) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         read => {
             let text = read.explain("read", &at)?;
-            let revision = text.trim().parse().map_err(|_| failed(format!("{} holds no revision", at.display())))?;
+            let revision =
+                text.trim().parse().map_err(|_| failed(format!("{} does not contain a revision", at.display())))?;
             Ok(Some(revision).filter(|revision| is_revision(*revision)))
         }
     }

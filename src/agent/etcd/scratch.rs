@@ -1,7 +1,8 @@
-//! An etcd of our own, as the user that etcd runs as: to bring a copy up to its log, or to prove that a snapshot can be served.
+//! A temporary etcd, run as etcd's user: to apply the log of a copy, or to prove that a snapshot can be served.
 //!
-//! In: a data directory of that user's that nothing else uses. Out: a process on unix sockets inside it, which no other user but root can open;
-//! it ends with the value. What it reads came from a member, a share or another host, so root does not run it.
+//! In: a data directory of that user that nothing else uses. Out: a process on unix sockets inside it, which no other
+//! user but root can open; it ends with the value. Its data came from a member, a share or another host, so root does
+//! not run it.
 
 use crate::agent::fault::{Explain, Outcome, failed, tail};
 use crate::agent::machine::run::{PATH, as_user, run_as};
@@ -21,16 +22,17 @@ use tokio::time::timeout;
 
 const ETCD: &str = "/usr/local/bin/etcd";
 pub(in crate::agent) const ETCDUTL: &str = "/usr/local/bin/etcdutl";
-/// What etcd makes of `unix://localhost:1`: a socket of this name in its working directory.
+/// The socket that etcd makes for `unix://localhost:1`, in its working directory.
 const CLIENTS: &str = "localhost:1";
 const PEERS: &str = "localhost:2";
 /// How long it may take to end.
 const END: Duration = Duration::from_secs(60);
-/// How long it may take to answer; a hash over gigabytes takes a while, with a twentieth of a processor.
+/// How long it may take to answer; a hash over gigabytes takes a while with a twentieth of a processor.
 const ANSWER: Duration = Duration::from_secs(2400);
 
-/// Restores a snapshot of root's with etcd's own tool, which checks its sum, into an empty directory that is etcd's from then on. The snapshot
-/// is lent to that user meanwhile: it is handed over open, for it lies where only root gets to.
+/// Restores a snapshot of root with etcd's own tool, which checks its digest, into an empty directory that belongs to
+/// etcd from then on. That user gets access to the snapshot meanwhile: it is passed as an open file, because only
+/// root can reach its path.
 pub(in crate::agent) async fn restored(
     owner: (u32, u32),
     snapshot: &Path,
@@ -61,7 +63,7 @@ pub(in crate::agent) struct ScratchEtcd<'a> {
 }
 
 impl<'a> ScratchEtcd<'a> {
-    /// Starts it as the owner of the directory; `name` is the member's.
+    /// Starts it as the owner of the directory; `name` is that of the member.
     pub(in crate::agent) fn start(at: &'a Tree, owner: (u32, u32), name: &str, more: &[&str]) -> Outcome<Self> {
         let log = at.fresh_file("etcd.log")?;
         let said = || log.try_clone().explain("open", at.shown());
@@ -89,16 +91,16 @@ impl<'a> ScratchEtcd<'a> {
         Ok(Self { child, at, log })
     }
 
-    /// A fault with the last lines it said.
+    /// A fault with the last lines of its output.
     pub(in crate::agent) fn fault(&self, what: impl Into<String>) -> Fault {
         let mut said = vec![0; 64 << 10];
         let length = self.log.metadata().map_or(0, |log| log.len());
-        // Nothing of it is better than no word of what went wrong.
+        // An empty log is better than hiding the failure.
         let read = self.log.read_at(&mut said, length.saturating_sub(64 << 10)).unwrap_or(0);
         Fault { tail: tail(&String::from_utf8_lossy(&said[..read])), ..failed(what) }
     }
 
-    /// An error once it has ended by itself.
+    /// An error once it has ended.
     pub(in crate::agent) fn runs(&mut self) -> Outcome<()> {
         match self.child.try_wait().explain("wait for", Path::new(ETCD))? {
             Some(status) => Err(self.fault(format!("etcd ended on {} ({status})", self.at.shown().display()))),
@@ -106,14 +108,14 @@ impl<'a> ScratchEtcd<'a> {
         }
     }
 
-    /// Whether it answers a read that needs a quorum: its own. Alarms came with the data, and keep nobody from reading it.
+    /// Whether it answers a read that requires a quorum: its own. Alarms in the data do not prevent reading it.
     pub(in crate::agent) async fn answers(&self) -> bool {
         self.ask(CLIENTS, "/health?exclude=NOSPACE&exclude=CORRUPT", "")
             .await
             .is_ok_and(|said| said.contains("\"health\":\"true\""))
     }
 
-    /// etcd's hash over all keys up to a revision, and up to which one they were compacted; as members ask it of one another.
+    /// etcd's hash over all keys up to a revision, and the compact revision; as members request it from one another.
     pub(in crate::agent) async fn hash(&self, revision: i64) -> Outcome<(u32, i64)> {
         #[derive(serde::Deserialize)]
         struct Hash {
@@ -125,11 +127,13 @@ impl<'a> ScratchEtcd<'a> {
         let body = said.as_deref().ok().and_then(|said| said.split_once("\r\n\r\n")).map(|(_, body)| body.trim());
         match body.and_then(|body| serde_json::from_str::<Hash>(body).ok()) {
             Some(found) => Ok((found.hash, found.compacted)),
-            None => Err(self.fault(format!("etcd on {} did not tell the hash of its keys", self.at.shown().display()))),
+            None => {
+                Err(self.fault(format!("etcd on {} did not return the hash of its keys", self.at.shown().display())))
+            }
         }
     }
 
-    /// One request on one of its sockets, and all that comes back.
+    /// One request on one of its sockets, and the whole answer.
     async fn ask(&self, socket: &str, path: &str, body: &str) -> io::Result<String> {
         let length = body.len();
         let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}");
@@ -144,14 +148,14 @@ impl<'a> ScratchEtcd<'a> {
         timeout(ANSWER, ask).await.map_err(|_| io::ErrorKind::TimedOut)?
     }
 
-    /// Asks it to end, so that it closes its store in order, and waits for that.
+    /// Terminates it, so that it closes its database in order, and waits.
     pub(in crate::agent) async fn stop(mut self) -> Outcome<()> {
         if let Some(pid) = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
-            // It may have ended by itself, which shows below.
+            // It may have ended already, which shows below.
             let _ = kill_process(pid, Signal::TERM);
         }
         match timeout(END, self.child.wait()).await {
-            // With its sockets closed under it, etcd ends with an error of its own; what its store holds is looked at, not its code.
+            // With its sockets closed, etcd ends with an error of its own; its database counts, not its exit code.
             Ok(status) => status.map(drop).explain("wait for", Path::new(ETCD)),
             Err(_) => Err(failed(format!("etcd did not end on {} within {END:?}", self.at.shown().display()))),
         }

@@ -1,7 +1,7 @@
-//! What a host is like before it becomes part of a cluster: clock, firewalls, mounts, the disk below etcd.
+//! Surveys a host before it becomes part of a cluster: clock, firewalls, mounts, the disk below etcd.
 //!
-//! In: etcd's data directory, the host's address. Out: a [`Survey`]. Changes nothing; measuring the disk writes a file that has no
-//! name by the time it is measured.
+//! In: etcd's data directory, the host's address. Out: a [`Survey`]. Changes nothing; measuring the disk writes a
+//! file that is already unlinked when it is measured.
 
 use crate::agent::Host;
 use crate::agent::fault::Outcome;
@@ -16,15 +16,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const SHORT: Duration = Duration::from_secs(5);
-/// A record of etcd's log is of this order, see etcd's documentation on disks.
+/// The size of a record in etcd's log, see etcd's documentation on disks.
 const WRITE_BYTES: usize = 2300;
-/// Enough to tell a slow disk from a slow moment.
+/// Enough to distinguish a slow disk from a temporary delay.
 const WRITES: usize = 20;
-/// A disk that is far too slow is told by fewer.
+/// Fewer writes reveal a disk that is far too slow.
 const AT_MOST: Duration = Duration::from_millis(600);
-/// Where programs of the cluster are run from.
+/// The directories of the programs of the cluster.
 const RUN_FROM: [&str; 4] = ["/var/lib/hactl", "/var/lib/containerd", "/var/lib/kubelet", "/opt/cni/bin"];
-/// What other ways to Kubernetes leave behind.
+/// Files that other Kubernetes installers leave behind.
 const OTHERS: [(&str, &str); 9] = [
     ("k3s", "/etc/rancher/k3s"),
     ("k3s", "/var/lib/rancher/k3s"),
@@ -37,7 +37,7 @@ const OTHERS: [(&str, &str); 9] = [
     ("Talos", "/system/state/config.yaml"),
 ];
 
-/// Looks at the host.
+/// Surveys the host.
 pub(in crate::agent) async fn survey(host: &Host, etcd_dir: Option<String>, address: IpAddr) -> Outcome<Survey> {
     host.waits("the host to be surveyed");
     let root = &host.root;
@@ -71,7 +71,7 @@ pub(in crate::agent) async fn survey(host: &Host, etcd_dir: Option<String>, addr
     })
 }
 
-/// Whether the kernel believes its clock. A host without timedatectl cannot say.
+/// Whether the kernel considers its clock synchronized. A host without timedatectl cannot tell.
 async fn clock() -> Option<bool> {
     let ran = run(&["timedatectl", "show", "--property=NTPSynchronized", "--value"], SHORT).await.ok()?;
     match ran.out.trim() {
@@ -115,7 +115,8 @@ fn nameservers(text: &str) -> Vec<IpAddr> {
     text.lines().filter_map(server).collect()
 }
 
-/// The directories whose mount forbids programs; the longest mount point that is a prefix counts, and of one the last.
+/// The directories whose mount forbids programs; the longest mount point that is a prefix counts, and of equal ones
+/// the last.
 fn noexec(mounts: &str) -> Vec<String> {
     let mounts: Vec<(&Path, bool)> = mounts
         .lines()
@@ -132,16 +133,16 @@ fn noexec(mounts: &str) -> Vec<String> {
     RUN_FROM.iter().filter(forbidden).map(|path| (*path).to_owned()).collect()
 }
 
-/// The nearest directory that is there.
+/// The nearest existing directory.
 fn existing(path: &Path) -> PathBuf {
     path.ancestors().find(|p| p.is_dir()).unwrap_or(Path::new("/")).to_owned()
 }
 
-/// The time that nine of ten small durable writes need at most; `None` where nothing can be written.
+/// The time that nine of ten small durable writes take at most; `None` if nothing can be written.
 fn fsync_us(dir: &Path) -> Option<u64> {
     let path = dir.join(format!(".hactl-fsync-{}", std::process::id()));
     let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&path).ok()?;
-    // From here on it has no name, so a run that is killed leaves nothing.
+    // From here on it has no name, so a killed run leaves nothing.
     fs::remove_file(&path).ok()?;
     let record = [0x5a; WRITE_BYTES];
     let begun = Instant::now();

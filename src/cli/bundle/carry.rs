@@ -1,4 +1,4 @@
-//! `hactl bundle export` and `import`: a bundle as one file.
+//! `hactl bundle export` and `import`: carry a bundle as one file.
 
 use super::progress::Shown;
 use crate::component::{self, Bundle, BundleError, Carried, CarryError, Exported};
@@ -16,7 +16,7 @@ fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BundleE
     move |source| BundleError::Io { doing, path, source }
 }
 
-/// The bundle that is meant: the named one, or the only one.
+/// The named bundle, or the only one.
 fn choose(store: &Path, name: Option<&str>) -> Result<Bundle, BundleError> {
     let all = component::list(store)?;
     let there: Vec<String> = all.iter().map(|lock| lock.kubernetes.clone()).collect();
@@ -31,14 +31,14 @@ fn choose(store: &Path, name: Option<&str>) -> Result<Bundle, BundleError> {
     }
 }
 
-/// Writes the file, whole or not at all.
+/// Writes the file completely or not at all.
 pub fn export(store: &Path, name: Option<&str>, file: &Path, json: bool) -> Result<Exit, BundleError> {
     let bundle = choose(store, name)?;
     let shown = Shown::new(json);
     let tell = |done, total| shown.bytes("written", done, Some(total));
     if file == Path::new("-") {
         if io::stdout().is_terminal() {
-            let source = io::Error::other("it is a terminal: name a file, or send it on with |");
+            let source = io::Error::other("it is a terminal: name a file, or pipe the output with |");
             return Err(failed("write to", Path::new("standard output"))(source));
         }
         let exported = component::export(&bundle, BufWriter::new(io::stdout().lock()), &tell);
@@ -56,7 +56,7 @@ pub fn export(store: &Path, name: Option<&str>, file: &Path, json: bool) -> Resu
     let Exported { lock, bytes } = match written {
         Ok(exported) => exported,
         Err(error) => {
-            // Half a bundle is of no use to anybody; that it cannot be removed changes nothing about the reason.
+            // A partial bundle is useless. If it cannot be removed, the first error still counts.
             std::fs::remove_file(fresh).ok();
             return Err(error);
         }
@@ -72,7 +72,7 @@ pub fn export(store: &Path, name: Option<&str>, file: &Path, json: bool) -> Resu
     Ok(Exit::Done)
 }
 
-/// Takes the file into the store.
+/// Imports the file into the store.
 pub fn import(
     store: &Path,
     file: &Path,
@@ -84,7 +84,7 @@ pub fn import(
     let tell = |what: &str, done| shown.bytes(what, done, None);
     let carried = if file == Path::new("-") {
         if io::stdin().is_terminal() {
-            let why = "it is a terminal: name a file, or send one with |".to_owned();
+            let why = "it is a terminal: name a file, or pipe one in with |".to_owned();
             return Err(CarryError::NotABundle { from: "standard input".to_owned(), why }.into());
         }
         component::import(store, io::stdin().lock(), "standard input", expected, replace, &tell)
@@ -98,9 +98,12 @@ pub fn import(
     if json {
         print_json(&json!({"bundle": lock.name(), "identity": lock.identity(), "taken": taken, "there": there}));
     } else {
-        let what =
-            if taken == 0 { "already there".to_owned() } else { format!("{taken} files taken, {there} already there") };
-        say!("{}: {what}; all of it is as it was exported", lock.name());
+        let what = if taken == 0 {
+            "already there".to_owned()
+        } else {
+            format!("{taken} files imported, {there} already there")
+        };
+        say!("{}: {what}; every file is as it was exported", lock.name());
         say!("identity {}", lock.identity().hex());
     }
     Ok(Exit::Done)

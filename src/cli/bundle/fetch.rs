@@ -1,4 +1,4 @@
-//! `hactl bundle build`: from a directory, or from the publishers.
+//! `hactl bundle build`: builds a bundle from a directory or from the publishers.
 
 use super::progress::Shown;
 use super::verdict;
@@ -12,28 +12,29 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Where a bundle comes from.
+/// Arguments of `hactl bundle build`.
 #[derive(Debug, Args)]
 pub struct BuildArgs {
-    /// A directory with a components.json [default: $XDG_CACHE_HOME/hactl/dist]
+    /// Build from this directory with a components.json [default: $XDG_CACHE_HOME/hactl/dist]
     #[arg(long, value_name = "DIR", conflicts_with = "kubernetes")]
     from: Option<PathBuf>,
-    /// Fetch this Kubernetes version and what goes with it
+    /// Fetch this Kubernetes version and the components that go with it
     #[arg(long, value_name = "VERSION")]
     kubernetes: Option<String>,
-    /// Another version than the table's: etcd, containerd, runc, cni, cni-flannel, flannel, coredns, pause
+    /// Use another version of a component than the built-in table: etcd, containerd, runc, cni, cni-flannel, flannel, coredns, pause
     #[arg(long, value_name = "NAME=VERSION", requires = "kubernetes", value_parser = pair)]
     with: Vec<(String, String)>,
-    /// Ask this place instead of HOST; plain http is taken only here, and what comes is checked against the checksums there, or against those of --lock
+    /// Fetch from this URL instead of HOST; only mirrors may use plain http. Files are verified against the mirror's
+    /// checksums, or against those of --lock
     #[arg(long, value_name = "HOST=URL", requires = "kubernetes")]
     mirror: Vec<Mirror>,
-    /// For which machines: amd64, arm64, or both with a comma
+    /// Architectures of the hosts: amd64, arm64, or both separated by a comma
     #[arg(long, value_name = "ARCH", requires = "kubernetes", value_delimiter = ',', default_value = "amd64")]
     arch: Vec<Arch>,
-    /// Lock digests in this file, to be kept with the inventory [default: sources.lock.json in the store]
+    /// Lock the digests in this file; keep it with the inventory [default: sources.lock.json in the store]
     #[arg(long, value_name = "FILE", requires = "kubernetes")]
     lock: Option<PathBuf>,
-    /// Say what would be fetched from where, and ask nobody
+    /// Show what would be fetched and from where, without contacting any server
     #[arg(long, requires = "kubernetes")]
     dry_run: bool,
 }
@@ -43,11 +44,11 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), version.to_owned()))
 }
 
-/// How a build ended without a bundle.
+/// Why a build ended without a bundle.
 pub enum Stopped {
     /// It failed.
     Failed(BundleError),
-    /// For a reason that has its verdict already.
+    /// The verdict is known already.
     By(Verdict),
 }
 
@@ -146,7 +147,7 @@ fn prospects(all: &[Prospect], json: bool) {
         let known: u64 = missing.iter().filter_map(|p| p.size).sum();
         let unknown = missing.iter().filter(|p| p.size.is_none()).count();
         say!(
-            "{} of {} sources to fetch: {} that are known, {unknown} of unknown size",
+            "{} of {} sources to fetch: {} in all, and {unknown} of unknown size",
             missing.len(),
             all.len(),
             HumanBytes(known)

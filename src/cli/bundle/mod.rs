@@ -1,4 +1,4 @@
-//! `hactl bundle`: the pinned programs and images of a Kubernetes version.
+//! `hactl bundle`: manages the pinned programs and images of a Kubernetes version.
 
 mod carry;
 mod fetch;
@@ -18,11 +18,11 @@ use std::time::Instant;
 /// Fetch, build, verify and carry bundles of components.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  hactl bundle build --kubernetes 1.36.3     fetch what its publishers released
-  hactl bundle build                         from what components/build.sh made
+  hactl bundle build --kubernetes 1.36.3     fetch the released components from their publishers
+  hactl bundle build                         use the output of components/build.sh
   hactl bundle list
-  hactl bundle verify k8s-1.36.3             read every byte; 1 when one is not as it was built
-  hactl bundle export k8s-1.36.3 k8s.hactl   one file, for places without a network
+  hactl bundle verify k8s-1.36.3             read every byte; exit with 1 if a file is damaged
+  hactl bundle export k8s-1.36.3 k8s.hactl   write one file, for places without internet access
   hactl bundle import k8s.hactl")]
 pub struct BundleArgs {
     #[command(subcommand)]
@@ -31,27 +31,27 @@ pub struct BundleArgs {
 
 #[derive(Debug, Subcommand)]
 enum BundleVerb {
-    /// Fetch released components, or take built ones; what is there already is left alone
+    /// Fetch released components, or use locally built ones; files that are already in the store are kept
     #[command(after_help = "Examples:
   hactl bundle build --kubernetes 1.36.3                    from the publishers' servers
-  hactl bundle build --kubernetes 1.36.3 --dry-run          what would be fetched, and from where
-  hactl bundle build --kubernetes 1.36.3 --with etcd=3.6.15 another version than the table's
+  hactl bundle build --kubernetes 1.36.3 --dry-run          show what would be fetched, and from where
+  hactl bundle build --kubernetes 1.36.3 --with etcd=3.6.15 use another version than the built-in table
   hactl bundle build --kubernetes 1.36.3 --mirror registry.k8s.io=https://harbor.example/k8s
-  hactl bundle build --from ./dist                          what components/build.sh made
+  hactl bundle build --from ./dist                          use the output of components/build.sh
 
-It asks dl.k8s.io, github.com, registry.k8s.io and ghcr.io, through HTTPS_PROXY where that is set. Digests are locked at
-their first use. Interrupted, it goes on where it was when it is run again.")]
+Fetches from dl.k8s.io, github.com, registry.k8s.io and ghcr.io, through HTTPS_PROXY if that is set. Digests are
+locked at their first use. After an interruption, the same command resumes.")]
     Build(fetch::BuildArgs),
     /// Show the bundles of the store
     #[command(after_help = "Examples:\n  hactl bundle list\n  hactl bundle list -o json")]
     List,
-    /// Read and unpack every file of one bundle, or of all
+    /// Read and unpack every file of one bundle, or of all bundles
     #[command(after_help = "Examples:\n  hactl bundle verify\n  hactl bundle verify k8s-1.36.3")]
     Verify {
-        /// Which, such as k8s-1.36.3
+        /// The bundle, such as k8s-1.36.3
         name: Option<String>,
     },
-    /// Write a bundle as one file
+    /// Write a bundle to one file
     #[command(
         allow_missing_positional = true,
         after_help = "Examples:
@@ -59,29 +59,29 @@ their first use. Interrupted, it goes on where it was when it is run again.")]
   hactl bundle export - | ssh admin@inside hactl bundle import -"
     )]
     Export {
-        /// Which, such as k8s-1.36.3; may be left out when there is only one
+        /// The bundle, such as k8s-1.36.3; may be omitted if there is only one
         name: Option<String>,
-        /// The file to write; `-` is standard output
+        /// The file to write; `-` writes to standard output
         file: PathBuf,
     },
-    /// Take a bundle from one file; nothing of it counts before all of it is verified
+    /// Import a bundle from one file; it is used only after all of it is verified
     #[command(after_help = "Examples:
   hactl bundle import /media/stick/k8s.hactl
   ssh admin@outside hactl bundle export k8s-1.36.3 - | hactl bundle import -
   hactl bundle import --expect 4f1c... k8s.hactl    the identity that `bundle list` shows on the other side")]
     Import {
-        /// The file; `-` is standard input
+        /// The file; `-` reads standard input
         file: PathBuf,
-        /// The identity it must have
+        /// The identity that the bundle must have
         #[arg(long, value_name = "DIGEST")]
         expect: Option<crate::model::names::Digest>,
-        /// Let it take the place of another bundle of the same version
+        /// Replace another bundle of the same version
         #[arg(long)]
         replace: bool,
     },
 }
 
-/// Runs the verb and gives the exit code.
+/// Runs the verb and returns the exit code.
 pub fn run(common: &Common, args: BundleArgs) -> Exit {
     let store = common.bundles();
     let json = common.output == Output::Json;
@@ -99,7 +99,7 @@ pub fn run(common: &Common, args: BundleArgs) -> Exit {
     result.unwrap_or_else(|error| common.end(&verdict::of(&error)))
 }
 
-/// Tells what was built.
+/// Reports what was built.
 fn told(built: &Built, begun: Instant, store: &Path, json: bool) {
     let Built { locks, fresh, ignored, replaced } = built;
     for lock in locks {
@@ -113,10 +113,10 @@ fn told(built: &Built, begun: Instant, store: &Path, json: bool) {
         let what = if *fresh == 0 { "nothing to do".to_owned() } else { format!("{fresh} files compressed") };
         say!("{what} in {:.1} s; the store is {}", begun.elapsed().as_secs_f64(), store.display());
         for name in replaced {
-            say!("{name} was there, made of other bytes: hosts get the new ones at the next `hactl up`");
+            say!("{name} replaced a bundle with other content: the hosts get the new files at the next `hactl up`");
         }
         if !ignored.is_empty() {
-            say!("left out, for no host has a use for them: {}", ignored.join(", "));
+            say!("left out because no host uses them: {}", ignored.join(", "));
         }
     }
 }
@@ -146,7 +146,7 @@ fn list(store: &Path, json: bool) -> Result<Exit, BundleError> {
         }
     }
     if locks.is_empty() && !json {
-        say!("no bundles in {}; make one with `hactl bundle build --kubernetes VERSION`", store.display());
+        say!("no bundles in {}; build one with `hactl bundle build --kubernetes VERSION`", store.display());
     }
     Ok(Exit::Done)
 }

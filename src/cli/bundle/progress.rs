@@ -1,4 +1,4 @@
-//! How far a bundle has come: one bar on a terminal, else a line now and then, both on stderr.
+//! The progress of a bundle on standard error: one bar on a terminal, otherwise a line from time to time.
 
 use crate::component::{Moment, Progress};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
@@ -7,10 +7,10 @@ use std::io::IsTerminal as _;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Between two lines of how far it has come, where no bar can be drawn.
+/// Interval between two progress lines where no bar can be drawn.
 const BEAT: Duration = Duration::from_secs(15);
 
-/// Shows one kind of work.
+/// Shows the progress of one kind of work.
 pub struct Shown {
     bar: Option<ProgressBar>,
     lines: bool,
@@ -18,13 +18,13 @@ pub struct Shown {
 }
 
 struct State {
-    /// What has come, and the whole, of everything that has begun.
+    /// Received and total bytes of each transfer.
     parts: BTreeMap<String, (u64, Option<u64>)>,
     told: Instant,
 }
 
 impl Shown {
-    /// A bar, or lines where nobody looks; nothing when a program reads the results.
+    /// A bar on a terminal, lines elsewhere, nothing for JSON output.
     pub fn new(json: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let bar = (terminal && !json).then(|| ProgressBar::new(0).with_style(style()));
@@ -32,7 +32,7 @@ impl Shown {
         Self { bar, lines: !terminal && !json, state: Mutex::new(state) }
     }
 
-    /// While it is fetched.
+    /// Shows the progress of a download.
     pub fn moment(&self, moment: Moment<'_>) {
         let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match moment {
@@ -45,11 +45,11 @@ impl Shown {
                     bar.set_message(what.to_owned());
                 } else if self.lines && state.told.elapsed() > BEAT {
                     state.told = Instant::now();
-                    tell!("{} of {} so far; {what} comes", HumanBytes(done), HumanBytes(total));
+                    tell!("{} of {} so far; fetching {what}", HumanBytes(done), HumanBytes(total));
                 }
             }
             Moment::Again { url, why, pause } => {
-                self.say(&format!("{url}: {why}; trying again in {:.1} s", pause.as_secs_f64()));
+                self.say(&format!("{url}: {why}; retrying in {:.1} s", pause.as_secs_f64()));
             }
             Moment::Done { url, what, bytes } => {
                 state.parts.insert(url.to_owned(), (bytes, Some(bytes)));
@@ -60,7 +60,7 @@ impl Shown {
         }
     }
 
-    /// While it is compressed.
+    /// Shows the progress of compression.
     pub fn packed(&self, progress: Progress<'_>) {
         if let Some(bar) = &self.bar {
             bar.set_length(progress.total);
@@ -69,7 +69,7 @@ impl Shown {
         }
     }
 
-    /// While one file is written or read.
+    /// Shows the progress of reading or writing one file.
     pub fn bytes(&self, what: &str, done: u64, total: Option<u64>) {
         if let Some(bar) = &self.bar {
             if let Some(total) = total {
@@ -102,7 +102,7 @@ impl State {
     }
 }
 
-/// The server of a URL or a reference.
+/// The server of a URL or image reference.
 fn host(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.split('/').next().unwrap_or(rest)

@@ -1,4 +1,4 @@
-//! From what went wrong with a bundle to the one table of words and exit codes.
+//! Maps the failure of a bundle to its verdict.
 
 use crate::component::{BundleError, CarryError, FetchError};
 use crate::report::{FailureKind, FetchKind, Verdict};

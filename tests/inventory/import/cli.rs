@@ -17,7 +17,7 @@ fn hactl(args: &[&str], json: bool) -> (u8, String, String) {
     let cli = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let code = run(&cli.args, Given { inventory: "hactl.yaml".as_ref(), json }, &mut out, &mut err);
-    (code, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+    (code.code(), String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
 }
 
 fn sample(name: &str) -> String {
@@ -45,7 +45,7 @@ fn a_file_is_written_once_and_never_again() {
     fs::write(&path, "mine").unwrap();
     let (code, out, err) = hactl(&args, false);
     assert_eq!((code, out.as_str(), fs::read_to_string(&path).unwrap().as_str()), (3, "", "mine"));
-    assert!(err.contains("exists and is left as it is"), "{err}");
+    assert!(err.contains("already exists and was not changed"), "{err}");
     let nowhere = folder.path().join("gone/hactl.yaml");
     let args = ["kubespray", "--file", nowhere.to_str().unwrap(), &sample("kubespray-yaml/hosts.yaml")];
     assert_eq!(hactl(&args, false).0, 1);
